@@ -1,0 +1,1 @@
+//! Wake-up bells between the parts of a node.

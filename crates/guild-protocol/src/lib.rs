@@ -1,0 +1,29 @@
+//! The bytes that others can check. Pure: no clock, no randomness, no disk, no network, no runtime.
+//!
+//! | module | what it settles |
+//! |---|---|
+//! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
+//! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
+//! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`error`] | codes and kinds shared by all crates |
+// Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+#![deny(clippy::indexing_slicing, clippy::panic)]
+
+pub mod amount;
+pub mod env;
+pub mod error;
+pub mod hash;
+pub mod id;
+pub mod identity;
+pub mod json;
+
+pub use error::{Error, Result};
+
+/// Every error code of this crate, in the order of the documentation.
+pub fn codes() -> impl Iterator<Item = &'static error::Code> {
+    [amount::code::ALL, hash::code::ALL, id::code::ALL, identity::code::ALL, json::code::ALL]
+        .into_iter()
+        .flatten()
+        .copied()
+}

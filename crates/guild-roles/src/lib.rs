@@ -1,0 +1,1 @@
+//! Whole roles made of the lower layers, and the use cases they share.

@@ -1,0 +1,1 @@
+//! Durable state: transactions, migrations, events, outbox, leases.

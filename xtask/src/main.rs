@@ -1,0 +1,3 @@
+//! Set-up, tests, benches and the rules of the tree.
+
+fn main() {}
