@@ -1,1 +1,3 @@
 //! Whole roles made of the lower layers, and the use cases they share.
+
+pub mod audit_log;
