@@ -6,10 +6,14 @@ use futures_util::future::select;
 use guild_bus::{Bus, Listener};
 use guild_protocol::env::{Clock, Random};
 use guild_protocol::id::EntryId;
-use guild_store::audit::{self, Entry, NewEntry};
+use guild_store::audit::{self, NewEntry};
 use guild_store::outbox::{Deliver, Failure, Message};
-use guild_store::{Error, Result, Store, event};
+use guild_store::{Store, event};
 use serde_json::{Map, Value};
+
+use crate::Result;
+
+pub use guild_store::audit::Entry;
 
 /// How the log is followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,12 +85,12 @@ impl AuditLog {
     /// Up to `limit` entries after number `after`, never more than a page.
     pub async fn page(&self, after: i64, limit: i64) -> Result<Vec<Entry>> {
         let limit = limit.clamp(0, self.options.page_max);
-        self.store.read(move |rx| audit::after(rx, after, limit)).await
+        Ok(self.store.read(move |rx| audit::after(rx, after, limit)).await?)
     }
 
     /// The number before the last `count` entries.
     pub async fn before_last(&self, count: i64) -> Result<i64> {
-        self.store.read(move |rx| event::before_last(rx, audit::TOPIC, count)).await
+        Ok(self.store.read(move |rx| event::before_last(rx, audit::TOPIC, count)).await?)
     }
 
     /// Every entry after number `after`, in order, as they come.
@@ -136,9 +140,4 @@ fn ring(bus: &dyn Bus, message: &Message) -> Result<(), Failure> {
         }
         _ => Err(Failure::Never("a bell has a topic and a number".to_owned())),
     }
-}
-
-/// Whether an error says that the log is gone for good, so that a follower should end.
-pub fn is_closed(error: &Error) -> bool {
-    matches!(error, Error::Closed | Error::Crashed)
 }

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use guild_bus::Bus;
 use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::id::EntryId;
-use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink, is_closed};
+use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, Options as OutboxOptions};
 use guild_store::{Db, Decode, Error, FromVal, Migrations, Point, Sqlite, Store, args, audit};
 use serde_json::Map;
@@ -230,7 +230,7 @@ async fn append_all(shared: Shared, process: usize, log: AuditLog) {
         };
         match log.append(note).await {
             Ok(_) => lock(&shared.clients).answered[process] += 1,
-            Err(error) if is_closed(&error) => return,
+            Err(error) if error.is_closed() => return,
             Err(_) => {}
         }
         let pause_ms = i64::try_from(shared.world.below(60)).unwrap_or(0);
@@ -252,7 +252,7 @@ async fn stream(shared: Shared, process: usize, log: AuditLog) {
                 let seen = entries.into_iter().map(|entry| (entry.seq, entry.entry_id));
                 lock(&shared.clients).seen[process].extend(seen);
             }
-            Err(error) if is_closed(&error) => return,
+            Err(error) if error.is_closed() => return,
             Err(_) => shared.world.sleep(10).await,
         }
     }
