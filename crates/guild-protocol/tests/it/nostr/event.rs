@@ -29,6 +29,15 @@ fn events_signed_elsewhere_are_read_and_written_back() {
 }
 
 #[test]
+fn the_documentation_shows_events_that_verify() {
+    let page = include_str!("../../../../../docs/formats/nostr.md");
+    let blocks = page.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+    let shown: Vec<_> =
+        blocks.map(|b| Event::parse_verified(b.as_bytes(), &Limits::DEFAULT).unwrap()).collect();
+    assert_eq!(shown, ["request", "feedback", "structured"].map(vector));
+}
+
+#[test]
 fn our_events_have_the_ids_of_the_others() {
     for name in ["request", "feedback", "card"] {
         let theirs = vector(name);
