@@ -5,6 +5,7 @@
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`error`] | codes and kinds shared by all crates |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -17,13 +18,25 @@ pub mod hash;
 pub mod id;
 pub mod identity;
 pub mod json;
+pub mod nostr;
 
 pub use error::{Error, Result};
 
 /// Every error code of this crate, in the order of the documentation.
 pub fn codes() -> impl Iterator<Item = &'static error::Code> {
-    [amount::code::ALL, hash::code::ALL, id::code::ALL, identity::code::ALL, json::code::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        amount::code::ALL,
+        hash::code::ALL,
+        id::code::ALL,
+        identity::code::ALL,
+        identity::nip49::code::ALL,
+        json::code::ALL,
+        nostr::announcement::code::ALL,
+        nostr::code::ALL,
+        nostr::job::code::ALL,
+        nostr::nip44::code::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
