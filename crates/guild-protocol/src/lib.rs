@@ -5,25 +5,37 @@
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
-//! | [`error`] | codes and kinds shared by all crates |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
+//! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod amount;
+pub mod blueprint;
 pub mod env;
 pub mod error;
 pub mod hash;
 pub mod id;
 pub mod identity;
 pub mod json;
+pub mod problems;
+pub mod schema;
 
 pub use error::{Error, Result};
 
 /// Every error code of this crate, in the order of the documentation.
 pub fn codes() -> impl Iterator<Item = &'static error::Code> {
-    [amount::code::ALL, hash::code::ALL, id::code::ALL, identity::code::ALL, json::code::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        amount::code::ALL,
+        blueprint::code::ALL,
+        hash::code::ALL,
+        id::code::ALL,
+        identity::code::ALL,
+        json::code::ALL,
+        schema::code::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }
