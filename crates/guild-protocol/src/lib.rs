@@ -5,13 +5,15 @@
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
-//! | [`error`] | codes and kinds shared by all crates |
+//! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod amount;
+pub mod blueprint;
 pub mod env;
 pub mod error;
 pub mod hash;
@@ -19,6 +21,8 @@ pub mod id;
 pub mod identity;
 pub mod json;
 pub mod nostr;
+pub mod problems;
+pub mod schema;
 
 pub use error::{Error, Result};
 
@@ -26,6 +30,7 @@ pub use error::{Error, Result};
 pub fn codes() -> impl Iterator<Item = &'static error::Code> {
     [
         amount::code::ALL,
+        blueprint::code::ALL,
         hash::code::ALL,
         id::code::ALL,
         identity::code::ALL,
@@ -35,6 +40,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::code::ALL,
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
+        schema::code::ALL,
     ]
     .into_iter()
     .flatten()

@@ -1,5 +1,7 @@
 //! One integration binary for the crate.
 
+mod blueprint;
 mod json;
 #[cfg(test)]
 mod nostr;
+mod schema;
