@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
+//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
 //! | [`error`] | codes and kinds shared by all crates |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
@@ -11,6 +12,7 @@
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod amount;
+pub mod content;
 pub mod env;
 pub mod error;
 pub mod hash;
@@ -22,8 +24,15 @@ pub use error::{Error, Result};
 
 /// Every error code of this crate, in the order of the documentation.
 pub fn codes() -> impl Iterator<Item = &'static error::Code> {
-    [amount::code::ALL, hash::code::ALL, id::code::ALL, identity::code::ALL, json::code::ALL]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        amount::code::ALL,
+        content::code::ALL,
+        hash::code::ALL,
+        id::code::ALL,
+        identity::code::ALL,
+        json::code::ALL,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

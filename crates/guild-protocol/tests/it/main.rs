@@ -1,3 +1,4 @@
 //! One integration binary for the crate.
 
+mod content;
 mod json;
