@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Answer, Output};
 use crate::telemetry;
 
+mod cid;
 mod completions;
 mod config;
 mod doctor;
@@ -18,6 +19,7 @@ mod key;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Hash(hash::Args),
+    Cid(cid::Args),
     #[command(subcommand)]
     Key(key::Command),
     #[command(subcommand)]
@@ -52,6 +54,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     let mut cx = Context { global: &global, environment, out };
     match command {
         Command::Hash(args) => hash::run(&args, &mut cx),
+        Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),
         Command::Config(command) => config::run(&command, &mut cx),
         Command::Doctor(args) => doctor::run(&args, &mut cx),

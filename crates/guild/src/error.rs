@@ -79,7 +79,7 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(code: &'static Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), file: None, at: None, help: None }
+        Error { code, message: shorten(message.into()), file: None, at: None, help: None }
     }
 
     /// What the operating system said about `path`.
@@ -97,7 +97,7 @@ impl Error {
     /// The same failure, placed: a field path, a line, a byte.
     #[must_use]
     pub(crate) fn at(mut self, place: impl Into<String>) -> Error {
-        self.at = Some(place.into());
+        self.at = Some(shorten(place.into()));
         self
     }
 
@@ -145,6 +145,15 @@ impl Error {
     }
 }
 
+/// A message may repeat what a stranger wrote: enough of it to recognise it, never a screen full.
+fn shorten(text: String) -> String {
+    const MAX_CHARS: usize = 400;
+    match text.char_indices().nth(MAX_CHARS) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
 /// The system's words without its number: "No such file or directory".
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
@@ -153,7 +162,7 @@ fn plain(error: &io::Error) -> String {
 
 impl From<guild_protocol::Error> for Error {
     fn from(error: guild_protocol::Error) -> Error {
-        let at = error.place().map(str::to_owned);
+        let at = error.place().map(|place| shorten(place.to_owned()));
         Error { at, ..Error::new(error.code(), error.message()) }
     }
 }

@@ -25,9 +25,14 @@ impl Input {
         &self.0
     }
 
+    /// Whether it is standard input.
+    pub(crate) fn is_stdin(&self) -> bool {
+        self.0.as_os_str() == "-"
+    }
+
     /// A reader of its bytes. A directory is refused here, not at the first read.
     pub(crate) fn open(&self) -> Result<Box<dyn Read>> {
-        if self.0.as_os_str() == "-" {
+        if self.is_stdin() {
             return Ok(Box::new(io::stdin().lock()));
         }
         let failed = |e: io::Error| Error::io(&self.0, &e);

@@ -121,6 +121,13 @@ impl Output {
         self.beside(&format!("{}\n", printable(text)));
     }
 
+    /// How far it is, for a person who waits: one line that the next one replaces. An empty one ends it.
+    pub(crate) fn progress(&mut self, text: &str) {
+        if !self.json && io::stderr().is_terminal() {
+            self.beside(&format!("\r\x1b[K{}", printable(text)));
+        }
+    }
+
     /// Shows a failure; the exit code it deserves.
     pub(crate) fn error(&mut self, error: &Error) -> u8 {
         if self.json {
