@@ -1,3 +1,5 @@
 //! One integration binary for the crate.
 
 mod json;
+mod receipt;
+mod wire;
