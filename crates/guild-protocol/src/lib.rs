@@ -6,6 +6,8 @@
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
+//! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`error`] | codes and kinds shared by all crates |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -19,6 +21,11 @@ pub mod hash;
 pub mod id;
 pub mod identity;
 pub mod json;
+pub mod receipt;
+pub mod tamper;
+pub mod timestamp;
+pub mod verification;
+pub mod wire;
 
 pub use error::{Error, Result};
 
@@ -31,8 +38,16 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         id::code::ALL,
         identity::code::ALL,
         json::code::ALL,
+        receipt::code::ALL,
+        timestamp::code::ALL,
     ]
     .into_iter()
     .flatten()
     .copied()
+}
+
+/// Every type on the wire that is described as data, in the order of its name.
+/// `vectors/wire_versions.json` holds their fingerprints.
+pub fn wire_types() -> impl Iterator<Item = &'static wire::Type> {
+    [&receipt::WIRE].into_iter()
 }

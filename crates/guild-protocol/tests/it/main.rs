@@ -2,3 +2,5 @@
 
 mod content;
 mod json;
+mod receipt;
+mod wire;
