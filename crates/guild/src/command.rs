@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Answer, Output};
 use crate::telemetry;
 
+mod blueprint;
 mod cid;
 mod completions;
 mod config;
@@ -15,11 +16,20 @@ mod doctor;
 mod generate;
 mod hash;
 mod key;
+mod receipts;
+mod schema;
+mod verdict;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Hash(hash::Args),
     Cid(cid::Args),
+    #[command(subcommand)]
+    Receipts(receipts::Command),
+    #[command(subcommand)]
+    Blueprint(blueprint::Command),
+    #[command(subcommand)]
+    Schema(schema::Command),
     #[command(subcommand)]
     Key(key::Command),
     #[command(subcommand)]
@@ -55,6 +65,9 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     match command {
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
+        Command::Receipts(command) => receipts::run(&command, &mut cx),
+        Command::Blueprint(command) => blueprint::run(&command, &mut cx),
+        Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),
         Command::Config(command) => config::run(&command, &mut cx),
         Command::Doctor(args) => doctor::run(&args, &mut cx),

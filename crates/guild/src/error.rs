@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use guild_protocol::error::{Code, Kind};
+use guild_protocol::problems::Problems;
 
 /// The exit code of a command that answers no.
 pub(crate) const EXIT_NO: u8 = 1;
@@ -72,6 +73,9 @@ pub(crate) struct Error {
     file: Option<String>,
     at: Option<String>,
     help: Option<String>,
+    /// What else is wrong with the same input.
+    others: Vec<Error>,
+    left_out: usize,
 }
 
 /// The result of a command's parts.
@@ -79,7 +83,15 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(code: &'static Code, message: impl Into<String>) -> Error {
-        Error { code, message: shorten(message.into()), file: None, at: None, help: None }
+        Error {
+            code,
+            message: shorten(message.into()),
+            file: None,
+            at: None,
+            help: None,
+            others: Vec::new(),
+            left_out: 0,
+        }
     }
 
     /// What the operating system said about `path`.
@@ -139,6 +151,16 @@ impl Error {
         self.at.as_deref()
     }
 
+    /// The problems beside this first one.
+    pub(crate) fn others(&self) -> &[Error] {
+        &self.others
+    }
+
+    /// How many more there are than are listed.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
     /// What the reader can do about it.
     pub(crate) fn remedy(&self) -> &str {
         self.help.as_deref().unwrap_or(self.code.remedy)
@@ -164,6 +186,20 @@ impl From<guild_protocol::Error> for Error {
     fn from(error: guild_protocol::Error) -> Error {
         let at = error.place().map(|place| shorten(place.to_owned()));
         Error { at, ..Error::new(error.code(), error.message()) }
+    }
+}
+
+impl From<Problems> for Error {
+    fn from(problems: Problems) -> Error {
+        let left_out = problems.left_out();
+        let mut all = problems.iter().cloned().map(Error::from);
+        // There is always a first one; the conversion that keeps only it would say the same.
+        let first = all.next();
+        let others = all.collect();
+        match first {
+            Some(first) => Error { others, left_out, ..first },
+            None => guild_protocol::Error::from(problems).into(),
+        }
     }
 }
 

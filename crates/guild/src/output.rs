@@ -9,13 +9,15 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::{EXIT_NO, Error, Result, code};
+use crate::error::{EXIT_COULD_NOT_FIND_OUT, EXIT_NO, Error, Result, code};
 
 /// How a command ended that has said what it had to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     Yes,
     No,
+    /// Neither yes nor no: something that decides it is not known yet.
+    Open,
     /// Some parts failed, and were shown; the worst of their exit codes.
     Failed(u8),
 }
@@ -29,6 +31,7 @@ impl Answer {
         match self {
             Answer::Yes => 0,
             Answer::No => EXIT_NO,
+            Answer::Open => EXIT_COULD_NOT_FIND_OUT,
             Answer::Failed(code) => code,
         }
     }
@@ -70,6 +73,46 @@ struct ErrorBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<&'a str>,
     help: &'a str,
+    /// All of them, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<ProblemBody<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    problems_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl<'a> ErrorBody<'a> {
+    fn of(error: &'a Error) -> ErrorBody<'a> {
+        let problem = |e: &'a Error| ProblemBody {
+            code: e.code().name,
+            message: e.message(),
+            at: e.place(),
+        };
+        let several = !error.others().is_empty();
+        let all = std::iter::once(error).chain(error.others()).filter(|_| several);
+        ErrorBody {
+            code: error.code().name,
+            kind: error.kind().as_str(),
+            message: error.message(),
+            file: error.file(),
+            at: error.place(),
+            help: error.remedy(),
+            problems: all.map(problem).collect(),
+            problems_left_out: error.left_out(),
+        }
+    }
 }
 
 impl Output {
@@ -131,16 +174,8 @@ impl Output {
     /// Shows a failure; the exit code it deserves.
     pub(crate) fn error(&mut self, error: &Error) -> u8 {
         if self.json {
-            let body = ErrorBody {
-                code: error.code().name,
-                kind: error.kind().as_str(),
-                message: error.message(),
-                file: error.file(),
-                at: error.place(),
-                help: error.remedy(),
-            };
             // There is no third stream to complain to.
-            let _ = self.object(false, Failure { error: body });
+            let _ = self.object(false, Failure { error: ErrorBody::of(error) });
         } else {
             let text = render(error, self.paint_errors);
             self.beside(&text);
@@ -191,17 +226,26 @@ impl Output {
     }
 }
 
-/// A failure as a person reads it.
+/// A failure as a person reads it. Several problems with one remedy share it.
 fn render(error: &Error, paint: bool) -> String {
     let (red, blue, off) =
         if paint { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
-    let name = error.code().name;
-    let mut text = format!("{red}error[{name}]{off}: {}\n", printable(error.message()));
-    let place: Vec<_> = [error.file(), error.place()].into_iter().flatten().collect();
-    if !place.is_empty() {
-        text.push_str(&format!("  {blue}-->{off} {}\n", printable(&place.join(", "))));
+    let mut text = String::new();
+    let all: Vec<&Error> = std::iter::once(error).chain(error.others()).collect();
+    for (i, problem) in all.iter().enumerate() {
+        let name = problem.code().name;
+        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(problem.message())));
+        let place: Vec<_> = [error.file(), problem.place()].into_iter().flatten().collect();
+        if !place.is_empty() {
+            text.push_str(&format!("  {blue}-->{off} {}\n", printable(&place.join(", "))));
+        }
+        if all.get(i + 1).is_none_or(|next| next.remedy() != problem.remedy()) {
+            text.push_str(&format!("{blue}help{off}: {}\n", printable(problem.remedy())));
+        }
     }
-    text.push_str(&format!("{blue}help{off}: {}\n", printable(error.remedy())));
+    if error.left_out() > 0 {
+        text.push_str(&format!("(and {} more)\n", error.left_out()));
+    }
     text
 }
 
