@@ -6,8 +6,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ::nostr::nips::nip19::{FromBech32, ToBech32};
 use hmac::{Hmac, KeyInit, Mac};
-use nostr::nips::nip19::{FromBech32, ToBech32};
 use secp256k1::{Keypair, SECP256K1, XOnlyPublicKey, schnorr};
 use sha2::Sha256;
 use sha3::{Digest, Keccak256};
@@ -15,6 +15,8 @@ use sha3::{Digest, Keccak256};
 use crate::env::{Random, Signer};
 use crate::hash::{from_hex, shorten, to_hex};
 use crate::{Error, Result};
+
+pub mod nip49;
 
 /// The codes of this module.
 pub mod code {
@@ -64,7 +66,7 @@ impl PublicKey {
     /// The `npub1…` form that people exchange.
     pub fn npub(&self) -> String {
         // Encoding 32 bytes cannot fail: the error type is uninhabited.
-        match nostr::key::PublicKey::from_byte_array(self.0).to_bech32() {
+        match ::nostr::key::PublicKey::from_byte_array(self.0).to_bech32() {
             Ok(npub) => npub,
             Err(never) => match never {},
         }
@@ -84,7 +86,7 @@ impl FromStr for PublicKey {
     /// Reads an npub or 64 hex digits.
     fn from_str(text: &str) -> Result<PublicKey> {
         let bytes = if text.starts_with("npub1") {
-            nostr::key::PublicKey::from_bech32(text).ok().map(|key| *key.as_bytes())
+            ::nostr::key::PublicKey::from_bech32(text).ok().map(|key| *key.as_bytes())
         } else {
             from_hex(text).and_then(|bytes| bytes.try_into().ok())
         };
@@ -173,7 +175,7 @@ impl SecretKey {
     /// The `nsec1…` form, for a person who asked to see it.
     pub fn nsec(&self) -> Result<String> {
         let malformed = |_| Error::new(&code::BAD_SECRET_KEY, "the key has no nsec form");
-        let key = nostr::key::SecretKey::from_slice(&self.to_bytes()).map_err(malformed)?;
+        let key = ::nostr::key::SecretKey::from_slice(&self.to_bytes()).map_err(malformed)?;
         match key.to_bech32() {
             Ok(nsec) => Ok(nsec),
             Err(never) => match never {},
@@ -219,7 +221,7 @@ impl FromStr for SecretKey {
     /// Reads an nsec or 64 hex digits.
     fn from_str(text: &str) -> Result<SecretKey> {
         let bytes = if text.starts_with("nsec1") {
-            nostr::key::SecretKey::from_bech32(text).ok().map(|key| key.to_secret_bytes())
+            ::nostr::key::SecretKey::from_bech32(text).ok().map(|key| key.to_secret_bytes())
         } else {
             from_hex(text).and_then(|bytes| bytes.try_into().ok())
         };

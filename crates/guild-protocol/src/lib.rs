@@ -8,6 +8,7 @@
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
 //! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
+//! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`error`] | codes and kinds shared by all crates |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -26,6 +27,7 @@ pub mod tamper;
 pub mod timestamp;
 pub mod verification;
 pub mod wire;
+pub mod nostr;
 
 pub use error::{Error, Result};
 
@@ -40,6 +42,15 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         json::code::ALL,
         receipt::code::ALL,
         timestamp::code::ALL,
+        hash::code::ALL,
+        id::code::ALL,
+        identity::code::ALL,
+        identity::nip49::code::ALL,
+        json::code::ALL,
+        nostr::announcement::code::ALL,
+        nostr::code::ALL,
+        nostr::job::code::ALL,
+        nostr::nip44::code::ALL,
     ]
     .into_iter()
     .flatten()

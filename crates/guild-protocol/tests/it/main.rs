@@ -4,3 +4,5 @@ mod content;
 mod json;
 mod receipt;
 mod wire;
+#[cfg(test)]
+mod nostr;
