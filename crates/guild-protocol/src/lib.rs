@@ -10,12 +10,15 @@
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`error`] | codes and kinds shared by all crates |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
+//! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod amount;
 pub mod content;
+pub mod blueprint;
 pub mod env;
 pub mod error;
 pub mod hash;
@@ -28,6 +31,8 @@ pub mod timestamp;
 pub mod verification;
 pub mod wire;
 pub mod nostr;
+pub mod problems;
+pub mod schema;
 
 pub use error::{Error, Result};
 
@@ -36,6 +41,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
     [
         amount::code::ALL,
         content::code::ALL,
+        blueprint::code::ALL,
         hash::code::ALL,
         id::code::ALL,
         identity::code::ALL,
@@ -51,6 +57,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::code::ALL,
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
+        schema::code::ALL,
     ]
     .into_iter()
     .flatten()

@@ -6,3 +6,6 @@ mod receipt;
 mod wire;
 #[cfg(test)]
 mod nostr;
+mod blueprint;
+mod json;
+mod schema;
