@@ -4,9 +4,12 @@
 //! |---|---|
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
+//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
 //! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
+//! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
+//! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -14,6 +17,7 @@
 
 pub mod amount;
 pub mod blueprint;
+pub mod content;
 pub mod env;
 pub mod error;
 pub mod hash;
@@ -22,7 +26,12 @@ pub mod identity;
 pub mod json;
 pub mod nostr;
 pub mod problems;
+pub mod receipt;
 pub mod schema;
+pub mod tamper;
+pub mod timestamp;
+pub mod verification;
+pub mod wire;
 
 pub use error::{Error, Result};
 
@@ -31,6 +40,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
     [
         amount::code::ALL,
         blueprint::code::ALL,
+        content::code::ALL,
         hash::code::ALL,
         id::code::ALL,
         identity::code::ALL,
@@ -40,9 +50,17 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::code::ALL,
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
+        receipt::code::ALL,
         schema::code::ALL,
+        timestamp::code::ALL,
     ]
     .into_iter()
     .flatten()
     .copied()
+}
+
+/// Every type on the wire that is described as data, in the order of its name.
+/// `vectors/wire_versions.json` holds their fingerprints.
+pub fn wire_types() -> impl Iterator<Item = &'static wire::Type> {
+    [&receipt::WIRE].into_iter()
 }

@@ -1,3 +1,29 @@
-//! The one binary.
+//! `guild`: the one binary. Commands, configuration and wiring; the only real clock, randomness and environment.
 
-fn main() {}
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+mod cli;
+mod command;
+mod config;
+mod error;
+mod input;
+mod keystore;
+mod output;
+mod real;
+mod suggest;
+mod telemetry;
+
+fn main() -> ExitCode {
+    output::report_panics();
+    let environment = config::Environment::of_this_process();
+    let outcome = catch_unwind(AssertUnwindSafe(|| match cli::parse(&environment) {
+        Ok((cli, mut output)) => {
+            let answer = command::run(cli, &environment, &mut output);
+            output.conclude(answer)
+        }
+        Err(code) => code,
+    }));
+    // The panic hook has told the reader.
+    ExitCode::from(outcome.unwrap_or(error::EXIT_COULD_NOT_FIND_OUT))
+}

@@ -1,7 +1,10 @@
 //! One integration binary for the crate.
 
 mod blueprint;
+mod content;
 mod json;
 #[cfg(test)]
 mod nostr;
+mod receipt;
 mod schema;
+mod wire;

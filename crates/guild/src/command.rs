@@ -1,0 +1,77 @@
+//! The commands, one file each.
+
+use clap::Subcommand;
+
+use crate::cli::{Cli, Global};
+use crate::config::{Environment, Loaded, load};
+use crate::error::Result;
+use crate::output::{Answer, Output};
+use crate::telemetry;
+
+mod blueprint;
+mod cid;
+mod completions;
+mod config;
+mod doctor;
+mod generate;
+mod hash;
+mod key;
+mod receipts;
+mod schema;
+mod verdict;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Hash(hash::Args),
+    Cid(cid::Args),
+    #[command(subcommand)]
+    Receipts(receipts::Command),
+    #[command(subcommand)]
+    Blueprint(blueprint::Command),
+    #[command(subcommand)]
+    Schema(schema::Command),
+    #[command(subcommand)]
+    Key(key::Command),
+    #[command(subcommand)]
+    Config(config::Command),
+    Doctor(doctor::Args),
+    Completions(completions::Args),
+    #[command(subcommand)]
+    Generate(generate::Command),
+}
+
+/// What a command works with.
+pub(crate) struct Context<'a> {
+    pub(crate) global: &'a Global,
+    pub(crate) environment: &'a Environment,
+    pub(crate) out: &'a mut Output,
+}
+
+impl Context<'_> {
+    /// The effective configuration; from now on there is a log, as it says.
+    ///
+    /// A command that only looks at files it is given never asks for it, so it works whatever the settings are.
+    pub(crate) fn config(&self) -> Result<Loaded> {
+        let loaded = load(self.global, self.environment)?;
+        telemetry::start(&loaded.config.log, self.global.louder());
+        Ok(loaded)
+    }
+}
+
+/// Runs the command that was asked for.
+pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Result<Answer> {
+    let Cli { global, command } = cli;
+    let mut cx = Context { global: &global, environment, out };
+    match command {
+        Command::Hash(args) => hash::run(&args, &mut cx),
+        Command::Cid(args) => cid::run(&args, &mut cx),
+        Command::Receipts(command) => receipts::run(&command, &mut cx),
+        Command::Blueprint(command) => blueprint::run(&command, &mut cx),
+        Command::Schema(command) => schema::run(&command, &mut cx),
+        Command::Key(command) => key::run(&command, &mut cx),
+        Command::Config(command) => config::run(&command, &mut cx),
+        Command::Doctor(args) => doctor::run(&args, &mut cx),
+        Command::Completions(args) => completions::run(&args, &mut cx),
+        Command::Generate(command) => generate::run(&command, &mut cx),
+    }
+}

@@ -1,0 +1,167 @@
+//! What the node itself needs: a place for its data, time, randomness, locks, a port.
+
+use std::fs::File;
+use std::io;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+
+use guild_protocol::env::Clock;
+use rustix::fs::{FlockOperation, flock, statvfs};
+
+use super::Check;
+use crate::config::Loaded;
+use crate::real::{SystemClock, SystemRandom};
+
+/// 2025-01-01T00:00:00Z: an earlier clock is a wrong one.
+const EARLIEST_SANE_MS: i64 = 1_735_689_600_000;
+/// 2100-01-01T00:00:00Z: a later one too.
+const LATEST_SANE_MS: i64 = 4_102_444_800_000;
+/// Below this a database soon stops.
+const LITTLE_SPACE_BYTES: u64 = 1024 * 1024 * 1024;
+
+pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
+    let dir = &loaded.config.data_dir;
+    let all = [
+        data_directory(dir),
+        free_space(dir),
+        file_locking(dir),
+        clock(SystemClock.now_ms()),
+        randomness(),
+        listener(loaded),
+    ];
+    all.map(Check::required).into()
+}
+
+/// The directory itself, or the nearest one above it that exists: that is where it would be made.
+fn nearest_existing(dir: &Path) -> &Path {
+    dir.ancestors().find(|path| path.is_dir()).unwrap_or(dir)
+}
+
+/// A file that is gone when the check is over.
+struct Probe {
+    path: PathBuf,
+    file: File,
+}
+
+impl Probe {
+    fn make(dir: &Path) -> io::Result<Probe> {
+        let path = nearest_existing(dir).join(format!(".guild-doctor-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+        Ok(Probe { path, file })
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // Nothing can be done about it, and the name says what the file was.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn data_directory(dir: &Path) -> Check {
+    let name = "data directory";
+    match Probe::make(dir) {
+        Ok(_) if dir.is_dir() => Check::ok(name, format!("{} is writable", dir.display())),
+        Ok(_) => Check::ok(name, format!("{} will be made on first use", dir.display())),
+        Err(e) => Check::missing(
+            name,
+            format!("{} is not writable: {e}", dir.display()),
+            "Choose another with --data-dir, or change its owner.",
+        ),
+    }
+}
+
+fn free_space(dir: &Path) -> Check {
+    let name = "free space";
+    let advice = "Free some space, or choose another --data-dir.";
+    match statvfs(nearest_existing(dir)) {
+        Ok(stat) => {
+            let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
+            let found = format!("{} MiB", free_bytes / (1024 * 1024));
+            if free_bytes < LITTLE_SPACE_BYTES {
+                Check::weaker(name, found, advice)
+            } else {
+                Check::ok(name, found)
+            }
+        }
+        Err(e) => Check::weaker(name, format!("unknown: {e}"), advice),
+    }
+}
+
+/// Two handles of one file must not both hold its lock: that is what keeps two nodes out of one directory.
+fn file_locking(dir: &Path) -> Check {
+    let name = "file locking";
+    let advice = "Use a local disk for --data-dir; some network file systems do not lock.";
+    let attempt = || -> io::Result<bool> {
+        let first = Probe::make(dir)?;
+        flock(&first.file, FlockOperation::NonBlockingLockExclusive)?;
+        let second = File::open(&first.path)?;
+        match flock(&second, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Ok(()) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    };
+    match attempt() {
+        Ok(true) => Check::ok(name, "a second holder is kept out"),
+        Ok(false) => Check::missing(name, "a second holder is let in", advice),
+        Err(e) => Check::missing(name, e.to_string(), advice),
+    }
+}
+
+fn clock(now_ms: i64) -> Check {
+    let name = "clock";
+    let shown = jiff::Timestamp::from_millisecond(now_ms)
+        .map_or_else(|_| format!("{now_ms} ms"), |time| format!("{time:.0}"));
+    if (EARLIEST_SANE_MS..LATEST_SANE_MS).contains(&now_ms) {
+        Check::ok(name, shown)
+    } else {
+        let advice = "Set the clock, for instance with NTP: others refuse what is dated wrongly.";
+        Check::missing(name, format!("{shown} cannot be right"), advice)
+    }
+}
+
+fn randomness() -> Check {
+    let name = "randomness";
+    let mut bytes = [0; 32];
+    match SystemRandom::try_fill(&mut bytes) {
+        Ok(()) => Check::ok(name, "from the operating system"),
+        Err(e) => Check::missing(name, e.to_string(), "Allow the getrandom system call."),
+    }
+}
+
+fn listener(loaded: &Loaded) -> Check {
+    let name = "listener";
+    let address = loaded.config.gateway.listen;
+    let advice = "Set another with gateway.listen.";
+    match TcpListener::bind(address) {
+        Ok(_) => Check::ok(name, format!("{address} is free")),
+        Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
+            Check::weaker(name, format!("{address} is taken, perhaps by a running node"), advice)
+        }
+        Err(e) => Check::missing(name, format!("{address} cannot be used: {e}"), advice),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn a_wrong_clock_is_seen() {
+        assert_eq!(clock(0).status, Status::Missing);
+        assert_eq!(clock(i64::MAX).status, Status::Missing);
+        let sane = clock(EARLIEST_SANE_MS);
+        assert_eq!((sane.status, sane.found.as_str()), (Status::Ok, "2025-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn a_probe_leaves_nothing_behind_and_needs_a_writable_place() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(file_locking(&dir.path().join("not/yet")).status, Status::Ok);
+        assert_eq!(data_directory(dir.path()).status, Status::Ok);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(data_directory(Path::new("/proc/guild")).status, Status::Missing);
+    }
+}

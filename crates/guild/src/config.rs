@@ -1,0 +1,101 @@
+//! The settings of a node: defaults, then `guild.toml`, then the environment, then flags.
+//!
+//! To add a key: a field here, with its default, and a line in [`key::KEYS`]. Everything else follows: the file, the
+//! environment variable, `--set`, `config show` and the reference page.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+mod environment;
+pub(crate) mod key;
+mod load;
+pub(crate) mod show;
+
+pub(crate) use environment::Environment;
+pub(crate) use load::{Loaded, Setting, load};
+
+/// The file in the data directory.
+pub(crate) const FILE_NAME: &str = "guild.toml";
+
+/// Every setting.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) log: Log,
+    pub(crate) gateway: Gateway,
+    pub(crate) store: Store,
+    pub(crate) outbox: Outbox,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Log {
+    pub(crate) level: Level,
+    pub(crate) format: LogFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { level: Level::Info, format: LogFormat::Text }
+    }
+}
+
+/// From silent to everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Gateway {
+    pub(crate) listen: SocketAddr,
+}
+
+impl Default for Gateway {
+    fn default() -> Gateway {
+        Gateway { listen: SocketAddr::from(([127, 0, 0, 1], 4848)) }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Store {
+    pub(crate) url: String,
+    pub(crate) queue_max_calls: u32,
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store { url: String::new(), queue_max_calls: 4096 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Outbox {
+    pub(crate) lease_ms: u32,
+    pub(crate) max_attempts: u32,
+}
+
+impl Default for Outbox {
+    fn default() -> Outbox {
+        Outbox { lease_ms: 10_000, max_attempts: 12 }
+    }
+}

@@ -1,0 +1,167 @@
+//! The reference of every key.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Config, environment};
+
+/// How a value may be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Show {
+    Plain,
+    /// An address that may hold a password.
+    Url,
+}
+
+/// One key: what the structs of [`Config`] cannot say.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) path: &'static str,
+    pub(crate) show: Show,
+    /// The values it takes, smallest and largest, if it is a number.
+    pub(crate) range: Option<(i64, i64)>,
+    pub(crate) meaning: &'static str,
+}
+
+const fn key(path: &'static str, meaning: &'static str) -> Key {
+    Key { path, show: Show::Plain, range: None, meaning }
+}
+
+impl Key {
+    const fn url(self) -> Key {
+        Key { show: Show::Url, ..self }
+    }
+
+    const fn range(self, least: i64, most: i64) -> Key {
+        Key { range: Some((least, most)), ..self }
+    }
+
+    /// `gateway.listen` is set by `GUILD_GATEWAY_LISTEN`.
+    pub(crate) fn env(&self) -> String {
+        format!("{}{}", environment::PREFIX, self.path.replace('.', "_").to_uppercase())
+    }
+}
+
+/// Every key, in the order of the documentation.
+pub(crate) static KEYS: &[Key] = &[
+    key(
+        "data_dir",
+        "Where the node keeps its database, keystore and settings. Empty: $XDG_DATA_HOME/guildhall, or \
+         ~/.local/share/guildhall. In a file only if that is named with --config.",
+    ),
+    key("log.level", "How much is logged to standard error: off, error, warn, info, debug, trace."),
+    key("log.format", "How it is written: text, or json (one object on a line)."),
+    key(
+        "gateway.listen",
+        "The address and port of the one listener: API, explorer pages and relay.",
+    ),
+    key(
+        "store.url",
+        "The database: postgres://user:password@host/name, or empty for an SQLite file in the data directory.",
+    )
+    .url(),
+    key(
+        "store.queue_max_calls",
+        "How many writes may wait for the database; more are refused until it catches up.",
+    )
+    .range(1, 1_000_000),
+    key(
+        "outbox.lease_ms",
+        "How long one sender holds an outgoing message before another may take it, in milliseconds.",
+    )
+    .range(100, 3_600_000),
+    key(
+        "outbox.max_attempts",
+        "How often a message is tried before it is set aside for a person to look at.",
+    )
+    .range(1, 1_000),
+];
+
+/// The key at a path.
+pub(crate) fn find(path: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.path == path)
+}
+
+/// One row of the reference.
+#[derive(Debug, Serialize)]
+pub(crate) struct Reference {
+    pub(crate) key: &'static str,
+    pub(crate) default: String,
+    pub(crate) env: String,
+    pub(crate) meaning: String,
+}
+
+/// The reference of every key, with its default as TOML.
+pub(crate) fn reference() -> Vec<Reference> {
+    let defaults = leaves(&tree_of(&Config::default()));
+    let row = |key: &'static Key| Reference {
+        key: key.path,
+        default: defaults.get(key.path).map(ToString::to_string).unwrap_or_default(),
+        env: key.env(),
+        meaning: match key.range {
+            Some((least, most)) => format!("{} From {least} to {most}.", key.meaning),
+            None => key.meaning.to_owned(),
+        },
+    };
+    KEYS.iter().map(row).collect()
+}
+
+/// The settings as a tree of TOML.
+pub(crate) fn tree_of(config: &Config) -> toml::Table {
+    // Texts, numbers and tables always have a TOML form; the completeness test below would see an empty one.
+    toml::Table::try_from(config).unwrap_or_default()
+}
+
+/// All values of a tree by their path.
+pub(crate) fn leaves(tree: &toml::Table) -> BTreeMap<String, toml::Value> {
+    fn walk(prefix: &str, tree: &toml::Table, found: &mut BTreeMap<String, toml::Value>) {
+        for (name, value) in tree {
+            let path = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+            match value {
+                toml::Value::Table(inner) => walk(&path, inner, found),
+                value => {
+                    found.insert(path, value.clone());
+                }
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk("", tree, &mut found);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_key_is_documented_once() {
+        let defaults = leaves(&tree_of(&Config::default()));
+        let exist: BTreeSet<&str> = defaults.keys().map(String::as_str).collect();
+        let documented: BTreeSet<&str> = KEYS.iter().map(|key| key.path).collect();
+        assert_eq!(exist, documented);
+        assert_eq!(documented.len(), KEYS.len());
+    }
+
+    #[test]
+    fn every_variable_means_one_key() {
+        let names: BTreeSet<String> = KEYS.iter().map(Key::env).collect();
+        assert_eq!(names.len(), KEYS.len());
+        assert!(!names.contains(environment::PASSPHRASE_FILE));
+    }
+
+    #[test]
+    fn defaults_are_in_their_range() {
+        let defaults = leaves(&tree_of(&Config::default()));
+        for key in KEYS {
+            let number = defaults[key.path].as_integer();
+            assert_eq!(number.is_some(), key.range.is_some(), "{}", key.path);
+            if let (Some(number), Some((least, most))) = (number, key.range) {
+                assert!((least..=most).contains(&number), "{}", key.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! What can go wrong in the binary itself: files, configuration, the keystore.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+
+use guild_protocol::error::{Code, Kind};
+use guild_protocol::problems::Problems;
+
+/// The exit code of a command that answers no.
+pub(crate) const EXIT_NO: u8 = 1;
+/// The exit code of a command that was asked wrongly.
+pub(crate) const EXIT_BAD_INPUT: u8 = 2;
+/// The exit code of a command that cannot answer.
+pub(crate) const EXIT_COULD_NOT_FIND_OUT: u8 = 3;
+
+/// The codes of the binary.
+pub(crate) mod code {
+    guild_protocol::codes! {
+        USAGE = "cli.usage", Invalid,
+            "The command line is not one that guild understands.",
+            "Add --help to the command to see what it takes.";
+        IO_NOT_FOUND = "io.not_found", NotFound,
+            "A file or directory does not exist.", "Check the path; - reads from standard input.";
+        IO_DENIED = "io.denied", Denied,
+            "The file system does not let guild read or write here.",
+            "Change the owner or the mode of the path named, or run guild as another user.";
+        IO_NOT_A_FILE = "io.not_a_file", Invalid,
+            "The path is a directory or another thing that cannot be read as a file.",
+            "Name a file.";
+        IO_EXISTS = "io.exists", Conflict,
+            "The file to write exists already; it was not changed.",
+            "Name another file, or remove the old one first.";
+        IO_TOO_LARGE = "io.too_large", Invalid,
+            "A file is larger than the limit.", "Split it, or refer to large content by its CID.";
+        IO_FAILED = "io.failed", Unavailable,
+            "Reading or writing failed.", "Check the disk and the path, then try again.";
+        CONFIG_UNKNOWN_KEY = "config.unknown_key", Invalid,
+            "A setting has a name that guild does not know.",
+            "`guild config show --docs` lists every key and environment variable.";
+        CONFIG_BAD_VALUE = "config.bad_value", Invalid,
+            "A setting has a value of the wrong type or outside its range.",
+            "`guild config show --docs` says what each key takes.";
+        CONFIG_SYNTAX = "config.syntax", Invalid,
+            "The configuration file is not TOML.", "Fix the line named.";
+        CONFIG_NO_DATA_DIR = "config.no_data_dir", Invalid,
+            "There is no home directory to put the data into.",
+            "Give --data-dir, or set GUILD_DATA_DIR.";
+        KEYSTORE_EXISTS = "keystore.exists", Conflict,
+            "There is a keystore already; it was not changed.",
+            "Use it, or choose another --data-dir. A key that is overwritten is lost for ever.";
+        KEYSTORE_MISSING = "keystore.missing", NotFound,
+            "There is no keystore in the data directory.", "Make one with `guild key new`.";
+        KEYSTORE_PERMISSIONS = "keystore.permissions", Denied,
+            "Other users of this host can read the keystore.",
+            "Take their permission away with the chmod command named; if they may have read it, make a new key.";
+        KEYSTORE_MALFORMED = "keystore.malformed", Invalid,
+            "The keystore is not one that guild wrote, or has been changed.",
+            "Restore it from a backup.";
+        KEYSTORE_VERSION = "keystore.version", Invalid,
+            "The keystore was written by a newer guild.", "Use that version, or a later one.";
+        KEYSTORE_NO_PASSPHRASE = "keystore.no_passphrase", Invalid,
+            "A passphrase is needed and there is no usable one.",
+            "Run guild in a terminal, or name a file that holds the passphrase in GUILD_PASSPHRASE_FILE.";
+    }
+}
+
+/// A failure of a command: its code, a sentence about this case, and where it is.
+#[derive(Debug)]
+pub(crate) struct Error {
+    code: &'static Code,
+    message: String,
+    file: Option<String>,
+    at: Option<String>,
+    help: Option<String>,
+    /// What else is wrong with the same input.
+    others: Vec<Error>,
+    left_out: usize,
+}
+
+/// The result of a command's parts.
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub(crate) fn new(code: &'static Code, message: impl Into<String>) -> Error {
+        Error {
+            code,
+            message: shorten(message.into()),
+            file: None,
+            at: None,
+            help: None,
+            others: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// What the operating system said about `path`.
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Error {
+        let code = match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => &code::IO_NOT_FOUND,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => &code::IO_DENIED,
+            io::ErrorKind::IsADirectory => &code::IO_NOT_A_FILE,
+            io::ErrorKind::AlreadyExists => &code::IO_EXISTS,
+            _ => &code::IO_FAILED,
+        };
+        Error::new(code, plain(error)).in_file(path)
+    }
+
+    /// The same failure, placed: a field path, a line, a byte.
+    #[must_use]
+    pub(crate) fn at(mut self, place: impl Into<String>) -> Error {
+        self.at = Some(shorten(place.into()));
+        self
+    }
+
+    /// The same failure, in this file.
+    #[must_use]
+    pub(crate) fn in_file(mut self, path: &Path) -> Error {
+        self.file = Some(path.display().to_string());
+        self
+    }
+
+    /// The same failure, with help that fits this case better than the code's own.
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
+        self.help = Some(help.into());
+        self
+    }
+
+    pub(crate) fn code(&self) -> &'static Code {
+        self.code
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.code.kind
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.kind().exit_code()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(crate) fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
+    pub(crate) fn place(&self) -> Option<&str> {
+        self.at.as_deref()
+    }
+
+    /// The problems beside this first one.
+    pub(crate) fn others(&self) -> &[Error] {
+        &self.others
+    }
+
+    /// How many more there are than are listed.
+    pub(crate) fn left_out(&self) -> usize {
+        self.left_out
+    }
+
+    /// What the reader can do about it.
+    pub(crate) fn remedy(&self) -> &str {
+        self.help.as_deref().unwrap_or(self.code.remedy)
+    }
+}
+
+/// A message may repeat what a stranger wrote: enough of it to recognise it, never a screen full.
+fn shorten(text: String) -> String {
+    const MAX_CHARS: usize = 400;
+    match text.char_indices().nth(MAX_CHARS) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+    }
+}
+
+/// The system's words without its number: "No such file or directory".
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split_once(" (os error").map_or(text.as_str(), |(words, _)| words).to_owned()
+}
+
+impl From<guild_protocol::Error> for Error {
+    fn from(error: guild_protocol::Error) -> Error {
+        let at = error.place().map(|place| shorten(place.to_owned()));
+        Error { at, ..Error::new(error.code(), error.message()) }
+    }
+}
+
+impl From<Problems> for Error {
+    fn from(problems: Problems) -> Error {
+        let left_out = problems.left_out();
+        let mut all = problems.iter().cloned().map(Error::from);
+        // There is always a first one; the conversion that keeps only it would say the same.
+        let first = all.next();
+        let others = all.collect();
+        match first {
+            Some(first) => Error { others, left_out, ..first },
+            None => guild_protocol::Error::from(problems).into(),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Names the file in the errors of what was read from it.
+pub(crate) trait InFile<T> {
+    fn in_file(self, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
+    fn in_file(self, path: &Path) -> Result<T> {
+        self.map_err(|e| e.into().in_file(path))
+    }
+}
+
+/// Every error code that any command can show, by name.
+pub(crate) fn all_codes() -> Vec<&'static Code> {
+    let mut all: Vec<_> = guild_protocol::codes().chain(code::ALL.iter().copied()).collect();
+    all.sort_by_key(|code| code.name);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_codes_share_a_name_and_all_say_what_to_do() {
+        let all = all_codes();
+        for pair in all.windows(2) {
+            assert_ne!(pair[0].name, pair[1].name);
+        }
+        for code in all {
+            let (area, reason) = code.name.split_once('.').unwrap_or_default();
+            let word = |s: &str| {
+                !s.is_empty()
+                    && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+            };
+            assert!(word(area) && word(reason), "{} is not area.reason", code.name);
+            assert!(code.meaning.ends_with('.') && code.remedy.ends_with('.'), "{}", code.name);
+        }
+    }
+
+    #[test]
+    fn the_system_s_errors_have_codes() {
+        let code = |kind| Error::io(Path::new("x"), &io::Error::from(kind)).code().name;
+        assert_eq!(code(io::ErrorKind::NotFound), "io.not_found");
+        assert_eq!(code(io::ErrorKind::PermissionDenied), "io.denied");
+        assert_eq!(code(io::ErrorKind::TimedOut), "io.failed");
+    }
+}

@@ -1,0 +1,105 @@
+//! Files that a command reads or writes, within limits.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result, code};
+
+/// The largest document a command reads whole: as much as the JSON reader takes.
+pub(crate) const MAX_DOCUMENT_BYTES: u64 = 256 * 1024 * 1024;
+
+/// A file to read; `-` is standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Input(PathBuf);
+
+impl From<std::ffi::OsString> for Input {
+    fn from(path: std::ffi::OsString) -> Input {
+        Input(path.into())
+    }
+}
+
+impl Input {
+    /// How messages and JSON answers call it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Whether it is standard input.
+    pub(crate) fn is_stdin(&self) -> bool {
+        self.0.as_os_str() == "-"
+    }
+
+    /// A reader of its bytes. A directory is refused here, not at the first read.
+    pub(crate) fn open(&self) -> Result<Box<dyn Read>> {
+        if self.is_stdin() {
+            return Ok(Box::new(io::stdin().lock()));
+        }
+        let failed = |e: io::Error| Error::io(&self.0, &e);
+        let file = File::open(&self.0).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(Error::new(&code::IO_NOT_A_FILE, "this is a directory").in_file(&self.0));
+        }
+        Ok(Box::new(file))
+    }
+
+    /// All its bytes, at most `max_bytes` of them.
+    pub(crate) fn read(&self, max_bytes: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut reader = self.open()?.take(max_bytes.saturating_add(1));
+        reader.read_to_end(&mut bytes).map_err(|e| Error::io(&self.0, &e))?;
+        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max_bytes {
+            let message = format!("larger than the limit of {max_bytes} bytes");
+            return Err(Error::new(&code::IO_TOO_LARGE, message).in_file(&self.0));
+        }
+        Ok(bytes)
+    }
+}
+
+/// What to do when the file to write is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Existing {
+    Keep,
+    Replace,
+}
+
+/// Writes a file whole or not at all: a temporary neighbour, synced, then renamed.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
+    let written = write_new(&temporary, bytes, mode)
+        .and_then(|()| put_in_place(&temporary, path, existing))
+        .and_then(|()| File::open(directory)?.sync_all());
+    if written.is_err() {
+        // It may never have been made, or be renamed by now.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written.map_err(|e| Error::io(path, &e))
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn put_in_place(from: &Path, to: &Path, existing: Existing) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    if existing == Existing::Replace {
+        return std::fs::rename(from, to);
+    }
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Some file systems cannot rename without replacing; a hard link never replaces either.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            std::fs::hard_link(from, to)?;
+            std::fs::remove_file(from)
+        }
+        renamed => Ok(renamed?),
+    }
+}

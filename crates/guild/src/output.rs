@@ -1,0 +1,306 @@
+//! What a command says: its answer to standard output, as text or as one JSON object on a line; everything else to
+//! standard error.
+//!
+//! With `--json`, `ok` is true exactly when the exit code is 0, and `error` is there exactly when there is no answer.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::error::{EXIT_COULD_NOT_FIND_OUT, EXIT_NO, Error, Result, code};
+
+/// How a command ended that has said what it had to say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Yes,
+    No,
+    /// Neither yes nor no: something that decides it is not known yet.
+    Open,
+    /// Some parts failed, and were shown; the worst of their exit codes.
+    Failed(u8),
+}
+
+impl Answer {
+    pub(crate) fn of(yes: bool) -> Answer {
+        if yes { Answer::Yes } else { Answer::No }
+    }
+
+    pub(crate) fn exit_code(self) -> u8 {
+        match self {
+            Answer::Yes => 0,
+            Answer::No => EXIT_NO,
+            Answer::Open => EXIT_COULD_NOT_FIND_OUT,
+            Answer::Failed(code) => code,
+        }
+    }
+
+    /// The answer for two things together: the worse one.
+    pub(crate) fn and(self, other: Answer) -> Answer {
+        if other.exit_code() > self.exit_code() { other } else { self }
+    }
+}
+
+/// The two streams of a command.
+pub(crate) struct Output {
+    json: bool,
+    paint_errors: bool,
+    stdout: BufWriter<Stdout>,
+    /// The reader has gone (`guild schema ls | head -1`): nothing more to say, and nothing wrong.
+    closed: bool,
+}
+
+#[derive(Serialize)]
+struct Line<T> {
+    ok: bool,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Serialize)]
+struct Failure<'a> {
+    error: ErrorBody<'a>,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: &'a str,
+    kind: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+    help: &'a str,
+    /// All of them, if there are several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    problems: Vec<ProblemBody<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    problems_left_out: usize,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    code: &'a str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<&'a str>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+impl<'a> ErrorBody<'a> {
+    fn of(error: &'a Error) -> ErrorBody<'a> {
+        let problem =
+            |e: &'a Error| ProblemBody { code: e.code().name, message: e.message(), at: e.place() };
+        let several = !error.others().is_empty();
+        let all = std::iter::once(error).chain(error.others()).filter(|_| several);
+        ErrorBody {
+            code: error.code().name,
+            kind: error.kind().as_str(),
+            message: error.message(),
+            file: error.file(),
+            at: error.place(),
+            help: error.remedy(),
+            problems: all.map(problem).collect(),
+            problems_left_out: error.left_out(),
+        }
+    }
+}
+
+impl Output {
+    /// Answers as text or JSON. Errors are painted on a terminal only, and not if `plain`.
+    pub(crate) fn new(json: bool, plain: bool) -> Output {
+        let paint_errors = !plain && io::stderr().is_terminal();
+        Output { json, paint_errors, stdout: BufWriter::new(io::stdout()), closed: false }
+    }
+
+    /// Whether a program reads the answer.
+    pub(crate) fn json(&self) -> bool {
+        self.json
+    }
+
+    /// One line of text. What a file or a stranger said cannot move the cursor.
+    pub(crate) fn line(&mut self, text: &str) -> Result<()> {
+        self.raw(printable(text).as_bytes())?;
+        self.raw(b"\n")
+    }
+
+    /// Text that this program made itself, as it is.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let written = self.stdout.write_all(bytes);
+        self.settle(written)
+    }
+
+    /// Names and values, the values in one column.
+    pub(crate) fn fields(&mut self, fields: &[(&str, &str)]) -> Result<()> {
+        let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (name, value) in fields {
+            self.line(&format!("{name:width$}  {value}"))?;
+        }
+        Ok(())
+    }
+
+    /// The answer for a program: one object on one line.
+    pub(crate) fn object(&mut self, ok: bool, body: impl Serialize) -> Result<()> {
+        let line = serde_json::to_vec(&Line { ok, body })
+            .map_err(|e| Error::new(&code::IO_FAILED, format!("the answer is not JSON: {e}")))?;
+        self.raw(&line)?;
+        self.raw(b"\n")
+    }
+
+    /// A remark to the person, beside the answer.
+    pub(crate) fn remark(&mut self, text: &str) {
+        self.beside(&format!("{}\n", printable(text)));
+    }
+
+    /// How far it is, for a person who waits: one line that the next one replaces. An empty one ends it.
+    pub(crate) fn progress(&mut self, text: &str) {
+        if !self.json && io::stderr().is_terminal() {
+            self.beside(&format!("\r\x1b[K{}", printable(text)));
+        }
+    }
+
+    /// Shows a failure; the exit code it deserves.
+    pub(crate) fn error(&mut self, error: &Error) -> u8 {
+        if self.json {
+            // There is no third stream to complain to.
+            let _ = self.object(false, Failure { error: ErrorBody::of(error) });
+        } else {
+            let text = render(error, self.paint_errors);
+            self.beside(&text);
+        }
+        error.exit_code()
+    }
+
+    /// Shows what is left, and gives the exit code.
+    pub(crate) fn conclude(&mut self, answer: Result<Answer>) -> u8 {
+        let code = match answer {
+            Ok(answer) => answer.exit_code(),
+            Err(error) => self.error(&error),
+        };
+        match self.flush() {
+            Ok(()) => code,
+            Err(error) => {
+                // The answer did not arrive: say so where it can be heard.
+                let text = render(&error, self.paint_errors);
+                let _ = io::stderr().write_all(text.as_bytes());
+                error.exit_code()
+            }
+        }
+    }
+
+    /// What was said so far goes out now.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let flushed = self.stdout.flush();
+        self.settle(flushed)
+    }
+
+    fn beside(&mut self, text: &str) {
+        // Keep the order in which a person sees both streams.
+        let _ = self.stdout.flush();
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+
+    fn settle(&mut self, written: io::Result<()>) -> Result<()> {
+        match written {
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            written => written.map_err(|e| Error::io(Path::new("standard output"), &e)),
+        }
+    }
+}
+
+/// A failure as a person reads it. Several problems with one remedy share it.
+fn render(error: &Error, paint: bool) -> String {
+    let (red, blue, off) =
+        if paint { ("\x1b[1;31m", "\x1b[1;34m", "\x1b[0m") } else { ("", "", "") };
+    let mut text = String::new();
+    let all: Vec<&Error> = std::iter::once(error).chain(error.others()).collect();
+    for (i, problem) in all.iter().enumerate() {
+        let name = problem.code().name;
+        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(problem.message())));
+        let place: Vec<_> = [error.file(), problem.place()].into_iter().flatten().collect();
+        if !place.is_empty() {
+            text.push_str(&format!("  {blue}-->{off} {}\n", printable(&place.join(", "))));
+        }
+        if all.get(i + 1).is_none_or(|next| next.remedy() != problem.remedy()) {
+            text.push_str(&format!("{blue}help{off}: {}\n", printable(problem.remedy())));
+        }
+    }
+    if error.left_out() > 0 {
+        text.push_str(&format!("(and {} more)\n", error.left_out()));
+    }
+    text
+}
+
+/// The text with control characters made visible, so that hostile input cannot steer a terminal.
+fn printable(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(steers) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text
+        .chars()
+        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() });
+    Cow::Owned(shown.collect())
+}
+
+/// From now on a panic prints a short request to report it, in place of the runtime's own words.
+pub(crate) fn report_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let what = info.payload_as_str().unwrap_or("no message");
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let text = format!(
+            "error[internal.bug]: this is a bug in guild: {}\n  --> {place}\nhelp: Please report it, \
+             with the command you ran and these lines.\n",
+            printable(what)
+        );
+        let _ = io::stderr().write_all(text.as_bytes());
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worse_answer_wins() {
+        assert_eq!(Answer::Yes.and(Answer::No), Answer::No);
+        assert_eq!(Answer::Failed(2).and(Answer::No), Answer::Failed(2));
+        assert_eq!(Answer::Failed(2).and(Answer::Failed(3)).exit_code(), 3);
+    }
+
+    #[test]
+    fn hostile_text_cannot_steer_the_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\u{9b}é\n"), "a\\u{1b}[2Jb\\u{9b}é\n");
+    }
+
+    #[test]
+    fn paint_changes_no_word() {
+        let error = Error::new(&code::IO_FAILED, "it broke").at("line 3").in_file(Path::new("x"));
+        let plain = render(&error, false);
+        insta::assert_snapshot!(plain, @"
+        error[io.failed]: it broke
+          --> x, line 3
+        help: Check the disk and the path, then try again.
+        ");
+        let mut painted = render(&error, true);
+        for paint in ["\x1b[1;31m", "\x1b[1;34m", "\x1b[0m"] {
+            painted = painted.replace(paint, "");
+        }
+        assert_eq!(painted, plain);
+    }
+}

@@ -1,0 +1,43 @@
+//! What the program says about itself while it runs: to standard error, so that answers stay clean.
+
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::{Level, Log, LogFormat};
+
+/// Starts the log, `louder` steps above the configured level (below, if negative). Only the first call counts.
+pub(crate) fn start(log: &Log, louder: i16) {
+    let builder = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(filter(log.level, louder));
+    // A second start would be refused: the first one stays.
+    let _ = match log.format {
+        LogFormat::Text => builder.with_target(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+    };
+}
+
+fn filter(level: Level, louder: i16) -> LevelFilter {
+    const STEPS: [LevelFilter; 6] = [
+        LevelFilter::OFF,
+        LevelFilter::ERROR,
+        LevelFilter::WARN,
+        LevelFilter::INFO,
+        LevelFilter::DEBUG,
+        LevelFilter::TRACE,
+    ];
+    let wanted = (level as i16).saturating_add(louder).clamp(0, 5);
+    usize::try_from(wanted).ok().and_then(|i| STEPS.get(i)).copied().unwrap_or(LevelFilter::INFO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_move_the_level_within_its_ends() {
+        assert_eq!(filter(Level::Info, 0), LevelFilter::INFO);
+        assert_eq!(filter(Level::Info, 1), LevelFilter::DEBUG);
+        assert_eq!(filter(Level::Info, -9), LevelFilter::OFF);
+        assert_eq!(filter(Level::Trace, i16::MAX), LevelFilter::TRACE);
+    }
+}

@@ -1,0 +1,9 @@
+//! One integration binary for the crate: the real program, in a directory of its own, in an empty environment.
+
+mod answers;
+mod bad_input;
+mod config;
+mod docs;
+mod doctor;
+mod key;
+mod support;
