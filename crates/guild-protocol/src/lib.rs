@@ -9,7 +9,6 @@
 //! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
-//! | [`error`] | codes and kinds shared by all crates |
 //! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 //! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
@@ -17,22 +16,22 @@
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod amount;
-pub mod content;
 pub mod blueprint;
+pub mod content;
 pub mod env;
 pub mod error;
 pub mod hash;
 pub mod id;
 pub mod identity;
 pub mod json;
+pub mod nostr;
+pub mod problems;
 pub mod receipt;
+pub mod schema;
 pub mod tamper;
 pub mod timestamp;
 pub mod verification;
 pub mod wire;
-pub mod nostr;
-pub mod problems;
-pub mod schema;
 
 pub use error::{Error, Result};
 
@@ -40,14 +39,8 @@ pub use error::{Error, Result};
 pub fn codes() -> impl Iterator<Item = &'static error::Code> {
     [
         amount::code::ALL,
-        content::code::ALL,
         blueprint::code::ALL,
-        hash::code::ALL,
-        id::code::ALL,
-        identity::code::ALL,
-        json::code::ALL,
-        receipt::code::ALL,
-        timestamp::code::ALL,
+        content::code::ALL,
         hash::code::ALL,
         id::code::ALL,
         identity::code::ALL,
@@ -57,7 +50,9 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::code::ALL,
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
+        receipt::code::ALL,
         schema::code::ALL,
+        timestamp::code::ALL,
     ]
     .into_iter()
     .flatten()

@@ -1,11 +1,10 @@
 //! One integration binary for the crate.
 
+mod blueprint;
 mod content;
 mod json;
-mod receipt;
-mod wire;
 #[cfg(test)]
 mod nostr;
-mod blueprint;
-mod json;
+mod receipt;
 mod schema;
+mod wire;

@@ -82,7 +82,10 @@ fn print(
     let plural = if count == 1 { "" } else { "s" };
     let Some(evaluation) = evaluation else {
         let hash = blueprint.hash()?;
-        cx.out.line(&format!("{}: a good blueprint with {count} invariant{plural}", path.display()))?;
+        cx.out.line(&format!(
+            "{}: a good blueprint with {count} invariant{plural}",
+            path.display()
+        ))?;
         return cx.out.line(&format!("  {hash}"));
     };
     let verdict = match evaluation.verdict {
@@ -91,7 +94,8 @@ fn print(
         Verdict::NotMeasured => "is not yet measured in full",
     };
     cx.out.line(&format!("{}: the blueprint {verdict}", path.display()))?;
-    let width = evaluation.outcomes.iter().map(|o| o.invariant.id.chars().count()).max().unwrap_or(0);
+    let width =
+        evaluation.outcomes.iter().map(|o| o.invariant.id.chars().count()).max().unwrap_or(0);
     for Outcome { invariant, measured_value, verdict } in &evaluation.outcomes {
         let word = match verdict {
             Verdict::Pass => "ok",

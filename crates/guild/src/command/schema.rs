@@ -77,6 +77,17 @@ struct Row<'a> {
     builtin: bool,
 }
 
+impl<'a> Row<'a> {
+    fn of(schema: &'a Schema) -> Row<'a> {
+        Row {
+            schema_id: schema.schema_id.as_str(),
+            verification_mode: schema.verification_mode.as_str(),
+            purpose: &schema.purpose,
+            builtin: Registry::is_builtin(&schema.schema_id),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Ls<'a> {
     schemas: Vec<Row<'a>>,
@@ -84,16 +95,7 @@ struct Ls<'a> {
 
 fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let registry = args.more.registry()?;
-    let row = |schema| {
-        let Schema { schema_id, verification_mode, purpose, .. } = schema;
-        Row {
-            schema_id: schema_id.as_str(),
-            verification_mode: verification_mode.as_str(),
-            purpose,
-            builtin: Registry::is_builtin(schema_id),
-        }
-    };
-    let schemas: Vec<Row<'_>> = registry.iter().map(row).collect();
+    let schemas: Vec<Row<'_>> = registry.iter().map(Row::of).collect();
     if cx.out.json() {
         cx.out.object(true, Ls { schemas })?;
         return Ok(Answer::Yes);
@@ -125,8 +127,17 @@ fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 enum Checked {
-    Input { job_hash: String, payload_hash: String, payload: serde_json::Value },
-    Output { output_hash: String, verification_hash: String, lacking: Vec<Detail>, output: serde_json::Value },
+    Input {
+        job_hash: String,
+        payload_hash: String,
+        payload: serde_json::Value,
+    },
+    Output {
+        output_hash: String,
+        verification_hash: String,
+        lacking: Vec<Detail>,
+        output: serde_json::Value,
+    },
 }
 
 #[derive(Serialize)]
@@ -149,7 +160,10 @@ fn check(args: &CheckArgs, cx: &mut Context<'_>) -> Result<Answer> {
     };
     let checked = checked.map_err(|e| e.in_file(path))?;
     if cx.out.json() {
-        cx.out.object(true, CheckBody { file: path, schema_id: schema.schema_id.as_str(), checked })?;
+        cx.out.object(
+            true,
+            CheckBody { file: path, schema_id: schema.schema_id.as_str(), checked },
+        )?;
         return Ok(Answer::Yes);
     }
     cx.out.line(&format!("{}: fits {}", path.display(), schema.schema_id))?;
@@ -161,7 +175,8 @@ fn check(args: &CheckArgs, cx: &mut Context<'_>) -> Result<Answer> {
             cx.out.fields(&[("  output", &output_hash), ("  verification", &verification_hash)])?;
             if !lacking.is_empty() {
                 let names: Vec<_> = lacking.iter().map(|detail| detail.as_str()).collect();
-                cx.out.line(&format!("  provenance that it does not state: {}", names.join(", ")))?;
+                cx.out
+                    .line(&format!("  provenance that it does not state: {}", names.join(", ")))?;
             }
         }
     }
