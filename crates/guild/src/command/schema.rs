@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use guild_protocol::schema::{self, Detail, Registry, Schema, SchemaId};
 use serde::Serialize;
 
-use super::{Context, verdict};
+use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
 use crate::output::Answer;
@@ -153,7 +153,7 @@ fn check(args: &CheckArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let schema = find(&registry, &args.id)?;
     let path = args.file.path();
     let limit = if args.output { schema::MAX_OUTPUT_BYTES } else { schema::MAX_INPUT_BYTES };
-    let text = args.file.read(verdict::limit(limit))?;
+    let text = args.file.read(limit)?;
     let checked = match args.output {
         false => input(&registry, schema, &text),
         true => output(&registry, schema, &text),
@@ -233,8 +233,7 @@ impl More {
         }
         paths.sort();
         for path in paths {
-            let text = Input::from(path.clone().into_os_string())
-                .read(verdict::limit(Schema::MAX_BYTES))?;
+            let text = Input::from(path.clone().into_os_string()).read(Schema::MAX_BYTES)?;
             registry.add_json(&text).in_file(&path)?;
         }
         Ok(registry)
