@@ -10,6 +10,8 @@
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
+//! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]

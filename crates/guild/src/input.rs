@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, Result, code};
 
 /// The largest document a command reads whole: as much as the JSON reader takes.
-pub(crate) const MAX_DOCUMENT_BYTES: u64 = 256 * 1024 * 1024;
+pub(crate) const MAX_DOCUMENT_BYTES: usize = 256 * 1024 * 1024;
 
 /// A file to read; `-` is standard input.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,11 +44,12 @@ impl Input {
     }
 
     /// All its bytes, at most `max_bytes` of them.
-    pub(crate) fn read(&self, max_bytes: u64) -> Result<Vec<u8>> {
+    pub(crate) fn read(&self, max_bytes: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        let mut reader = self.open()?.take(max_bytes.saturating_add(1));
+        let one_more = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
+        let mut reader = self.open()?.take(one_more);
         reader.read_to_end(&mut bytes).map_err(|e| Error::io(&self.0, &e))?;
-        if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > max_bytes {
+        if bytes.len() > max_bytes {
             let message = format!("larger than the limit of {max_bytes} bytes");
             return Err(Error::new(&code::IO_TOO_LARGE, message).in_file(&self.0));
         }

@@ -19,7 +19,7 @@ use crate::input::{self, Existing, Input};
 const FILE_NAME: &str = "keystore.json";
 const SCHEMA_VERSION: u32 = 1;
 /// Far more than any keystore or passphrase.
-const MAX_BYTES: u64 = 64 * 1024;
+const MAX_BYTES: usize = 64 * 1024;
 const OWNER_ONLY: u32 = 0o600;
 
 /// The file as it is written.

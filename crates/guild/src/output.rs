@@ -231,7 +231,7 @@ fn render(error: &Error, paint: bool) -> String {
     let all: Vec<&Error> = std::iter::once(error).chain(error.others()).collect();
     for (i, problem) in all.iter().enumerate() {
         let name = problem.code().name;
-        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(problem.message())));
+        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(&sentence(problem))));
         let place: Vec<_> = [error.file(), problem.place()].into_iter().flatten().collect();
         if !place.is_empty() {
             text.push_str(&format!("  {blue}-->{off} {}\n", printable(&place.join(", "))));
@@ -244,6 +244,18 @@ fn render(error: &Error, paint: bool) -> String {
         text.push_str(&format!("(and {} more)\n", error.left_out()));
     }
     text
+}
+
+/// The message as a whole sentence: "is missing" at `texts` becomes "texts is missing".
+fn sentence(error: &Error) -> String {
+    const VERBS: [&str; 5] = ["does ", "has ", "is ", "must ", "was "];
+    let message = error.message();
+    match error.place() {
+        Some(place) if VERBS.iter().any(|verb| message.starts_with(verb)) => {
+            format!("{place} {message}")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 /// The text with control characters made visible, so that hostile input cannot steer a terminal.

@@ -7,7 +7,7 @@ use guild_protocol::blueprint::{
 };
 use serde::Serialize;
 
-use super::{Context, verdict};
+use super::Context;
 use crate::error::{InFile, Result};
 use crate::input::Input;
 use crate::output::Answer;
@@ -43,12 +43,12 @@ struct Body<'a> {
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     let Command::Check(args) = command;
     let path = args.file.path();
-    let text = args.file.read(verdict::limit(MAX_BYTES))?;
+    let text = args.file.read(MAX_BYTES)?;
     let blueprint = Blueprint::parse(&text).in_file(path)?;
     let evaluation = match &args.measurements {
         None => None,
         Some(file) => {
-            let text = file.read(verdict::limit(MAX_BYTES))?;
+            let text = file.read(MAX_BYTES)?;
             let measured = Measurements::parse(&text).in_file(file.path())?;
             Some(blueprint.evaluate(&measured).in_file(file.path())?)
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use guild_protocol::schema::{self, Detail, Registry, Schema, SchemaId};
 use serde::Serialize;
 
-use super::{Context, verdict};
+use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
 use crate::output::Answer;
@@ -77,6 +77,17 @@ struct Row<'a> {
     builtin: bool,
 }
 
+impl<'a> Row<'a> {
+    fn of(schema: &'a Schema) -> Row<'a> {
+        Row {
+            schema_id: schema.schema_id.as_str(),
+            verification_mode: schema.verification_mode.as_str(),
+            purpose: &schema.purpose,
+            builtin: Registry::is_builtin(&schema.schema_id),
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Ls<'a> {
     schemas: Vec<Row<'a>>,
@@ -84,16 +95,7 @@ struct Ls<'a> {
 
 fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let registry = args.more.registry()?;
-    let row = |schema| {
-        let Schema { schema_id, verification_mode, purpose, .. } = schema;
-        Row {
-            schema_id: schema_id.as_str(),
-            verification_mode: verification_mode.as_str(),
-            purpose,
-            builtin: Registry::is_builtin(schema_id),
-        }
-    };
-    let schemas: Vec<Row<'_>> = registry.iter().map(row).collect();
+    let schemas: Vec<Row<'_>> = registry.iter().map(Row::of).collect();
     if cx.out.json() {
         cx.out.object(true, Ls { schemas })?;
         return Ok(Answer::Yes);
@@ -151,7 +153,7 @@ fn check(args: &CheckArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let schema = find(&registry, &args.id)?;
     let path = args.file.path();
     let limit = if args.output { schema::MAX_OUTPUT_BYTES } else { schema::MAX_INPUT_BYTES };
-    let text = args.file.read(verdict::limit(limit))?;
+    let text = args.file.read(limit)?;
     let checked = match args.output {
         false => input(&registry, schema, &text),
         true => output(&registry, schema, &text),
@@ -231,8 +233,7 @@ impl More {
         }
         paths.sort();
         for path in paths {
-            let text = Input::from(path.clone().into_os_string())
-                .read(verdict::limit(Schema::MAX_BYTES))?;
+            let text = Input::from(path.clone().into_os_string()).read(Schema::MAX_BYTES)?;
             registry.add_json(&text).in_file(&path)?;
         }
         Ok(registry)

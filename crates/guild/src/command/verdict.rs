@@ -26,8 +26,3 @@ pub(crate) fn print(
     }
     Ok(())
 }
-
-/// One byte more than the verifier takes, so that it can itself say that there is too much.
-pub(crate) fn limit(max_bytes: usize) -> u64 {
-    u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1)
-}

@@ -14,7 +14,7 @@ use crate::input::Input;
 use crate::suggest;
 
 /// A configuration file larger than this is something else.
-const MAX_FILE_BYTES: u64 = 1024 * 1024;
+const MAX_FILE_BYTES: usize = 1024 * 1024;
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,6 +23,9 @@ fn help_lists_the_commands() {
     Commands:
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
+      receipts     Check signed receipts
+      blueprint    Check what a job must achieve
+      schema       Look at job schemas and check documents against them
       key          Make and look at the identity of this node
       config       Look at the configuration
       doctor       Say what this host can and cannot do
