@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper of a test fails the test by panicking")]
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use guild_protocol::content::dag_pb::{Link, PbNode};
 use guild_protocol::content::unixfs::{Data, Kind, Mtime};
@@ -578,6 +579,7 @@ proptest! {
         max_links in 2usize..6,
         raw_leaves: bool,
         v0: bool,
+        threads in 1usize..4,
     ) {
         let version = if v0 { Version::V0 } else { Version::V1 };
         let options = Options { chunk_bytes, max_links, raw_leaves, version };
@@ -587,6 +589,7 @@ proptest! {
         let mut parts = Vec::new();
         let mut importer =
             Importer::new(options, |b| { parts.push((b.cid, b.parts().concat())); Ok(()) }).unwrap();
+        importer = importer.with_threads(NonZeroUsize::new(threads).unwrap());
         let mut rest = content.as_slice();
         for piece in pieces {
             let (head, tail) = rest.split_at(piece.min(rest.len()));
