@@ -7,7 +7,7 @@ use super::dag_pb::{Link, PbNode};
 use super::unixfs::{Data, Kind};
 use super::wire::{self, byte_count};
 use super::{Cid, Codec, Version, code};
-use crate::hash::{Hash, Hasher};
+use crate::hash::{Hash, Hasher, hash_pair};
 use crate::{Error, Result};
 
 const MAX_CHUNK_BYTES: usize = 1024 * 1024;
@@ -137,7 +137,7 @@ impl<S: FnMut(Block<'_>) -> Result<()>> Importer<S> {
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
         let chunk_bytes = self.options.chunk_bytes;
         loop {
-            if self.threads.get() > 1 && self.pending.is_empty() {
+            if self.pending.is_empty() {
                 let most = self.threads.get().saturating_mul(CHUNKS_PER_THREAD);
                 let chunks = bytes.len().checked_div(chunk_bytes).unwrap_or(0).min(most);
                 if chunks > 1 {
@@ -290,8 +290,19 @@ fn hash_parts(parts: &[&[u8]]) -> Hash {
 fn hash_leaves(options: &Options, batch: &[u8], threads: NonZeroUsize) -> Vec<Hash> {
     let (before, after) = leaf_frame(options, u64::try_from(options.chunk_bytes).unwrap_or(0));
     let hash_share = |share: &[u8]| -> Vec<Hash> {
-        let chunks = share.chunks(options.chunk_bytes);
-        chunks.map(|chunk| hash_parts(&[&before, chunk, &after])).collect()
+        let mut hashes = Vec::new();
+        for two in share.chunks(options.chunk_bytes.saturating_mul(2)) {
+            match two.split_at_checked(options.chunk_bytes) {
+                Some((first, second)) if options.raw_leaves && !second.is_empty() => {
+                    hashes.extend(hash_pair(first, second));
+                }
+                _ => {
+                    let chunks = two.chunks(options.chunk_bytes);
+                    hashes.extend(chunks.map(|chunk| hash_parts(&[&before, chunk, &after])));
+                }
+            }
+        }
+        hashes
     };
     let chunks = batch.len().div_ceil(options.chunk_bytes);
     let share_bytes = chunks.div_ceil(threads.get()).saturating_mul(options.chunk_bytes);
