@@ -1,21 +1,12 @@
 //! How the finding of a verifier is shown.
 
-use std::path::Path;
-
 use guild_protocol::verification::Verification;
 
 use super::Context;
 use crate::error::Result;
 
-/// One line for the whole, then one for each check.
-pub(crate) fn print(
-    path: &Path,
-    thing: &str,
-    checks: &Verification,
-    cx: &mut Context<'_>,
-) -> Result<()> {
-    let verdict = if checks.holds() { "holds" } else { "does NOT hold" };
-    cx.out.line(&format!("{}: the {thing} {verdict}", path.display()))?;
+/// One line for each check.
+pub(crate) fn checks(checks: &Verification, cx: &mut Context<'_>) -> Result<()> {
     let width = checks.checks().iter().map(|check| check.name.len()).max().unwrap_or(0);
     for check in checks.checks() {
         let name = check.name;
