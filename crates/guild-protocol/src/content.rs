@@ -21,7 +21,8 @@
 //! let mut directory = Directory::new(Version::V1);
 //! directory.insert("greeting.txt", file)?;
 //! let root = directory.finish(|block| {
-//!     let node = read(&block.cid, &block.to_vec())?;
+//!     let bytes = block.to_vec();
+//!     let node = read(&block.cid, &bytes)?;
 //!     assert_eq!(node.entry("greeting.txt").map(|entry| entry.cid), Some(file.cid));
 //!     Ok(())
 //! })?;

@@ -36,7 +36,7 @@ pub use registry::Registry;
 pub mod code {
     crate::codes! {
         BAD_ID = "schema.id_malformed", Invalid,
-            "A schema id does not have the form oa.<name>.v<n> or oa.<domain>.<operation>.v<n>.",
+            "A schema id does not have the form `oa.<name>.v<n>` or `oa.<domain>.<operation>.v<n>`.",
             "Write it like oa.sandbox_run.v1: lower-case parts between dots, and a version.";
         UNKNOWN = "schema.unknown", NotFound,
             "No schema with this id is registered.",

@@ -1,14 +1,20 @@
 //! Files: content cut into chunks, and a balanced tree of links over them.
 
+use std::num::NonZeroUsize;
+use std::thread;
+
 use super::dag_pb::{Link, PbNode};
 use super::unixfs::{Data, Kind};
 use super::wire::{self, byte_count};
 use super::{Cid, Codec, Version, code};
-use crate::hash::{Hash, Hasher};
+use crate::hash::{Hash, Hasher, hash_pair};
 use crate::{Error, Result};
 
 const MAX_CHUNK_BYTES: usize = 1024 * 1024;
 const MAX_LINKS_PER_NODE: usize = 8192;
+
+/// Chunks for each thread at a time: enough work to be worth the start of a thread.
+const CHUNKS_PER_THREAD: usize = 16;
 
 /// How content becomes blocks. Other options give other CIDs for the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +109,7 @@ pub fn import(
 pub struct Importer<S> {
     options: Options,
     sink: S,
+    threads: NonZeroUsize,
     /// The beginning of a chunk that is not complete.
     pending: Vec<u8>,
     /// The complete subtrees that have no parent yet, by height. None of them is full between calls.
@@ -114,18 +121,41 @@ impl<S: FnMut(Block<'_>) -> Result<()>> Importer<S> {
     /// An empty file.
     pub fn new(options: Options, sink: S) -> Result<Importer<S>> {
         options.check()?;
-        Ok(Importer { options, sink, pending: Vec::new(), levels: Vec::new(), failed: None })
+        let (pending, levels) = (Vec::new(), Vec::new());
+        Ok(Importer { options, sink, threads: NonZeroUsize::MIN, pending, levels, failed: None })
+    }
+
+    /// Lets up to so many threads hash, one if this is never called. It helps when pieces of many chunks are pushed.
+    /// Blocks, their order and the thread that `sink` runs on stay the same.
+    #[must_use]
+    pub fn with_threads(mut self, threads: NonZeroUsize) -> Importer<S> {
+        self.threads = threads;
+        self
     }
 
     /// Takes the next piece of content. When `sink` has failed once, every later call fails with the same error.
     pub fn push(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let chunk_bytes = self.options.chunk_bytes;
         loop {
-            let missing = self.options.chunk_bytes.saturating_sub(self.pending.len());
+            if self.pending.is_empty() {
+                let most = self.threads.get().saturating_mul(CHUNKS_PER_THREAD);
+                let chunks = bytes.len().checked_div(chunk_bytes).unwrap_or(0).min(most);
+                if chunks > 1 {
+                    let (batch, rest) = bytes.split_at(chunks.saturating_mul(chunk_bytes));
+                    let hashes = hash_leaves(&self.options, batch, self.threads);
+                    for (chunk, hash) in batch.chunks(chunk_bytes).zip(hashes) {
+                        self.add_chunk(chunk, Some(hash))?;
+                    }
+                    bytes = rest;
+                    continue;
+                }
+            }
+            let missing = chunk_bytes.saturating_sub(self.pending.len());
             let Some((head, rest)) = bytes.split_at_checked(missing) else {
                 self.pending.extend_from_slice(bytes);
                 return self.failed.clone().map_or(Ok(()), Err);
             };
-            self.add_chunk(head)?;
+            self.add_chunk(head, None)?;
             bytes = rest;
         }
     }
@@ -136,7 +166,7 @@ impl<S: FnMut(Block<'_>) -> Result<()>> Importer<S> {
             return Err(error);
         }
         if !self.pending.is_empty() {
-            self.add_chunk(&[])?;
+            self.add_chunk(&[], None)?;
         }
         let levels = std::mem::take(&mut self.levels);
         let top = levels.len().saturating_sub(1);
@@ -153,17 +183,17 @@ impl<S: FnMut(Block<'_>) -> Result<()>> Importer<S> {
         match carried {
             Some(root) => Ok(root),
             // There was no content at all: one empty leaf.
-            None => self.leaf(&[], &[]),
+            None => self.leaf(&[], &[], None),
         }
     }
 
-    /// Ends a chunk: what is pending, and then `tail`.
-    fn add_chunk(&mut self, tail: &[u8]) -> Result<()> {
+    /// Ends a chunk: what is pending, and then `tail`. The hash of its leaf may be known already.
+    fn add_chunk(&mut self, tail: &[u8], hash: Option<Hash>) -> Result<()> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
         let mut pending = std::mem::take(&mut self.pending);
-        let result = self.leaf(&pending, tail).and_then(|leaf| self.add_tree(0, leaf));
+        let result = self.leaf(&pending, tail, hash).and_then(|leaf| self.add_tree(0, leaf));
         pending.clear();
         self.pending = pending;
         // A lost block would make the root lie.
@@ -187,29 +217,15 @@ impl<S: FnMut(Block<'_>) -> Result<()>> Importer<S> {
         }
     }
 
-    fn leaf(&mut self, head: &[u8], tail: &[u8]) -> Result<Tree> {
+    fn leaf(&mut self, head: &[u8], tail: &[u8], hash: Option<Hash>) -> Result<Tree> {
         let content_bytes = byte_count(head).saturating_add(byte_count(tail));
-        let (mut before, mut after) = (Vec::new(), Vec::new());
-        if !self.options.raw_leaves {
-            // The message of `Data` in two halves, so that the content need not be copied into it.
-            wire::put_number(&mut after, 3, content_bytes);
-            let mut message = Data::new(Kind::File).encode();
-            if content_bytes > 0 {
-                wire::put_length(&mut message, 2, content_bytes);
-            }
-            let message_bytes = byte_count(&message)
-                .saturating_add(content_bytes)
-                .saturating_add(byte_count(&after));
-            wire::put_length(&mut before, 1, message_bytes);
-            before.append(&mut message);
-        }
+        let (before, after) = leaf_frame(&self.options, content_bytes);
         let parts = [&before, head, tail, &after];
-        let mut hasher = Hasher::new();
-        parts.iter().for_each(|part| hasher.update(part));
+        let hash = hash.unwrap_or_else(|| hash_parts(&parts));
         let cid = if self.options.raw_leaves {
-            Cid::v1(Codec::Raw, hasher.finish())
+            Cid::v1(Codec::Raw, hash)
         } else {
-            node_cid(self.options.version, hasher.finish())
+            node_cid(self.options.version, hash)
         };
         (self.sink)(Block::new(cid, parts))?;
         let tree_bytes = parts.iter().fold(0u64, |sum, part| sum.saturating_add(byte_count(part)));
@@ -244,6 +260,70 @@ impl<S> std::fmt::Debug for Importer<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Importer").field("options", &self.options).finish_non_exhaustive()
     }
+}
+
+/// What stands before and after the content in the block of a leaf, so that the content need not be copied into it.
+fn leaf_frame(options: &Options, content_bytes: u64) -> (Vec<u8>, Vec<u8>) {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    if options.raw_leaves {
+        return (before, after);
+    }
+    wire::put_number(&mut after, 3, content_bytes);
+    let mut message = Data::new(Kind::File).encode();
+    if content_bytes > 0 {
+        wire::put_length(&mut message, 2, content_bytes);
+    }
+    let message_bytes =
+        byte_count(&message).saturating_add(content_bytes).saturating_add(byte_count(&after));
+    wire::put_length(&mut before, 1, message_bytes);
+    before.append(&mut message);
+    (before, after)
+}
+
+fn hash_parts(parts: &[&[u8]]) -> Hash {
+    let mut hasher = Hasher::new();
+    parts.iter().for_each(|part| hasher.update(part));
+    hasher.finish()
+}
+
+/// The hash of every leaf of a batch of full chunks, in order.
+fn hash_leaves(options: &Options, batch: &[u8], threads: NonZeroUsize) -> Vec<Hash> {
+    let (before, after) = leaf_frame(options, u64::try_from(options.chunk_bytes).unwrap_or(0));
+    let hash_share = |share: &[u8]| -> Vec<Hash> {
+        let mut hashes = Vec::new();
+        for two in share.chunks(options.chunk_bytes.saturating_mul(2)) {
+            match two.split_at_checked(options.chunk_bytes) {
+                Some((first, second)) if options.raw_leaves && !second.is_empty() => {
+                    hashes.extend(hash_pair(first, second));
+                }
+                _ => {
+                    let chunks = two.chunks(options.chunk_bytes);
+                    hashes.extend(chunks.map(|chunk| hash_parts(&[&before, chunk, &after])));
+                }
+            }
+        }
+        hashes
+    };
+    let chunks = batch.len().div_ceil(options.chunk_bytes);
+    let share_bytes = chunks.div_ceil(threads.get()).saturating_mul(options.chunk_bytes);
+    thread::scope(|scope| {
+        let hash_share = &hash_share;
+        let mut shares = batch.chunks(share_bytes);
+        let own = shares.next().unwrap_or_default();
+        let helpers: Vec<_> = shares
+            .map(|share| {
+                let work = move || hash_share(share);
+                (share, thread::Builder::new().spawn_scoped(scope, work).ok())
+            })
+            .collect();
+        let mut hashes = hash_share(own);
+        for (share, helper) in helpers {
+            // Without a helper, because the system has no more threads, the work is done here.
+            let done = helper.and_then(|helper| helper.join().ok());
+            hashes.extend(done.unwrap_or_else(|| hash_share(share)));
+        }
+        hashes
+    })
 }
 
 pub(super) fn node_cid(version: Version, digest: Hash) -> Cid {

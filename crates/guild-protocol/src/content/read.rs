@@ -104,7 +104,8 @@ fn file<'a>(node: &PbNode<'a>, message: &Data<'a>) -> Result<Node<'a>> {
 }
 
 fn directory<'a>(node: &PbNode<'a>, message: &Data<'a>) -> Result<Node<'a>> {
-    let content = message.data.is_some() || message.content_bytes.is_some();
+    // Some writers say a size of zero.
+    let content = message.data.is_some() || message.content_bytes.is_some_and(|bytes| bytes > 0);
     if content || !message.child_bytes.is_empty() {
         return Err(malformed("a directory has content of its own"));
     }

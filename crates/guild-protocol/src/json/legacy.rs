@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use super::{Doc, Limits, code, parse, write};
-use crate::hash::Hash;
+use crate::hash::{Hash, shorten};
 use crate::{Error, Result};
 
 /// The legacy text of a JSON text.
@@ -25,7 +25,7 @@ pub fn hash_text(text: &[u8]) -> Result<Hash> {
 
 fn legacy(doc: &Doc<'_>, out: &mut Vec<u8>) -> Result<()> {
     match doc {
-        Doc::Number(written) => out.extend_from_slice(number(written).as_bytes()),
+        Doc::Number(written) => out.extend_from_slice(number(written)?.as_bytes()),
         Doc::Null | Doc::Bool(_) | Doc::Text(_) => write::canonical(doc, out),
         Doc::Array(items) => {
             out.push(b'[');
@@ -64,13 +64,18 @@ fn object(members: &[(Cow<'_, str>, Doc<'_>)], out: &mut Vec<u8>) -> Result<()> 
     Ok(())
 }
 
-fn number(written: &str) -> Cow<'_, str> {
+fn number(written: &str) -> Result<Cow<'_, str>> {
     let integer = !written.bytes().any(|b| matches!(b, b'.' | b'e' | b'E'));
     let kept = written.parse::<u64>().is_ok() || written.parse::<i64>().is_ok();
     if integer && kept && written != "-0" {
-        return Cow::Borrowed(written);
+        return Ok(Cow::Borrowed(written));
     }
-    Cow::Owned(print_float(rough_float(written)))
+    let float = rough_float(written);
+    if !float.is_finite() {
+        let message = format!("{} was too large for the old parser", shorten(written));
+        return Err(Error::new(&code::NOT_FINITE, message));
+    }
+    Ok(Cow::Owned(print_float(float)))
 }
 
 /// The float that the old parser made of a literal. It is not always the nearest one: the digits were read into a
@@ -83,7 +88,8 @@ fn rough_float(written: &str) -> f64 {
     let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut significand = 0u64;
-    let mut power = exponent.parse::<i32>().unwrap_or(i32::MAX);
+    let beyond = if exponent.starts_with('-') { i32::MIN } else { i32::MAX };
+    let mut power = exponent.parse::<i32>().unwrap_or(beyond);
     let mut full = false;
     for digit in whole.bytes() {
         match push_digit(significand, digit).filter(|_| !full) {
@@ -99,7 +105,8 @@ fn rough_float(written: &str) -> f64 {
         significand = next;
         power = power.saturating_sub(1);
     }
-    sign * scale(significand, power)
+    // Zero stays zero, whatever its exponent.
+    if significand == 0 { sign * 0.0 } else { sign * scale(significand, power) }
 }
 
 fn push_digit(significand: u64, digit: u8) -> Option<u64> {

@@ -66,6 +66,15 @@ fn the_hash_is_over_the_invariants_alone() {
 }
 
 #[test]
+fn the_example_in_the_documentation_has_the_hash_that_it_says() {
+    let page = include_str!("../../../../docs/formats/blueprints.md");
+    let (_, rest) = page.split_once("```json\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let blueprint = Blueprint::parse(text.as_bytes()).unwrap();
+    assert!(page.contains(&blueprint.hash().unwrap().to_string()));
+}
+
+#[test]
 fn all_problems_are_listed_under_both_names() {
     insta::assert_snapshot!(refused(&json!({"invariants": [
         {"id": "A", "type": "FLOOR", "metric": "m", "min": "70", "assessment": "too short"},

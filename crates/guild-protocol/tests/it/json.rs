@@ -1,6 +1,157 @@
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test fails the test by panicking"
+)]
+
+use std::collections::BTreeMap;
+
+use guild_protocol::hash::{Hash, from_hex};
 use guild_protocol::json;
 use proptest::prelude::*;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    input: Option<String>,
+    input_hex: Option<String>,
+    canonical: Option<String>,
+    sha256: Option<String>,
+    error: Option<String>,
+    legacy: Option<String>,
+    legacy_sha256: Option<String>,
+    legacy_error: Option<String>,
+}
+
+impl Row {
+    fn bytes(&self) -> Vec<u8> {
+        match (&self.input, &self.input_hex) {
+            (Some(text), None) => text.clone().into_bytes(),
+            (None, Some(hex)) => from_hex(hex).unwrap(),
+            _ => panic!("{}: one input, please", self.name),
+        }
+    }
+
+    /// Says how this implementation differs from the row; nothing if it does not.
+    fn differences(&self) -> Vec<String> {
+        let bytes = self.bytes();
+        let canonical = json::Doc::parse(&bytes).map(|doc| doc.to_canonical());
+        let found = outcome(canonical, json::hash_text(&bytes));
+        let expected = (self.canonical.clone(), self.sha256.clone(), self.error.clone());
+        let legacy = outcome(json::legacy::to_legacy(&bytes), json::legacy::hash_text(&bytes));
+        let expected_legacy =
+            (self.legacy.clone(), self.legacy_sha256.clone(), self.legacy_error.clone());
+        let mut differences = Vec::new();
+        if found != expected {
+            differences.push(format!("{}: {found:?}, not {expected:?}", self.name));
+        }
+        if legacy != expected_legacy {
+            differences.push(format!("{}: legacy {legacy:?}, not {expected_legacy:?}", self.name));
+        }
+        differences
+    }
+}
+
+type Outcome = (Option<String>, Option<String>, Option<String>);
+
+fn outcome(text: guild_protocol::Result<Vec<u8>>, hash: guild_protocol::Result<Hash>) -> Outcome {
+    let error = hash.as_ref().err().map(|e| e.code().name.to_owned());
+    let text = text.ok().map(|bytes| String::from_utf8(bytes).unwrap());
+    (text, hash.ok().map(|hash| hash.to_string()), error)
+}
+
+fn rows() -> Vec<Row> {
+    serde_json::from_str(include_str!("../../vectors/canonical_json.json")).unwrap()
+}
+
+#[test]
+fn every_row_of_the_vectors_holds() {
+    let rows = rows();
+    assert!(rows.len() >= 199, "rows are only ever added");
+    let differences: Vec<_> = rows.iter().flat_map(Row::differences).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+    for row in &rows {
+        assert_ne!(row.canonical.is_some(), row.error.is_some(), "{}", row.name);
+        assert_ne!(row.legacy.is_some(), row.legacy_error.is_some(), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_wrong_row_is_noticed() {
+    let mut row = rows().swap_remove(0);
+    assert!(row.differences().is_empty());
+    row.sha256 = Some(Hash::of(b"").to_string());
+    assert_eq!(row.differences().len(), 1);
+    row.legacy_error = None;
+    assert_eq!(row.differences().len(), 2);
+}
+
+/// Hashes published elsewhere, so that the vectors cannot drift together with the code.
+#[test]
+fn well_known_hashes_stand_in_the_vectors() {
+    let rows: BTreeMap<_, _> = rows().into_iter().map(|row| (row.name.clone(), row)).collect();
+    for (name, prefix) in [
+        ("01 a quote in a key", "bf7eee3c"),
+        ("02 a key that imitates two members", "7655e2b5"),
+        ("02 the two members that it imitates", "43258cff"),
+        ("04 keys in the order of UTF-16 units", "2aa3f508"),
+        ("05 one as a double", "6b86b273"),
+        ("06 negative zero as an integer", "5feceb66"),
+        ("11 2^53+1 as a double", "c681da39"),
+        ("an empty object", "44136fa3"),
+        ("an empty array", "4f53cda1"),
+        ("a nested object", "470d3a7d"),
+        ("three members", "fec3c900"),
+        ("one member", "dc60e632"),
+    ] {
+        let hash = rows[name].sha256.as_deref().unwrap();
+        assert!(hash.starts_with(&format!("sha256:{prefix}")), "{name} {hash}");
+    }
+    for (name, prefix) in [
+        ("02 the two members that it imitates", "43258cff"),
+        ("04 keys in the order of code points", "96c4e1b2"),
+        ("05 one as a double", "d0ff5974"),
+        ("06 negative zero as a double", "c26617c7"),
+        ("11 2^53+1 as an integer", "a1c367c2"),
+    ] {
+        let hash = rows[name].legacy_sha256.as_deref().unwrap();
+        assert!(hash.starts_with(&format!("sha256:{prefix}")), "legacy {name} {hash}");
+    }
+    // Nothing at all is not the empty text.
+    assert!(Hash::of(b"").to_string().starts_with("sha256:e3b0c442"));
+    assert_ne!(rows["an empty text"].sha256.as_deref(), Some(&*Hash::of(b"").to_string()));
+}
+
+#[test]
+fn numbers_of_structs_become_doubles_or_are_refused() {
+    #[derive(Serialize)]
+    struct Score<T> {
+        score: T,
+    }
+    let canonical = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let single = json::to_canonical(&Score { score: 0.8_f32 }).unwrap();
+    assert_eq!(canonical(single), r#"{"score":0.800000011920929}"#);
+    let double = json::to_canonical(&Score { score: 1e20 }).unwrap();
+    assert_eq!(canonical(double), r#"{"score":100000000000000000000}"#);
+    let refusal = |e: guild_protocol::Error| format!("{} {e}", e.code().name);
+    let refused = [
+        json::hash(&Score { score: f64::NAN }).map_err(refusal).unwrap_err(),
+        json::hash(&Score { score: f64::INFINITY }).map_err(refusal).unwrap_err(),
+        json::hash(&Score { score: [f32::NEG_INFINITY] }).map_err(refusal).unwrap_err(),
+        json::hash(&Score { score: u64::MAX }).map_err(refusal).unwrap_err(),
+        json::hash(&Score { score: -9_007_199_254_740_992_i64 }).map_err(refusal).unwrap_err(),
+    ];
+    insta::assert_snapshot!(refused.join("\n"), @r"
+    json.not_finite score: NaN is not finite
+    json.not_finite score: inf is not finite
+    json.not_finite score[0]: -inf is not finite
+    json.integer_range score: 18446744073709551615 is beyond ±(2^53−1)
+    json.integer_range score: -9007199254740992 is beyond ±(2^53−1)
+    ");
+}
 
 /// Any JSON value, with keys and texts that try to break out of their quotes.
 fn hostile_value() -> impl Strategy<Value = Value> {

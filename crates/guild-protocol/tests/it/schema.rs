@@ -13,6 +13,9 @@ mod examples;
 mod hostile;
 mod user_defined;
 
+/// What others implement from.
+const PAGE: &str = include_str!("../../../../docs/formats/job-schemas.md");
+
 fn id(text: &str) -> SchemaId {
     text.parse().unwrap()
 }
@@ -94,6 +97,7 @@ fn payload_hashes_equal_those_of_other_implementations() {
         assert_eq!(job.payload_hash().to_string(), hash, "{schema}");
         assert_eq!(payload_hash(job.payload()).unwrap(), job.payload_hash());
         assert_ne!(job.job_hash(), job.payload_hash());
+        assert!(PAGE.contains(hash), "the documentation lists {hash}");
     }
 }
 
@@ -106,6 +110,8 @@ fn the_job_hash_covers_schema_id_and_payload() {
     let whole = json!({"payload": job.payload(), "schema_id": "oa.embedding.v1"});
     assert_eq!(job.job_hash(), guild_protocol::json::hash(&whole).unwrap());
     insta::assert_snapshot!(job.job_hash(), @"sha256:95a4da67200f24eb56af350f8f92a0a9bb285c4af6f133d9c081b24c0f206ae7");
+    assert!(PAGE.contains(&job.job_hash().to_string()));
+    assert!(PAGE.contains(&job.payload_hash().to_string()));
     insta::assert_snapshot!(job.payload_hash(), @"sha256:4ed6483849dfa094b95bdd53a777d2489930ba33380a2b1b2e679263708a0cdb");
 }
 

@@ -4,7 +4,7 @@ use guild_protocol::error::Kind;
 use guild_protocol::schema::{Level, Registry, Schema};
 use serde_json::{Value, json};
 
-use super::{id, lines};
+use super::{PAGE, id, lines};
 
 /// Only what the documented structure has.
 fn review() -> Value {
@@ -39,6 +39,16 @@ fn a_documented_structure_is_a_schema() {
     // An output field is required unless it says otherwise.
     let e = registry.validate_output(&added, &json!({"provenance": {"model": "m"}})).unwrap_err();
     insta::assert_snapshot!(lines(&e), @"schema.field_missing  verdict: is missing; it must be a string");
+}
+
+#[test]
+fn the_example_in_the_documentation_is_a_schema() {
+    let (_, rest) = PAGE.split_once("```json\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let mut registry = Registry::builtin();
+    let added = registry.add_json(example.as_bytes()).unwrap();
+    let job = registry.validate_input(&added, &json!({"text": "Guten Tag"})).unwrap();
+    assert_eq!(job.payload(), &json!({"text": "Guten Tag", "to": "en"}));
 }
 
 #[test]
