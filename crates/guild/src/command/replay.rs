@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use guild_protocol::replay::{self, Checker, Report, SessionStatus, Standing, bundle};
 use guild_protocol::receipt;
+use guild_protocol::replay::{self, Checker, Report, SessionStatus, Standing, bundle};
 use serde::Serialize;
 
 use super::{Context, verdict};

@@ -4,6 +4,7 @@ use guild_protocol::verification::Verification;
 
 use super::Context;
 use crate::error::Result;
+use crate::output::sentence;
 
 /// One line for each check.
 pub(crate) fn checks(checks: &Verification, cx: &mut Context<'_>) -> Result<()> {
@@ -12,7 +13,14 @@ pub(crate) fn checks(checks: &Verification, cx: &mut Context<'_>) -> Result<()> 
         let name = check.name;
         match &check.outcome {
             Ok(holds) => cx.out.line(&format!("  ok      {name:width$}  {holds}"))?,
-            Err(problem) => cx.out.line(&format!("  FAILED  {name:width$}  {problem}"))?,
+            Err(problem) => {
+                let place = problem.place();
+                let said = sentence(&problem.message, place.as_deref());
+                cx.out.line(&format!("  FAILED  {name:width$}  {said}"))?;
+                let code = problem.code.name;
+                let place = place.map(|place| format!("{place}, ")).unwrap_or_default();
+                cx.out.line(&format!("          {:width$}  --> {place}{code}", ""))?;
+            }
         }
     }
     Ok(())

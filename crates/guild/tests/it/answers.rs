@@ -166,10 +166,19 @@ fn errors_are_said_twice_the_same_way() {
       --> bad.json, byte 17
     help: Remove one of the two.
     "#);
-    assert_snapshot!(home.run(&["hash", "bad.json", "--json"]).shown(&home), @r#"
-    exit 2
-    --- stdout
-    {"ok":false,"error":{"code":"json.duplicate_key","kind":"invalid","message":"the key \"a\" stands twice","file":"bad.json","at":"byte 17","help":"Remove one of the two."}}
+    let (_, answer) = home.json(&["hash", "bad.json"]);
+    insta::assert_json_snapshot!(answer, @r#"
+    {
+      "ok": false,
+      "error": {
+        "code": "json.duplicate_key",
+        "kind": "invalid",
+        "message": "the key \"a\" stands twice",
+        "file": "bad.json",
+        "at": "byte 17",
+        "help": "Remove one of the two."
+      }
+    }
     "#);
 }
 

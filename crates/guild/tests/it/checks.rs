@@ -17,9 +17,14 @@ pub(crate) const BLUEPRINT: &str = r#"{"invariants": [
 
 /// The receipt that the protocol's own tests pin.
 fn receipt() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guild-protocol/vectors/receipt.json");
-    let vector: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    vector["bytes"].as_str().unwrap().to_owned()
+    let file: Value = serde_json::from_str(&vector("receipt.json")).unwrap();
+    file["bytes"].as_str().unwrap().to_owned()
+}
+
+/// A file that the protocol's own tests pin.
+pub(crate) fn vector(name: &str) -> String {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../guild-protocol/vectors");
+    fs::read_to_string(vectors.join(name)).unwrap()
 }
 
 #[test]
