@@ -24,6 +24,7 @@ fn help_lists_the_commands() {
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       receipts     Check signed receipts
+      replay       Check, repair and convert replays, the record of what a session did
       blueprint    Check what a job must achieve
       schema       Look at job schemas and check documents against them
       key          Make and look at the identity of this node
@@ -169,15 +170,15 @@ fn errors_are_said_twice_the_same_way() {
     let (_, answer) = home.json(&["hash", "bad.json"]);
     insta::assert_json_snapshot!(answer, @r#"
     {
-      "ok": false,
       "error": {
-        "code": "json.duplicate_key",
-        "kind": "invalid",
-        "message": "the key \"a\" stands twice",
-        "file": "bad.json",
         "at": "byte 17",
-        "help": "Remove one of the two."
-      }
+        "code": "json.duplicate_key",
+        "file": "bad.json",
+        "help": "Remove one of the two.",
+        "kind": "invalid",
+        "message": "the key \"a\" stands twice"
+      },
+      "ok": false
     }
     "#);
 }

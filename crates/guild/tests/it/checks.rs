@@ -69,8 +69,10 @@ fn a_changed_receipt_is_a_no_that_names_the_field() {
       ok      amount      the stated amounts agree
       ok      rail        rail, asset and proof belong together
       ok      status      the status fits verdict and proof
-      FAILED  receipt_id  receipt_id: the content has the id rcpt_049ff09c8ae6f0ec3e6c9a1055ee4e0297f67b49a248aaae1abbffd1b3ae57ab [receipt.id_mismatch]
-      FAILED  digest      session_id: was changed after signing [receipt.digest_mismatch]
+      FAILED  receipt_id  the content has the id rcpt_049ff09c8ae6f0ec3e6c9a1055ee4e0297f67b49a248aaae1abbffd1b3ae57ab
+                          --> receipt_id, receipt.id_mismatch
+      FAILED  digest      session_id was changed after signing
+                          --> session_id, receipt.digest_mismatch
       ok      signer      the signer is the buyer
       ok      signature   the signature fits digest and key
     ");

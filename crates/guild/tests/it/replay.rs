@@ -29,7 +29,26 @@ fn torn() -> String {
 #[test]
 fn a_replay_is_verified_against_its_receipt() {
     let home = home();
-    assert_snapshot!(home.run(&VERIFY).shown(&home), @"");
+    assert_snapshot!(home.run(&VERIFY).shown(&home), @"
+    exit 0
+    --- stdout
+    replay.jsonl: verified: sealed, and signed for by its receipt
+      ok      lines             every line is JSON of its form
+      ok      fields            every event has its fields
+      ok      order             calls, results and totals add up
+      ok      hashes            the stated hashes are those of the content
+      ok      chain             every line continues the chain up to the seal
+      ok      receipt           the receipt holds
+      ok      trajectory_hash   the seal is the one the receipt names
+      ok      session_id        of one session
+      ok      policy_bundle_id  under one policy
+      ok      origin            not marked as repaired or imported
+
+      session     session-7
+      trajectory  sha256:081eb8785115aae96965db591f959bf74bd713ca5a210b7800661c750aba4293
+      lines       10
+      tool calls  1
+    ");
     let (code, answer) = home.json(&VERIFY);
     assert_eq!((code, &answer["standing"]), (0, &"verified".into()));
     let (code, answer) = home.json(&["replay", "verify", "replay.jsonl"]);
