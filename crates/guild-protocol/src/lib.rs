@@ -5,7 +5,7 @@
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
-//! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
+//! | [`receipt`], [`replay`], [`verification`], [`tamper`] | signed proof of a payment, the trajectory it names, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`error`] | codes and kinds shared by all crates |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
@@ -20,6 +20,7 @@ pub mod id;
 pub mod identity;
 pub mod json;
 pub mod receipt;
+pub mod replay;
 pub mod tamper;
 pub mod timestamp;
 pub mod verification;
@@ -36,6 +37,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         identity::code::ALL,
         json::code::ALL,
         receipt::code::ALL,
+        replay::code::ALL,
         timestamp::code::ALL,
     ]
     .into_iter()
@@ -46,5 +48,5 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
 /// Every type on the wire that is described as data, in the order of its name.
 /// `vectors/wire_versions.json` holds their fingerprints.
 pub fn wire_types() -> impl Iterator<Item = &'static wire::Type> {
-    [&receipt::WIRE].into_iter()
+    [&receipt::WIRE].into_iter().chain(&replay::WIRE)
 }

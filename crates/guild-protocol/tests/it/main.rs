@@ -2,4 +2,5 @@
 
 mod json;
 mod receipt;
+mod replay;
 mod wire;
