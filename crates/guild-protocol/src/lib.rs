@@ -6,7 +6,7 @@
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
-//! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
+//! | [`receipt`], [`replay`], [`verification`], [`tamper`] | signed proof of a payment, the trajectory it names, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
@@ -27,6 +27,7 @@ pub mod json;
 pub mod nostr;
 pub mod problems;
 pub mod receipt;
+pub mod replay;
 pub mod schema;
 pub mod tamper;
 pub mod timestamp;
@@ -51,6 +52,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
         receipt::code::ALL,
+        replay::code::ALL,
         schema::code::ALL,
         timestamp::code::ALL,
     ]
@@ -62,5 +64,5 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
 /// Every type on the wire that is described as data, in the order of its name.
 /// `vectors/wire_versions.json` holds their fingerprints.
 pub fn wire_types() -> impl Iterator<Item = &'static wire::Type> {
-    [&receipt::WIRE].into_iter()
+    [&receipt::WIRE].into_iter().chain(&replay::WIRE)
 }

@@ -6,5 +6,6 @@ mod json;
 #[cfg(test)]
 mod nostr;
 mod receipt;
+mod replay;
 mod schema;
 mod wire;
