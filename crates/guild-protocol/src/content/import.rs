@@ -1,6 +1,8 @@
 //! Files: content cut into chunks, and a balanced tree of links over them.
 
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::dag_pb::{Link, PbNode};
@@ -14,7 +16,7 @@ const MAX_CHUNK_BYTES: usize = 1024 * 1024;
 const MAX_LINKS_PER_NODE: usize = 8192;
 
 /// Chunks for each thread at a time: enough work to be worth the start of a thread.
-const CHUNKS_PER_THREAD: usize = 16;
+const CHUNKS_PER_THREAD: usize = 32;
 
 /// How content becomes blocks. Other options give other CIDs for the same content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -288,42 +290,45 @@ fn hash_parts(parts: &[&[u8]]) -> Hash {
 
 /// The hash of every leaf of a batch of full chunks, in order.
 fn hash_leaves(options: &Options, batch: &[u8], threads: NonZeroUsize) -> Vec<Hash> {
-    let (before, after) = leaf_frame(options, u64::try_from(options.chunk_bytes).unwrap_or(0));
-    let hash_share = |share: &[u8]| -> Vec<Hash> {
-        let mut hashes = Vec::new();
-        for two in share.chunks(options.chunk_bytes.saturating_mul(2)) {
-            match two.split_at_checked(options.chunk_bytes) {
-                Some((first, second)) if options.raw_leaves && !second.is_empty() => {
-                    hashes.extend(hash_pair(first, second));
-                }
-                _ => {
-                    let chunks = two.chunks(options.chunk_bytes);
-                    hashes.extend(chunks.map(|chunk| hash_parts(&[&before, chunk, &after])));
-                }
+    let pairs = batch.chunks(options.chunk_bytes.saturating_mul(2));
+    let slots: Vec<_> = pairs.map(|pair| (pair, OnceLock::new())).collect();
+    let next = AtomicUsize::new(0);
+    // Whoever is free takes the next pair, so that a helper that gets no processor holds nobody up for long.
+    let work = || {
+        while let Some((pair, slot)) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            slot.get_or_init(|| hash_leaf_pair(options, pair));
+        }
+    };
+    let helpers = threads.get().min(slots.len()).saturating_sub(1);
+    thread::scope(|scope| {
+        for _ in 0..helpers {
+            // When the system has no more threads, those that there are do the work.
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                break;
             }
         }
-        hashes
-    };
-    let chunks = batch.len().div_ceil(options.chunk_bytes);
-    let share_bytes = chunks.div_ceil(threads.get()).saturating_mul(options.chunk_bytes);
-    thread::scope(|scope| {
-        let hash_share = &hash_share;
-        let mut shares = batch.chunks(share_bytes);
-        let own = shares.next().unwrap_or_default();
-        let helpers: Vec<_> = shares
-            .map(|share| {
-                let work = move || hash_share(share);
-                (share, thread::Builder::new().spawn_scoped(scope, work).ok())
-            })
-            .collect();
-        let mut hashes = hash_share(own);
-        for (share, helper) in helpers {
-            // Without a helper, because the system has no more threads, the work is done here.
-            let done = helper.and_then(|helper| helper.join().ok());
-            hashes.extend(done.unwrap_or_else(|| hash_share(share)));
+        work();
+    });
+    let hashes = slots
+        .into_iter()
+        .map(|(pair, slot)| slot.into_inner().unwrap_or_else(|| hash_leaf_pair(options, pair)));
+    hashes.flatten().collect()
+}
+
+/// The hashes of the leaves of one or two full chunks.
+fn hash_leaf_pair(options: &Options, pair: &[u8]) -> Vec<Hash> {
+    match pair.split_at_checked(options.chunk_bytes) {
+        Some((first, second)) if options.raw_leaves && !second.is_empty() => {
+            hash_pair(first, second).to_vec()
         }
-        hashes
-    })
+        _ => {
+            let leaf = |chunk: &[u8]| {
+                let (before, after) = leaf_frame(options, byte_count(chunk));
+                hash_parts(&[&before, chunk, &after])
+            };
+            pair.chunks(options.chunk_bytes).map(leaf).collect()
+        }
+    }
 }
 
 pub(super) fn node_cid(version: Version, digest: Hash) -> Cid {

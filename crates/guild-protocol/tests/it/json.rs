@@ -80,6 +80,16 @@ fn every_row_of_the_vectors_holds() {
 }
 
 #[test]
+fn the_documentation_shows_a_row() {
+    let page = include_str!("../../../../docs/formats/canonical-json.md");
+    let row = rows().into_iter().find(|row| row.name == "RFC 8785 section 3.2.2").unwrap();
+    for shown in [row.input, row.canonical, row.sha256] {
+        let shown = shown.unwrap();
+        assert!(page.contains(&shown), "the page lacks {shown}");
+    }
+}
+
+#[test]
 fn a_wrong_row_is_noticed() {
     let mut row = rows().swap_remove(0);
     assert!(row.differences().is_empty());
