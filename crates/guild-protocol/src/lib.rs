@@ -4,15 +4,14 @@
 //! |---|---|
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
-//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
-//! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
-//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
-//! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
-//! | [`receipt`], [`verification`], [`tamper`] | signed proof of a payment, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
-//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
+//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
 //! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
+//! | [`receipt`], [`replay`] | signed proof of a payment, and the trajectory it names |
+//! | [`verification`], [`tamper`] | what a verifier says of them, and which field was changed |
+//! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
@@ -29,6 +28,7 @@ pub mod json;
 pub mod nostr;
 pub mod problems;
 pub mod receipt;
+pub mod replay;
 pub mod schema;
 pub mod tamper;
 pub mod timestamp;
@@ -53,6 +53,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
         receipt::code::ALL,
+        replay::code::ALL,
         schema::code::ALL,
         timestamp::code::ALL,
     ]
@@ -64,5 +65,5 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
 /// Every type on the wire that is described as data, in the order of its name.
 /// `vectors/wire_versions.json` holds their fingerprints.
 pub fn wire_types() -> impl Iterator<Item = &'static wire::Type> {
-    [&receipt::WIRE].into_iter()
+    [&receipt::WIRE].into_iter().chain(&replay::WIRE)
 }

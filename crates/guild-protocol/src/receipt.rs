@@ -21,6 +21,7 @@ mod forms;
 mod read;
 mod values;
 
+pub(crate) use forms::{amounts as amount_problems, rails as rail_problems};
 pub use read::{explain, verify};
 pub use values::{Proof, Rail, Status};
 
@@ -175,6 +176,11 @@ impl Receipt {
         if let Some(problem) = verify(bytes)?.problems().next() {
             return Err(problem.clone().into());
         }
+        Receipt::from_verified(bytes)
+    }
+
+    /// Reads bytes that have just been verified.
+    pub(crate) fn from_verified(bytes: &[u8]) -> Result<Receipt> {
         let wire: Wire = json::decode(bytes)?;
         wire.into_receipt(bytes)
     }

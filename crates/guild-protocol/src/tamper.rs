@@ -8,6 +8,9 @@ use crate::hash::{Hash, Hasher};
 /// Texts longer than this are not searched.
 pub const MAX_SEARCH_BYTES: usize = 4096;
 
+/// Deeper texts are not JSON to any reader of ours.
+const MAX_DEPTH: usize = 128;
+
 /// A value inside a JSON text that is neither an array nor an object, and where it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaf {
@@ -20,14 +23,15 @@ pub struct Leaf {
 /// Every leaf of a JSON text, in the order of the text. Of a damaged text those before the damage.
 pub fn leaves(text: &[u8]) -> Vec<Leaf> {
     let mut walk = Walk::new(text);
-    walk.run();
-    walk.leaves
+    let mut leaves = Vec::new();
+    walk.run(&mut |leaf| leaves.push(leaf));
+    leaves
 }
 
 /// The path of the field at a byte of a JSON text, which may be damaged from there on.
 pub fn path_at(text: &[u8], offset: usize) -> Option<String> {
     let mut walk = Walk::new(text.get(..offset).unwrap_or(text));
-    walk.run();
+    walk.run(&mut |_| ());
     Some(walk.path()).filter(|path| !path.is_empty())
 }
 
@@ -108,7 +112,6 @@ struct Walk<'a> {
     text: &'a [u8],
     at: usize,
     steps: Vec<Step>,
-    leaves: Vec<Leaf>,
 }
 
 enum Step {
@@ -118,7 +121,7 @@ enum Step {
 
 impl<'a> Walk<'a> {
     fn new(text: &'a [u8]) -> Walk<'a> {
-        Walk { text, at: 0, steps: Vec::new(), leaves: Vec::new() }
+        Walk { text, at: 0, steps: Vec::new() }
     }
 
     fn path(&self) -> String {
@@ -145,9 +148,9 @@ impl<'a> Walk<'a> {
         self.at = self.at.saturating_add(1);
     }
 
-    /// Reads token by token. Open containers are the steps, so hostile depth costs memory linear in the text only.
-    fn run(&mut self) {
-        while let Some(byte) = self.peek() {
+    /// Reads token by token, as deep as the strict reader does.
+    fn run(&mut self, found: &mut dyn FnMut(Leaf)) {
+        while let Some(byte) = self.peek().filter(|_| self.steps.len() <= MAX_DEPTH) {
             match byte {
                 b'{' => {
                     self.advance();
@@ -167,7 +170,10 @@ impl<'a> Walk<'a> {
                     self.next_step();
                 }
                 b' ' | b'\t' | b'\n' | b'\r' | b':' => self.advance(),
-                _ => self.leaf(),
+                _ => {
+                    let span = self.leaf();
+                    found(Leaf { path: self.path(), span });
+                }
             }
         }
     }
@@ -213,7 +219,7 @@ impl<'a> Walk<'a> {
         false
     }
 
-    fn leaf(&mut self) {
+    fn leaf(&mut self) -> Range<usize> {
         let start = self.at;
         if self.peek() == Some(b'"') {
             self.string();
@@ -224,8 +230,7 @@ impl<'a> Walk<'a> {
                 self.advance();
             }
         }
-        let leaf = Leaf { path: self.path(), span: start..self.at };
-        self.leaves.push(leaf);
+        start..self.at
     }
 }
 
@@ -279,6 +284,8 @@ mod tests {
                 let _ = path_at(text, offset);
             }
         }
+        let deep = vec![b'['; 100_000];
+        assert!(path_at(&deep, deep.len()).unwrap().len() < 1_000);
         assert_eq!(leaves(b"7"), [Leaf { path: String::new(), span: 0..1 }]);
     }
 }

@@ -74,11 +74,13 @@ pub struct Field {
     pub nullable: bool,
     /// Whether it may be left out.
     pub optional: bool,
+    /// Whether others may leave it out, although we always write it.
+    pub optional_abroad: bool,
 }
 
 /// A field that must be there and must not be null.
 pub const fn field(path: &'static str, shape: Shape) -> Field {
-    Field { path, shape, nullable: false, optional: false }
+    Field { path, shape, nullable: false, optional: false, optional_abroad: false }
 }
 
 impl Field {
@@ -93,12 +95,22 @@ impl Field {
         self.optional = true;
         self
     }
+
+    /// The same field, which we always write and others may leave out.
+    pub const fn or_absent_abroad(mut self) -> Field {
+        self.optional_abroad = true;
+        self
+    }
 }
 
 impl fmt::Display for Field {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let null = if self.nullable { "|null" } else { "" };
-        let absent = if self.optional { "|absent" } else { "" };
+        let absent = match (self.optional, self.optional_abroad) {
+            (true, _) => "|absent",
+            (false, true) => "|absent abroad",
+            (false, false) => "",
+        };
         write!(f, "{}: {}{null}{absent}", self.path, self.shape)
     }
 }
@@ -165,7 +177,8 @@ fn check_field(field: &Field, doc: &Doc<'_>, reading: Reading) -> Result<()> {
     let (outer, name) = field.path.rsplit_once('.').unwrap_or(("", field.path));
     // The object around it is checked by its own row; where that is null, there is nothing inside.
     let Some(holder @ Doc::Object(_)) = at(doc, outer) else { return Ok(()) };
-    let may_be_absent = field.optional || (field.nullable && reading == Reading::Tolerant);
+    let optional_abroad = field.nullable || field.optional_abroad;
+    let may_be_absent = field.optional || (optional_abroad && reading == Reading::Tolerant);
     match holder.get(name) {
         None if may_be_absent => Ok(()),
         None => Err(Error::new(&code::SHAPE, "is missing").at(field.path)),
@@ -197,14 +210,6 @@ pub fn text_at<'d>(doc: &'d Doc<'_>, path: &str) -> Option<&'d str> {
 
 /// The integer at a path.
 pub fn integer_at(doc: &Doc<'_>, path: &str) -> Option<i64> {
-    match at(doc, path)? {
-        Doc::Number(number) => number.parse().ok(),
-        _ => None,
-    }
-}
-
-/// The number at a path.
-pub fn number_at(doc: &Doc<'_>, path: &str) -> Option<f64> {
     match at(doc, path)? {
         Doc::Number(number) => number.parse().ok(),
         _ => None,
@@ -261,11 +266,12 @@ mod tests {
 
     #[test]
     fn every_change_of_a_field_changes_the_fingerprint() {
-        const CHANGED: [Type; 5] = [
+        const CHANGED: [Type; 6] = [
             Type { fields: &[field("name", Shape::Text)], ..BIRD },
             Type { fields: &[field("name", Shape::Any)], ..BIRD },
             Type { fields: &[field("name", Shape::Text).or_null()], ..BIRD },
             Type { fields: &[field("name", Shape::Text).or_absent()], ..BIRD },
+            Type { fields: &[field("name", Shape::Text).or_absent_abroad()], ..BIRD },
             Type { fields: &[field("nome", Shape::Text)], ..BIRD },
         ];
         let mut prints: Vec<_> = CHANGED.iter().map(Type::fingerprint).collect();

@@ -18,6 +18,7 @@ mod hash;
 mod key;
 mod log;
 mod receipts;
+mod replay;
 mod schema;
 mod up;
 mod verdict;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Cid(cid::Args),
     #[command(subcommand)]
     Receipts(receipts::Command),
+    #[command(subcommand)]
+    Replay(replay::Command),
     #[command(subcommand)]
     Blueprint(blueprint::Command),
     #[command(subcommand)]
@@ -73,6 +76,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),
+        Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),

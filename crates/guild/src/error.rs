@@ -83,7 +83,10 @@ pub(crate) mod code {
 
 /// A failure of a command: its code, a sentence about this case, and where it is.
 #[derive(Debug)]
-pub(crate) struct Error {
+pub(crate) struct Error(Box<Failure>);
+
+#[derive(Debug)]
+struct Failure {
     code: &'static Code,
     message: String,
     file: Option<String>,
@@ -99,7 +102,7 @@ pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     pub(crate) fn new(code: &'static Code, message: impl Into<String>) -> Error {
-        Error {
+        Error(Box::new(Failure {
             code,
             message: shorten(message.into()),
             file: None,
@@ -107,7 +110,7 @@ impl Error {
             help: None,
             others: Vec::new(),
             left_out: 0,
-        }
+        }))
     }
 
     /// What the operating system said about `path`.
@@ -125,30 +128,30 @@ impl Error {
     /// The same failure, placed: a field path, a line, a byte.
     #[must_use]
     pub(crate) fn at(mut self, place: impl Into<String>) -> Error {
-        self.at = Some(shorten(place.into()));
+        self.0.at = Some(shorten(place.into()));
         self
     }
 
     /// The same failure, in this file.
     #[must_use]
     pub(crate) fn in_file(mut self, path: &Path) -> Error {
-        self.file = Some(path.display().to_string());
+        self.0.file = Some(path.display().to_string());
         self
     }
 
     /// The same failure, with help that fits this case better than the code's own.
     #[must_use]
     pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
-        self.help = Some(help.into());
+        self.0.help = Some(help.into());
         self
     }
 
     pub(crate) fn code(&self) -> &'static Code {
-        self.code
+        self.0.code
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.code.kind
+        self.0.code.kind
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
@@ -156,30 +159,30 @@ impl Error {
     }
 
     pub(crate) fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     pub(crate) fn file(&self) -> Option<&str> {
-        self.file.as_deref()
+        self.0.file.as_deref()
     }
 
     pub(crate) fn place(&self) -> Option<&str> {
-        self.at.as_deref()
+        self.0.at.as_deref()
     }
 
     /// The problems beside this first one.
     pub(crate) fn others(&self) -> &[Error] {
-        &self.others
+        &self.0.others
     }
 
     /// How many more there are than are listed.
     pub(crate) fn left_out(&self) -> usize {
-        self.left_out
+        self.0.left_out
     }
 
     /// What the reader can do about it.
     pub(crate) fn remedy(&self) -> &str {
-        self.help.as_deref().unwrap_or(self.code.remedy)
+        self.0.help.as_deref().unwrap_or(self.0.code.remedy)
     }
 }
 
@@ -200,8 +203,8 @@ fn plain(error: &io::Error) -> String {
 
 impl From<guild_protocol::Error> for Error {
     fn from(error: guild_protocol::Error) -> Error {
-        let at = error.place().map(|place| shorten(place.to_owned()));
-        Error { at, ..Error::new(error.code(), error.message()) }
+        let same = Error::new(error.code(), error.message());
+        if let Some(place) = error.place() { same.at(place) } else { same }
     }
 }
 
@@ -213,8 +216,7 @@ impl From<guild_store::Error> for Error {
 
 impl From<guild_roles::Error> for Error {
     fn from(error: guild_roles::Error) -> Error {
-        let at = error.field().map(str::to_owned);
-        Error { at, ..Error::new(error.code(), error.to_string()) }
+        Error::new(error.code(), error.to_string())
     }
 }
 
@@ -228,11 +230,14 @@ impl From<Problems> for Error {
     fn from(problems: Problems) -> Error {
         let left_out = problems.left_out();
         let mut all = problems.iter().cloned().map(Error::from);
-        // There is always a first one; the conversion that keeps only it would say the same.
         let first = all.next();
         let others = all.collect();
         match first {
-            Some(first) => Error { others, left_out, ..first },
+            Some(mut first) => {
+                (first.0.others, first.0.left_out) = (others, left_out);
+                first
+            }
+            // There is always a first one; what is made of it alone would say the same.
             None => guild_protocol::Error::from(problems).into(),
         }
     }
@@ -240,7 +245,7 @@ impl From<Problems> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(self.message())
     }
 }
 

@@ -235,8 +235,8 @@ fn render(error: &Error, paint: bool) -> String {
     let mut text = String::new();
     let all: Vec<&Error> = std::iter::once(error).chain(error.others()).collect();
     for (i, problem) in all.iter().enumerate() {
-        let name = problem.code().name;
-        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(&sentence(problem))));
+        let (name, said) = (problem.code().name, sentence(problem.message(), problem.place()));
+        text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(&said)));
         let place: Vec<_> = [error.file(), problem.place()].into_iter().flatten().collect();
         if !place.is_empty() {
             text.push_str(&format!("  {blue}-->{off} {}\n", printable(&place.join(", "))));
@@ -252,10 +252,9 @@ fn render(error: &Error, paint: bool) -> String {
 }
 
 /// The message as a whole sentence: "is missing" at `texts` becomes "texts is missing".
-fn sentence(error: &Error) -> String {
-    const VERBS: [&str; 5] = ["does ", "has ", "is ", "must ", "was "];
-    let message = error.message();
-    match error.place() {
+pub(crate) fn sentence(message: &str, place: Option<&str>) -> String {
+    const VERBS: [&str; 6] = ["breaks ", "does ", "has ", "is ", "must ", "was "];
+    match place {
         Some(place) if VERBS.iter().any(|verb| message.starts_with(verb)) => {
             format!("{place} {message}")
         }

@@ -137,7 +137,7 @@ fn transfer_problem(value: &Doc<'_>) -> Option<(&'static str, String)> {
 }
 
 /// The fields that state the amount agree.
-pub(super) fn amounts(doc: &Doc<'_>) -> Option<Vec<Problem>> {
+pub(crate) fn amounts(doc: &Doc<'_>) -> Option<Vec<Problem>> {
     let differs = |field: &str, message: &str| Problem::new(&code::AMOUNT, message).at(field);
     let mut problems = Vec::new();
     let units = integer_at(doc, "amount.units");
@@ -160,7 +160,7 @@ pub(super) fn amounts(doc: &Doc<'_>) -> Option<Vec<Problem>> {
 }
 
 /// Rail, asset and proof belong together.
-pub(super) fn rails(doc: &Doc<'_>) -> Option<Vec<Problem>> {
+pub(crate) fn rails(doc: &Doc<'_>) -> Option<Vec<Problem>> {
     let rail = Rail::from_word(text_at(doc, "rail")?)?;
     let asset = AssetId::new(text_at(doc, "amount.asset_id")?).ok()?;
     let mut problems = Vec::new();

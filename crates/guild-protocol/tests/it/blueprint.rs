@@ -1,4 +1,3 @@
-
 use guild_protocol::blueprint::{Blueprint, Measured, Measurements, Verdict, documented_code};
 use guild_protocol::problems::Problems;
 use proptest::prelude::*;

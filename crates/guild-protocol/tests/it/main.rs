@@ -6,5 +6,6 @@ mod content;
 mod json;
 mod nostr;
 mod receipt;
+mod replay;
 mod schema;
 mod wire;

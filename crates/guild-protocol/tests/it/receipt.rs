@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
@@ -277,7 +279,7 @@ fn every_change_of_every_byte_is_refused_and_the_field_is_named() {
                 "{place}: {named:?}"
             );
             searched += 1;
-            if searched % 16 == 0 {
+            if searched % 32 == 0 {
                 let explained = receipt::explain(&changed).unwrap();
                 let found = explained.problems().any(|p| p.field.as_ref() == Some(&path));
                 assert!(found, "{place}: {explained}");

@@ -1,4 +1,3 @@
-
 use guild_protocol::error::Kind;
 use guild_protocol::problems::Problems;
 use guild_protocol::schema::{

@@ -61,7 +61,9 @@ fn verify(file: &Input, cx: &mut Context<'_>) -> Result<Answer> {
         cx.out.object(holds, Body { file: path, receipt_id, checks })?;
         return Ok(Answer::of(holds));
     }
-    verdict::print(path, "receipt", &checks, cx)?;
+    let verdict = if holds { "holds" } else { "does NOT hold" };
+    cx.out.line(&format!("{}: the receipt {verdict}", path.display()))?;
+    verdict::checks(&checks, cx)?;
     if let Some(receipt) = receipt {
         let stated = receipt.stated();
         let payment = format!("{} ({})", stated.amount, stated.status.as_str());

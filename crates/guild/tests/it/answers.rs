@@ -24,6 +24,7 @@ fn help_lists_the_commands() {
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       receipts     Check signed receipts
+      replay       Check, repair and convert replays, the record of what a session did
       blueprint    Check what a job must achieve
       schema       Look at job schemas and check documents against them
       key          Make and look at the identity of this node
@@ -166,10 +167,19 @@ fn errors_are_said_twice_the_same_way() {
       --> bad.json, byte 17
     help: Remove one of the two.
     "#);
-    assert_snapshot!(home.run(&["hash", "bad.json", "--json"]).shown(&home), @r#"
-    exit 2
-    --- stdout
-    {"ok":false,"error":{"code":"json.duplicate_key","kind":"invalid","message":"the key \"a\" stands twice","file":"bad.json","at":"byte 17","help":"Remove one of the two."}}
+    let (_, answer) = home.json(&["hash", "bad.json"]);
+    insta::assert_json_snapshot!(answer, @r#"
+    {
+      "error": {
+        "at": "byte 17",
+        "code": "json.duplicate_key",
+        "file": "bad.json",
+        "help": "Remove one of the two.",
+        "kind": "invalid",
+        "message": "the key \"a\" stands twice"
+      },
+      "ok": false
+    }
     "#);
 }
 

@@ -1,3 +1,5 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 

@@ -7,4 +7,5 @@ mod config;
 mod docs;
 mod doctor;
 mod key;
+mod replay;
 mod support;

@@ -46,8 +46,8 @@ fn errors_page() -> String {
 fn config_page() -> String {
     let mut text = "# Configuration\n\nDefaults, then the file, then the environment, then flags: the later wins.\n\n\
          - The file is `guild.toml` in the data directory, or the one named with `--config`.\n\
-         - Every key has an environment variable. A variable that begins with `GUILD_` and is not listed here is refused, \
-         and so is an unknown key.\n\
+         - Every key has an environment variable. A variable that begins with `GUILD_` and is not listed here is \
+         refused, and so is an unknown key.\n\
          - `--set KEY=VALUE` sets any key for one command.\n\
          - `GUILD_PASSPHRASE_FILE` names a file that holds the passphrase of the keystore.\n\
          - `guild config show` prints what is in force, and where it comes from.\n\n\
