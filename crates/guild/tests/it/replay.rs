@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
-
 use std::fs;
 
 use insta::assert_snapshot;
