@@ -78,7 +78,7 @@ impl fmt::Display for Kind {
 }
 
 /// One public failure: its stable name, its kind, what it means, and what the reader can do.
-/// Made by [`codes!`](crate::codes); `docs/errors.md` is generated from all of them.
+/// Made by [`codes!`](macro@crate::codes); `docs/errors.md` is generated from all of them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Code {
     /// `area.reason`, never renamed.

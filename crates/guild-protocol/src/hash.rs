@@ -7,10 +7,6 @@ use sha2::{Digest, Sha256};
 
 use crate::{Error, Result};
 
-mod pair;
-
-pub(crate) use pair::hash_pair;
-
 /// The codes of this module.
 pub mod code {
     crate::codes! {

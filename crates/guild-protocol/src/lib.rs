@@ -4,13 +4,14 @@
 //! |---|---|
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
-//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
-//! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
-//! | [`receipt`], [`replay`], [`verification`], [`tamper`] | signed proof of a payment, the trajectory it names, what a verifier says of it, which field was changed |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
+//! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
-//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 //! | [`schema`], [`blueprint`] | job schemas and job hashes; success criteria and their measurement |
+//! | [`receipt`], [`replay`] | signed proof of a payment, and the trajectory it names |
+//! | [`verification`], [`tamper`] | what a verifier says of them, and which field was changed |
+//! | [`env`](mod@env) | what is passed into every component: clock, randomness, signer, shutdown |
+//! | [`error`], [`problems`] | codes and kinds shared by all crates; all problems of an input |
 // Whoever pays or checks money by these bytes must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]

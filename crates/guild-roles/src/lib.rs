@@ -1,1 +1,6 @@
 //! Whole roles made of the lower layers, and the use cases they share.
+
+pub mod audit_log;
+mod error;
+
+pub use error::{Error, Result};

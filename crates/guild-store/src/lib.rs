@@ -1,1 +1,39 @@
-//! Durable state: transactions, migrations, events, outbox, leases.
+//! Durable state: transactions, migrations, the event table, the outbox and its drainer. No policy.
+//!
+//! A write is a *synchronous, re-runnable* closure, so no foreign wait can stand inside a transaction:
+//!
+//! ```
+//! # use guild_store::{Hooks, Migrations, Options, Service, args};
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let options = Options::file(&dir.path().join("node.db"));
+//! let service = Service::open(&options, &Migrations::store(), Hooks::default(), 0).unwrap();
+//! let store = service.handle();
+//! let written = store.write(|tx| tx.exec("DELETE FROM outbox WHERE seq = $1", args![7]));
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! assert_eq!(written.await.unwrap(), 0);
+//! # });
+//! service.close();
+//! ```
+//!
+//! `write` only queues a call. One pump drains the queue: BEGIN, a savepoint per call, COMMIT, bells, answers. In
+//! production a thread runs the pump, in simulation a task does: that is the whole difference.
+
+pub mod audit;
+mod db;
+mod error;
+pub mod event;
+pub mod migrate;
+pub mod outbox;
+mod pump;
+mod service;
+mod sqlite;
+mod tx;
+
+pub use db::{Columns, Db, Decode, FromVal, Sql, Val};
+pub use error::{Error, Result, code};
+pub use migrate::{Migration, Migrations};
+pub use pump::{Hooks, Point, Pump, Store, pumps};
+pub use service::{Options, Service};
+pub use sqlite::Sqlite;
+pub use tx::{Rx, Tx};

@@ -16,13 +16,18 @@ mod doctor;
 mod generate;
 mod hash;
 mod key;
+mod log;
 mod receipts;
 mod replay;
 mod schema;
+mod up;
 mod verdict;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Up(up::Args),
+    #[command(subcommand)]
+    Log(log::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -66,6 +71,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     let Cli { global, command } = cli;
     let mut cx = Context { global: &global, environment, out };
     match command {
+        Command::Up(args) => up::run(&args, &mut cx),
+        Command::Log(command) => log::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

@@ -65,6 +65,22 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        NODE_RUNNING = "node.running", Conflict,
+            "Another process holds the data directory.",
+            "Use the node that runs, stop it, or choose another --data-dir.";
+        NODE_NO_DATABASE = "node.no_database", NotFound,
+            "This data directory has no database yet.", "Start the node once with `guild up`.";
+        NODE_FILE_VERSION = "node.file_version", Invalid,
+            "The file node.json was written by another version of guild.",
+            "Use the version of guild that runs the node.";
+        NODE_LISTEN = "node.listen", Unavailable,
+            "The node's address cannot be listened on.",
+            "Choose another with --set gateway.listen=127.0.0.1:0, or stop whoever uses it.";
+        NODE_SERVICE_FAILED = "node.service_failed", Unavailable,
+            "A service of the node failed, so the node stopped.", "The message names the service and the cause.";
+        NODE_UNREACHABLE = "node.unreachable", Unavailable,
+            "The node that holds the data directory does not answer as it should.",
+            "Look at the node's own log; restart it if it hangs.";
     }
 }
 
@@ -195,6 +211,24 @@ impl From<guild_protocol::Error> for Error {
     }
 }
 
+impl From<guild_store::Error> for Error {
+    fn from(error: guild_store::Error) -> Error {
+        Error::from(guild_roles::Error::from(error))
+    }
+}
+
+impl From<guild_roles::Error> for Error {
+    fn from(error: guild_roles::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
+impl From<guild_gateway::Error> for Error {
+    fn from(error: guild_gateway::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<Problems> for Error {
     fn from(problems: Problems) -> Error {
         let left_out = problems.left_out();
@@ -233,7 +267,9 @@ impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
 
 /// Every error code that any command can show, by name.
 pub(crate) fn all_codes() -> Vec<&'static Code> {
-    let mut all: Vec<_> = guild_protocol::codes().chain(code::ALL.iter().copied()).collect();
+    let own = [guild_store::code::ALL, guild_gateway::code::ALL, code::ALL];
+    let own = own.into_iter().flatten().copied();
+    let mut all: Vec<_> = guild_protocol::codes().chain(own).collect();
     all.sort_by_key(|code| code.name);
     all
 }

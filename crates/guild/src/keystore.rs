@@ -20,7 +20,7 @@ const FILE_NAME: &str = "keystore.json";
 const SCHEMA_VERSION: u32 = 1;
 /// Far more than any keystore or passphrase.
 const MAX_BYTES: usize = 64 * 1024;
-const OWNER_ONLY: u32 = 0o600;
+pub(crate) const OWNER_ONLY: u32 = 0o600;
 
 /// The file as it is written.
 #[derive(Serialize, Deserialize)]

@@ -4,11 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 mod cli;
+mod client;
 mod command;
 mod config;
 mod error;
 mod input;
 mod keystore;
+mod node;
 mod output;
 mod real;
 mod suggest;

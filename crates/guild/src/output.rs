@@ -124,6 +124,11 @@ impl Output {
         self.json
     }
 
+    /// Whether nobody reads any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// One line of text. What a file or a stranger said cannot move the cursor.
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         self.raw(printable(text).as_bytes())?;

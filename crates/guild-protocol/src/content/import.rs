@@ -9,7 +9,7 @@ use super::dag_pb::{Link, PbNode};
 use super::unixfs::{Data, Kind};
 use super::wire::{self, byte_count};
 use super::{Cid, Codec, Version, code};
-use crate::hash::{Hash, Hasher, hash_pair};
+use crate::hash::{Hash, Hasher};
 use crate::{Error, Result};
 
 const MAX_CHUNK_BYTES: usize = 1024 * 1024;
@@ -290,13 +290,13 @@ fn hash_parts(parts: &[&[u8]]) -> Hash {
 
 /// The hash of every leaf of a batch of full chunks, in order.
 fn hash_leaves(options: &Options, batch: &[u8], threads: NonZeroUsize) -> Vec<Hash> {
-    let pairs = batch.chunks(options.chunk_bytes.saturating_mul(2));
-    let slots: Vec<_> = pairs.map(|pair| (pair, OnceLock::new())).collect();
+    let chunks = batch.chunks(options.chunk_bytes);
+    let slots: Vec<_> = chunks.map(|chunk| (chunk, OnceLock::new())).collect();
     let next = AtomicUsize::new(0);
-    // Whoever is free takes the next pair, so that a helper that gets no processor holds nobody up for long.
+    // Whoever is free takes the next chunk, so that a helper that gets no processor holds nobody up for long.
     let work = || {
-        while let Some((pair, slot)) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
-            slot.get_or_init(|| hash_leaf_pair(options, pair));
+        while let Some((chunk, slot)) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            slot.get_or_init(|| hash_leaf(options, chunk));
         }
     };
     let helpers = threads.get().min(slots.len()).saturating_sub(1);
@@ -309,26 +309,16 @@ fn hash_leaves(options: &Options, batch: &[u8], threads: NonZeroUsize) -> Vec<Ha
         }
         work();
     });
-    let hashes = slots
+    slots
         .into_iter()
-        .map(|(pair, slot)| slot.into_inner().unwrap_or_else(|| hash_leaf_pair(options, pair)));
-    hashes.flatten().collect()
+        .map(|(chunk, slot)| slot.into_inner().unwrap_or_else(|| hash_leaf(options, chunk)))
+        .collect()
 }
 
-/// The hashes of the leaves of one or two full chunks.
-fn hash_leaf_pair(options: &Options, pair: &[u8]) -> Vec<Hash> {
-    match pair.split_at_checked(options.chunk_bytes) {
-        Some((first, second)) if options.raw_leaves && !second.is_empty() => {
-            hash_pair(first, second).to_vec()
-        }
-        _ => {
-            let leaf = |chunk: &[u8]| {
-                let (before, after) = leaf_frame(options, byte_count(chunk));
-                hash_parts(&[&before, chunk, &after])
-            };
-            pair.chunks(options.chunk_bytes).map(leaf).collect()
-        }
-    }
+/// The hash of the leaf of a full chunk.
+fn hash_leaf(options: &Options, chunk: &[u8]) -> Hash {
+    let (before, after) = leaf_frame(options, byte_count(chunk));
+    hash_parts(&[&before, chunk, &after])
 }
 
 pub(super) fn node_cid(version: Version, digest: Hash) -> Cid {

@@ -39,7 +39,7 @@ pub struct Finished {
 }
 
 /// Turns events into lines. Each line is to be made durable before the next is pushed: a file that ends anywhere can
-/// then be [repaired](super::repair).
+/// then be [repaired](super::repair()).
 ///
 /// ```
 /// use guild_protocol::replay::{self, SessionStatus, Start, Writer};

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use guild_protocol::blueprint::{Blueprint, Measured, Measurements, Verdict, documented_code};
 use guild_protocol::problems::Problems;
 use proptest::prelude::*;

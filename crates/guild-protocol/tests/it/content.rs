@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test by panicking")]
-
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 

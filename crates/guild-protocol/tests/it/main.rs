@@ -1,9 +1,9 @@
 //! One integration binary for the crate.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod blueprint;
 mod content;
 mod json;
-#[cfg(test)]
 mod nostr;
 mod receipt;
 mod replay;

@@ -341,4 +341,6 @@ fn the_vector_for_strangers_is_what_is_signed() {
     });
     let kept: Value = serde_json::from_str(include_str!("../../vectors/receipt.json")).unwrap();
     assert_eq!(kept, vector, "{}", serde_json::to_string_pretty(&vector).unwrap());
+    let documentation = include_str!("../../../../docs/formats/receipt.md");
+    assert!(documentation.contains(vector["bytes"].as_str().unwrap()));
 }

@@ -2,14 +2,17 @@
 
 use guild_protocol::amount::Msat;
 use guild_protocol::hash::Hash;
-use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
+use guild_protocol::receipt::{Draft, Proof, Rail, Status};
 use guild_protocol::replay::{
-    self, Event, Output, SessionStatus, Standing, Start, StepStatus, Writer, bundle, code,
+    self, Event, Output, SessionStatus, Standing, Start, StepStatus, Writer, code,
 };
 use guild_protocol::tamper;
 use guild_protocol::timestamp::Timestamp;
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+mod bundle;
+mod repair;
 
 const START_MS: i64 = 1_768_465_800_000;
 
@@ -454,144 +457,11 @@ fn what_is_not_a_replay_is_an_error() {
 }
 
 #[test]
-fn an_interrupted_replay_is_repaired_wherever_it_breaks_off() {
-    let (file, receipt) = good();
-    let line_ends: Vec<_> = (0..file.len()).filter(|i| file[*i] == b'\n').map(|i| i + 1).collect();
-    for cut in (0..file.len()).step_by(7).chain(line_ends.iter().copied()) {
-        let torn = &file[..cut];
-        let kept = line_ends.iter().copied().filter(|end| *end <= cut).max().unwrap_or(0);
-        let repaired = replay::repair(torn, SessionStatus::Failed);
-        if kept < line_ends[1] || kept == file.len() {
-            assert!(repaired.is_err(), "cut at {cut}");
-            continue;
-        }
-        let repaired = repaired.unwrap();
-        assert_eq!(repaired.dropped_bytes, cut - kept);
-        assert_eq!(&repaired.bytes[..kept], &file[..kept]);
-        let report = replay::verify(&repaired.bytes, None).unwrap();
-        assert_eq!(report.standing, Standing::Repaired, "cut at {cut}: {report}");
-        assert!(report.checks.problems().all(|p| p.code == &code::REPAIRED));
-        assert!(!replay::verify(&repaired.bytes, Some(&receipt)).unwrap().is_verified());
-        // Even a receipt made for it does not turn it into evidence.
-        let own = receipt_for(report.trajectory_hash.unwrap());
-        assert_eq!(
-            replay::verify(&repaired.bytes, Some(&own)).unwrap().standing,
-            Standing::Repaired
-        );
-    }
-}
-
-#[test]
-fn only_the_end_can_be_repaired() {
-    let (file, _) = good();
-    let whole = replay::repair(&file, SessionStatus::Failed).unwrap_err();
-    assert_eq!(whole.code(), &code::NOT_REPAIRABLE);
-    let mut lines: Vec<_> = file.split_inclusive(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
-    lines.pop();
-    assert!(replay::repair(&lines.concat(), SessionStatus::Success).is_err());
-    // A block of zeros, as some file systems leave it behind, is a torn line too.
-    let zeros = [lines.concat(), b"\0\0\0\0\n".to_vec()].concat();
-    assert_eq!(replay::repair(&zeros, SessionStatus::Timeout).unwrap().dropped_bytes, 5);
-    for damaged in [3, lines.len() - 1] {
-        let mut lines = lines.clone();
-        let place = lines[damaged].len() - 10;
-        lines[damaged][place] ^= 1;
-        let error = replay::repair(&lines.concat(), SessionStatus::Failed).unwrap_err();
-        assert_eq!(error.code(), &code::NOT_REPAIRABLE);
-        assert!(error.place().unwrap().starts_with(&format!("line {}", damaged + 1)), "{error}");
-    }
-    let foreign = foreign(&foreign_lines()[..5]);
-    let repaired = replay::repair(&foreign, SessionStatus::Timeout).unwrap();
-    assert_eq!(replay::verify(&repaired.bytes, None).unwrap().standing, Standing::Repaired);
-}
-
-fn old_bundle() -> Value {
-    json!({
-        "version": "1.0", "id": "replay_session-7", "created_at": "2026-01-15T08:30:00Z",
-        "metadata": {"duration_seconds": 3, "playback_speed": 2.5, "demo_duration_seconds": 1, "model": "m"},
-        "timeline": [
-            {"t": 0, "type": "phase_start", "data": {"phase": "plan"}},
-            {"t": 10, "type": "tool_call", "tool": "Read", "data": {"path": "a"}},
-            {"t": 11, "type": "tool_call", "tool": "Edit", "data": {"path": "b"}},
-            {"t": 20, "type": "tool_result", "tool": "Edit", "data": "done"},
-            {"t": 25, "type": "tool_result", "tool": "Read", "data": {"lines": 3}},
-            {"t": 30, "type": "assistant", "data": {"text": "hello"}},
-        ],
-        "receipts": {"ci_status": "success", "files_changed": 1, "lines_added": 0, "lines_removed": 0},
-    })
-}
-
-#[test]
-fn an_old_bundle_becomes_a_replay_that_is_no_evidence() {
-    let file = bundle::import(old_bundle().to_string().as_bytes()).unwrap();
-    let report = replay::verify(&file, None).unwrap();
-    assert_eq!(report.standing, Standing::Imported, "{report}");
-    assert_eq!(report.policy_bundle_id.as_deref(), Some("unknown"));
-    let own = receipt::verify(&receipt_for(report.trajectory_hash.unwrap())).unwrap();
-    assert!(own.holds());
-    let lines: Vec<Value> =
-        file.split(|b| *b == b'\n').filter_map(|l| serde_json::from_slice(l).ok()).collect();
-    let paired: Vec<_> = lines
-        .iter()
-        .filter(|l| l["event"] == "ToolResult")
-        .map(|l| {
-            (
-                l["id"].as_str().unwrap(),
-                l["output_encoding"].as_str().unwrap(),
-                l["latency_ms"].as_i64().unwrap(),
-            )
-        })
-        .collect();
-    assert_eq!(paired, [("call_000002", "raw", 9), ("call_000001", "json", 15)]);
-    assert_eq!(lines[5]["output_hash"], Hash::of(b"done").to_string());
-
-    // Back again: everything but the outputs, of which a replay keeps only hashes.
-    let back: Value = serde_json::from_slice(&bundle::export(&file).unwrap()).unwrap();
-    let mut expected = old_bundle();
-    expected["created_at"] = "2026-01-15T08:30:00.000Z".into();
-    for place in [3, 4] {
-        expected["timeline"][place]["data"] = back["timeline"][place]["data"].clone();
-    }
-    assert_eq!(back, expected);
-}
-
-#[test]
-fn bundles_with_errors_are_refused() {
-    for (pointer, value, place) in [
-        ("/version", json!("2.0"), "version"),
-        ("/created_at", json!("yesterday"), "created_at"),
-        ("/timeline/1/t", json!(i64::MAX / 2048), "timeline[1].t"),
-        ("/timeline/2/t", json!(-4), "timeline[2].t"),
-        ("/timeline", json!({}), "timeline"),
-    ] {
-        let mut bundle = old_bundle();
-        *bundle.pointer_mut(pointer).unwrap() = value;
-        let error = bundle::import(bundle.to_string().as_bytes()).unwrap_err();
-        assert_eq!(error.place(), Some(place), "{error}");
-    }
-}
-
-#[test]
-fn a_replay_of_ours_exports_to_a_bundle() {
-    let (file, _) = good();
-    let exported: Value = serde_json::from_slice(&bundle::export(&file).unwrap()).unwrap();
-    let types: Vec<_> = exported["timeline"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|e| e["type"].as_str().unwrap())
-        .collect();
-    assert_eq!(types, ["phase_start", "tool_call", "tool_result", "phase_end"]);
-    assert_eq!(exported["id"], "replay_session-7");
-    assert_eq!(exported["receipts"]["tests_passed"], 2);
-    assert!(bundle::export(&file[..file.len() - 5]).is_err());
-}
-
-#[test]
 fn the_vectors_for_strangers_are_what_is_written() {
     let (file, receipt) = good();
     let text = std::str::from_utf8(&file).unwrap();
     assert_eq!(include_str!("../../vectors/replay.jsonl"), text, "\n{text}");
+    assert!(include_str!("../../../../docs/formats/replay.md").contains(text));
     let receipt = std::str::from_utf8(&receipt).unwrap();
     assert_eq!(include_str!("../../vectors/replay.receipt.json"), receipt, "\n{receipt}");
 }
@@ -630,7 +500,7 @@ proptest! {
     #[test]
     fn rubbish_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in any::<prop::sample::Index>()) {
         prop_assert!(replay::explain(&bytes, None).is_err());
-        prop_assert!(bundle::import(&bytes).is_err());
+        prop_assert!(replay::bundle::import(&bytes).is_err());
         // Rubbish behind a good beginning.
         let (file, _) = good();
         let mixed = [&file[..cut.index(file.len())], &bytes].concat();
@@ -638,6 +508,6 @@ proptest! {
             prop_assert_ne!(report.standing, Standing::Verified);
         }
         let _ = replay::repair(&mixed, SessionStatus::Failed);
-        let _ = bundle::export(&mixed);
+        let _ = replay::bundle::export(&mixed);
     }
 }

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use guild_protocol::error::Kind;
 use guild_protocol::problems::Problems;
 use guild_protocol::schema::{

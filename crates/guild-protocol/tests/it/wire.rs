@@ -31,3 +31,20 @@ fn tables_are_sorted_and_nest_properly() {
         }
     }
 }
+
+#[test]
+fn the_documentation_names_every_field() {
+    let documents = [
+        ("guild.receipt.v1", include_str!("../../../../docs/formats/receipt.md")),
+        ("guild.replay.v1/", include_str!("../../../../docs/formats/replay.md")),
+    ];
+    for wire in wire_types() {
+        for (_, text) in documents.iter().filter(|(v, _)| wire.schema_version.starts_with(v)) {
+            for field in wire.fields {
+                let name = field.path.rsplit('.').next().unwrap();
+                let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+                assert!(words.into_iter().any(|word| word == name), "{}", field.path);
+            }
+        }
+    }
+}

@@ -58,7 +58,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "store.url",
-        "The database: postgres://user:password@host/name, or empty for an SQLite file in the data directory.",
+        "The database: sqlite:///absolute/path/to/file.db, or empty for node.db in the data directory.",
     )
     .url(),
     key(

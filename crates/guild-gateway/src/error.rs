@@ -1,0 +1,124 @@
+//! The one mapping from errors to HTTP.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use guild_protocol::error::Code;
+use serde_json::json;
+
+/// The codes of this crate.
+pub mod code {
+    guild_protocol::codes! {
+        BAD_REQUEST = "gateway.bad_request", Invalid,
+            "A parameter, header or body of the request is wrong.", "Correct what the message names.";
+        NO_SUCH_PATH = "gateway.no_such_path", NotFound,
+            "There is nothing at this path.", "The README lists the paths.";
+        NO_SUCH_METHOD = "gateway.no_such_method", Invalid,
+            "This path does not know the method.", "The header `allow` lists those it knows.";
+        UNKNOWN_HOST = "gateway.unknown_host", Denied,
+            "The request names a host that is not this node's.",
+            "Use http://127.0.0.1, or add the name to gateway.hosts.";
+        NO_TOKEN = "gateway.no_token", Denied,
+            "Writing needs the node's token.",
+            "Send `authorization: Bearer <token>` with the token from node.json in the data directory.";
+        TOO_MANY_STREAMS = "gateway.too_many_streams", Unavailable,
+            "Too many streams are open.", "Close one, or raise gateway.streams_max.";
+        SERVE = "gateway.serve", Unavailable,
+            "The gateway cannot serve.", "The message names the cause.";
+    }
+}
+
+/// What can go wrong in the gateway.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A wrong parameter, header or body.
+    #[error("{field}: {message}")]
+    BadRequest {
+        /// What is wrong.
+        field: String,
+        /// Why.
+        message: String,
+    },
+    /// Nothing is there.
+    #[error("there is nothing at {0}")]
+    NoSuchPath(String),
+    /// Not with this method.
+    #[error("this path does not know the method {0}")]
+    NoSuchMethod(String),
+    /// Another site's name.
+    #[error("{0:?} is not a name of this node")]
+    UnknownHost(String),
+    /// No token, or a wrong one.
+    #[error("writing needs the node's token")]
+    NoToken,
+    /// The limit is reached.
+    #[error("{0} streams are open, which is the limit")]
+    TooManyStreams(usize),
+    /// The socket failed.
+    #[error("{0}")]
+    Serve(String),
+    /// A role refused.
+    #[error(transparent)]
+    Role(#[from] guild_roles::Error),
+}
+
+/// The result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The stable code.
+    pub fn code(&self) -> &'static Code {
+        match self {
+            Error::BadRequest { .. } => &code::BAD_REQUEST,
+            Error::NoSuchPath(_) => &code::NO_SUCH_PATH,
+            Error::NoSuchMethod(_) => &code::NO_SUCH_METHOD,
+            Error::UnknownHost(_) => &code::UNKNOWN_HOST,
+            Error::NoToken => &code::NO_TOKEN,
+            Error::TooManyStreams(_) => &code::TOO_MANY_STREAMS,
+            Error::Serve(_) => &code::SERVE,
+            Error::Role(error) => error.code(),
+        }
+    }
+
+    fn field(&self) -> Option<&str> {
+        match self {
+            Error::BadRequest { field, .. } => Some(field),
+            Error::Role(error) => error.field(),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn bad(field: &str, message: impl Into<String>) -> Error {
+        Error::BadRequest { field: field.to_owned(), message: message.into() }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let code = self.code();
+        let status = match self {
+            Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            _ => StatusCode::from_u16(code.kind.http_status())
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
+        };
+        if status.is_server_error() {
+            tracing::error!(code = code.name, error = %self, "a request failed");
+        }
+        let body = json!({ "error": {
+            "code": code.name,
+            "kind": code.kind.as_str(),
+            "message": self.to_string(),
+            "field": self.field(),
+            "help": code.remedy,
+        }});
+        (status, Json(body)).into_response()
+    }
+}
+
+pub(crate) async fn no_such_path(uri: axum::http::Uri) -> Error {
+    Error::NoSuchPath(uri.path().chars().take(200).collect())
+}
+
+pub(crate) async fn no_such_method(method: axum::http::Method) -> Error {
+    Error::NoSuchMethod(method.to_string())
+}

@@ -1,0 +1,74 @@
+//! The audit log as pages.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use guild_protocol::id::EntryId;
+use guild_protocol::json as strict_json;
+use guild_roles::audit_log::Note;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::{Error, Result, Shared, guard};
+
+/// The parameters of a page. Read as text, so that a wrong one gets our own message.
+#[derive(Deserialize)]
+pub(crate) struct PageQuery {
+    after: Option<String>,
+    limit: Option<String>,
+}
+
+pub(crate) async fn page(
+    State(shared): State<Shared>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<Value>> {
+    let after = number("after", query.after.as_deref(), 0)?;
+    let limit = number("limit", query.limit.as_deref(), 100)?;
+    let entries = shared.log.page(after, limit).await?;
+    let next = entries.last().map_or(after, |entry| entry.seq);
+    Ok(Json(json!({ "entries": entries, "next_after": next })))
+}
+
+/// What a caller may write down.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewNote {
+    entry_id: Option<EntryId>,
+    actor: String,
+    action: String,
+    subject: Option<String>,
+    #[serde(default)]
+    detail: Map<String, Value>,
+}
+
+pub(crate) async fn append(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Value>)> {
+    guard::require_token(&shared, &headers)?;
+    let note: NewNote = strict_json::decode(&body).map_err(|e| {
+        Error::bad(e.place().unwrap_or("body"), format!("{} ({})", e.message(), e.code().name))
+    })?;
+    let note = Note {
+        entry_id: note.entry_id,
+        actor: note.actor,
+        action: note.action,
+        subject: note.subject,
+        detail: note.detail,
+    };
+    let (entry_id, seq) = shared.log.append(note).await?;
+    Ok((StatusCode::CREATED, Json(json!({ "entry_id": entry_id, "seq": seq }))))
+}
+
+/// A parameter that counts: a whole number, not negative.
+pub(crate) fn number(name: &str, text: Option<&str>, default: i64) -> Result<i64> {
+    match text {
+        None => Ok(default),
+        Some(text) => match text.parse::<i64>() {
+            Ok(number) if number >= 0 => Ok(number),
+            _ => Err(Error::bad(name, "must be a whole number, zero or more")),
+        },
+    }
+}

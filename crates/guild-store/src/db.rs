@@ -1,0 +1,142 @@
+//! The small common ground of the databases: values, rows, one SQL text or a pair.
+
+use crate::{Error, Result};
+
+/// A value bound to a statement or read from a row. Ids and JSON are text; times and money are integers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Val<'a> {
+    /// Absent.
+    Null,
+    /// A 64-bit integer.
+    Int(i64),
+    /// A text.
+    Text(&'a str),
+}
+
+impl From<i64> for Val<'_> {
+    fn from(value: i64) -> Self {
+        Val::Int(value)
+    }
+}
+
+impl<'a> From<&'a str> for Val<'a> {
+    fn from(value: &'a str) -> Self {
+        Val::Text(value)
+    }
+}
+
+impl<'a> From<&'a String> for Val<'a> {
+    fn from(value: &'a String) -> Self {
+        Val::Text(value)
+    }
+}
+
+impl<'a, T: Into<Val<'a>>> From<Option<T>> for Val<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Val::Null, Into::into)
+    }
+}
+
+/// The arguments of a statement: `args![id, now_ms]` binds `$1` and `$2`.
+#[macro_export]
+macro_rules! args {
+    ($($value:expr),* $(,)?) => { &[$($crate::Val::from($value)),*] as &[$crate::Val<'_>] };
+}
+
+/// A type that one column can be read as.
+pub trait FromVal: Sized {
+    /// The value, or `None` if the column has another type.
+    fn from_val(val: Val<'_>) -> Option<Self>;
+}
+
+impl FromVal for i64 {
+    fn from_val(val: Val<'_>) -> Option<i64> {
+        if let Val::Int(int) = val { Some(int) } else { None }
+    }
+}
+
+impl FromVal for String {
+    fn from_val(val: Val<'_>) -> Option<String> {
+        if let Val::Text(text) = val { Some(text.to_owned()) } else { None }
+    }
+}
+
+impl<T: FromVal> FromVal for Option<T> {
+    fn from_val(val: Val<'_>) -> Option<Option<T>> {
+        if val == Val::Null { Some(None) } else { T::from_val(val).map(Some) }
+    }
+}
+
+/// A row while it is being read.
+pub trait Columns {
+    /// The value of column `i`, counted from zero.
+    fn val(&self, i: usize) -> Result<Val<'_>>;
+}
+
+/// A type that a whole row can be read as. Tuples are.
+pub trait Decode: Sized {
+    /// Reads the row.
+    fn decode(row: &dyn Columns) -> Result<Self>;
+}
+
+macro_rules! decode_tuple {
+    ($($column:ident $i:literal),+) => {
+        impl<$($column: FromVal),+> Decode for ($($column,)+) {
+            fn decode(row: &dyn Columns) -> Result<Self> {
+                Ok(($(
+                    $column::from_val(row.val($i)?)
+                        .ok_or_else(|| Error::Decode(format!("column {} has another type", $i)))?,
+                )+))
+            }
+        }
+    };
+}
+decode_tuple!(A 0);
+decode_tuple!(A 0, B 1);
+decode_tuple!(A 0, B 1, C 2);
+decode_tuple!(A 0, B 1, C 2, D 3);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+
+/// One SQL text for both databases, or a pair where they differ. Parameters are `$1`, `$2`, …
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sql {
+    /// For SQLite.
+    pub lite: &'static str,
+    /// For PostgreSQL.
+    pub pg: &'static str,
+}
+
+impl From<&'static str> for Sql {
+    fn from(both: &'static str) -> Sql {
+        Sql { lite: both, pg: both }
+    }
+}
+
+/// A connection. The seam between the pump and a database engine.
+pub trait Db: Send {
+    /// The text meant for this engine.
+    fn pick(&self, sql: Sql) -> &'static str;
+
+    /// How a transaction that will write is begun.
+    fn begin_write(&self) -> &'static str;
+
+    /// Runs a statement; the number of rows it changed.
+    fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64>;
+
+    /// Runs a statement to its end, handing over each row.
+    fn query(
+        &mut self,
+        sql: &str,
+        args: &[Val<'_>],
+        each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Runs several statements without arguments: migrations.
+    fn batch(&mut self, sql: &str) -> Result<()>;
+
+    /// Whether a transaction is open: after a failed COMMIT this tells a refusal from an unknown outcome.
+    fn in_transaction(&self) -> bool;
+}

@@ -1,0 +1,136 @@
+//! The error of this crate.
+
+use guild_protocol::error::{Code, Kind};
+
+/// The codes of this crate.
+pub mod code {
+    guild_protocol::codes! {
+        FENCED = "store.fenced", Conflict,
+            "Another holder has taken over what this write was about.",
+            "Read the state again; the new holder goes on with the work.";
+        BUSY = "store.busy", Unavailable,
+            "The write queue is full, or the database is locked by another process.",
+            "Try again in a moment; if it stays, look for a process that holds the database.";
+        CLOSED = "store.closed", Unavailable,
+            "The store has been shut down.", "Start the node again.";
+        COMMIT_UNKNOWN = "store.commit_unknown", Unavailable,
+            "The database did not say whether the write was committed.",
+            "Repeat the call with the same id: it is applied at most once.";
+        DATABASE = "store.database", Unavailable,
+            "The database refused a statement.",
+            "The message names the cause: a full disk, missing rights, or a damaged file.";
+        PANICKED = "store.panicked", Internal,
+            "A write stopped in the middle by a bug and was rolled back.", "Please report it.";
+        DECODE = "store.decode", Corrupt,
+            "A stored row does not have the form its reader expects.",
+            "The database was changed by another program; restore a backup.";
+        NEWER_SCHEMA = "store.newer_schema", Conflict,
+            "The database was written by a newer version of the program.",
+            "Use that version, or a data directory of its own.";
+        CHANGED_MIGRATION = "store.changed_migration", Corrupt,
+            "A migration that this database has applied differs from the one in the program.",
+            "Use the version of the program that wrote the database.";
+        BAD_URL = "store.bad_url", Invalid,
+            "The store's URL is not one this program can open.",
+            "Use sqlite:///absolute/path/to/file.db, or leave store.url empty.";
+        EVENT_CONFLICT = "store.event_conflict", Conflict,
+            "An event with this id is stored already, with other content.",
+            "Use a new id for new content.";
+        OUTBOX_CONFLICT = "store.outbox_conflict", Conflict,
+            "A message with this idempotency key is in the outbox already, with other content.",
+            "Use a new key for new content.";
+        ENTRY_MALFORMED = "audit.malformed", Invalid,
+            "An audit entry has a field that is empty, too long or of the wrong form.",
+            "Correct the field named.";
+        BAD_OPTIONS = "store.bad_options", Invalid,
+            "A setting of the store or the outbox is out of its range.", "Correct the setting named.";
+    }
+}
+
+/// What can go wrong in the store.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A fenced write found another holder.
+    #[error("another holder has taken over")]
+    Fenced,
+    /// The queue is full.
+    #[error("the write queue is full ({0} calls wait)")]
+    QueueFull(usize),
+    /// The database is locked by somebody else.
+    #[error("the database is locked by another process")]
+    Locked,
+    /// The store has been shut down, or died with its process.
+    #[error("the store is closed")]
+    Closed,
+    /// A commit without an answer: it may or may not have happened.
+    #[error("the database did not say whether the commit happened: {0}")]
+    CommitUnknown(String),
+    /// The closure panicked.
+    #[error("a write panicked and was rolled back")]
+    Panicked,
+    /// The database refused.
+    #[error("the database says: {0}")]
+    Database(String),
+    /// A row is not what its reader expects.
+    #[error("a stored row cannot be read: {0}")]
+    Decode(String),
+    /// The database is newer than the program.
+    #[error("the database has migration {0}, which this program does not know")]
+    NewerSchema(String),
+    /// An applied migration is not the one we have.
+    #[error("migration {0} differs from the one this database has applied")]
+    ChangedMigration(String),
+    /// An unusable URL.
+    #[error("{0:?} is not a store URL")]
+    BadUrl(String),
+    /// An event id used again for other content.
+    #[error("event {0} is stored with other content")]
+    EventConflict(String),
+    /// An idempotency key used again for other content.
+    #[error("message {0} is in the outbox with other content")]
+    OutboxConflict(String),
+    /// An audit entry that breaks a rule.
+    #[error("{field}: {message}")]
+    EntryMalformed {
+        /// The field that is wrong.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A setting out of range.
+    #[error("{0}")]
+    BadOptions(String),
+    /// The simulated process is dead. Never seen in production.
+    #[error("the simulated process crashed")]
+    Crashed,
+}
+
+/// The result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// The stable code.
+    pub fn code(&self) -> &'static Code {
+        match self {
+            Error::Fenced => &code::FENCED,
+            Error::QueueFull(_) | Error::Locked => &code::BUSY,
+            Error::Closed | Error::Crashed => &code::CLOSED,
+            Error::CommitUnknown(_) => &code::COMMIT_UNKNOWN,
+            Error::Panicked => &code::PANICKED,
+            Error::Database(_) => &code::DATABASE,
+            Error::Decode(_) => &code::DECODE,
+            Error::NewerSchema(_) => &code::NEWER_SCHEMA,
+            Error::ChangedMigration(_) => &code::CHANGED_MIGRATION,
+            Error::BadUrl(_) => &code::BAD_URL,
+            Error::EventConflict(_) => &code::EVENT_CONFLICT,
+            Error::OutboxConflict(_) => &code::OUTBOX_CONFLICT,
+            Error::EntryMalformed { .. } => &code::ENTRY_MALFORMED,
+            Error::BadOptions(_) => &code::BAD_OPTIONS,
+        }
+    }
+
+    /// The kind of its code.
+    pub fn kind(&self) -> Kind {
+        self.code().kind
+    }
+}

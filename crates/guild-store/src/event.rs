@@ -1,0 +1,107 @@
+//! The event table: the truth that every bell only hints at.
+
+use guild_protocol::env::UnixMs;
+
+use crate::tx::{Rx, Tx};
+use crate::{Error, Result, args};
+
+/// An event to be stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEvent<'a> {
+    /// Who may be interested: followers read one topic.
+    pub topic: &'a str,
+    /// Unique in its topic: appending the same event again is the same event.
+    pub id: &'a str,
+    /// What happened.
+    pub kind: &'a str,
+    /// When.
+    pub at_ms: UnixMs,
+    /// Canonical JSON.
+    pub body: &'a str,
+}
+
+/// A stored event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Its place in the order of commits.
+    pub seq: i64,
+    /// Unique in its topic.
+    pub id: String,
+    /// What happened.
+    pub kind: String,
+    /// When.
+    pub at_ms: UnixMs,
+    /// Canonical JSON.
+    pub body: String,
+}
+
+/// Whether an append stored something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Appended {
+    /// Stored now, under this number.
+    New(i64),
+    /// Stored before, under this number.
+    Known(i64),
+}
+
+impl Appended {
+    /// The number in either case.
+    pub fn seq(self) -> i64 {
+        match self {
+            Appended::New(seq) | Appended::Known(seq) => seq,
+        }
+    }
+}
+
+/// Stores an event once. The same id with the same content is the same event; with other content it is refused.
+pub fn append(tx: &mut Tx<'_>, event: &NewEvent<'_>) -> Result<Appended> {
+    let stored: Option<(i64,)> = tx.first(
+        "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (topic, id) DO NOTHING RETURNING seq",
+        args![event.topic, event.id, event.kind, event.at_ms, event.body],
+    )?;
+    if let Some((seq,)) = stored {
+        return Ok(Appended::New(seq));
+    }
+    let known: Option<(i64, String, String)> = tx.first(
+        "SELECT seq, kind, body FROM event WHERE topic = $1 AND id = $2",
+        args![event.topic, event.id],
+    )?;
+    match known {
+        Some((seq, kind, body)) if kind == event.kind && body == event.body => {
+            Ok(Appended::Known(seq))
+        }
+        _ => Err(Error::EventConflict(event.id.to_owned())),
+    }
+}
+
+/// Up to `limit` events of a topic after number `after`, in order.
+pub fn after(rx: &mut Rx<'_>, topic: &str, after: i64, limit: i64) -> Result<Vec<Event>> {
+    let rows: Vec<(i64, String, String, i64, String)> = rx.all(
+        "SELECT seq, id, kind, at_ms, body FROM event WHERE topic = $1 AND seq > $2
+         ORDER BY seq LIMIT $3",
+        args![topic, after, limit],
+    )?;
+    let event = |(seq, id, kind, at_ms, body)| Event { seq, id, kind, at_ms, body };
+    Ok(rows.into_iter().map(event).collect())
+}
+
+/// The number before the last `count` events of a topic: following from there shows them.
+pub fn before_last(rx: &mut Rx<'_>, topic: &str, count: i64) -> Result<i64> {
+    let oldest: Option<(Option<i64>,)> = rx.first(
+        "SELECT min(seq) FROM (SELECT seq FROM event WHERE topic = $1 ORDER BY seq DESC LIMIT $2)
+         AS newest",
+        args![topic, count],
+    )?;
+    match oldest {
+        Some((Some(seq),)) => Ok(seq.saturating_sub(1)),
+        _ => last(rx, topic),
+    }
+}
+
+/// The number of the newest event of a topic; zero if there is none.
+pub fn last(rx: &mut Rx<'_>, topic: &str) -> Result<i64> {
+    let newest: Option<(Option<i64>,)> =
+        rx.first("SELECT max(seq) FROM event WHERE topic = $1", args![topic])?;
+    Ok(newest.and_then(|(seq,)| seq).unwrap_or(0))
+}

@@ -1,0 +1,131 @@
+//! Numbered changes of the schema. Each crate owns its tables and contributes an area of its own.
+
+use std::collections::BTreeMap;
+
+use guild_protocol::env::UnixMs;
+use guild_protocol::hash::Hash;
+
+use crate::db::{Db, Decode, Sql};
+use crate::{Error, Result, args};
+
+/// One change of the schema. Once released its text never changes: a database remembers its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migration {
+    /// The crate that owns the tables: `store`, `ledger`, …
+    pub area: &'static str,
+    /// Counts from 1 within the area.
+    pub number: i64,
+    /// What it does, in a word or two.
+    pub name: &'static str,
+    /// The statements.
+    pub sql: Sql,
+}
+
+impl Migration {
+    fn label(&self) -> String {
+        label(self.area, self.number, self.name)
+    }
+}
+
+fn label(area: &str, number: i64, name: &str) -> String {
+    format!("{area}/{number:04}_{name}")
+}
+
+/// All migrations that a program knows, in the order in which they are applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Migrations(Vec<Migration>);
+
+const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
+    area TEXT NOT NULL, number BIGINT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL,
+    applied_ms BIGINT NOT NULL, PRIMARY KEY (area, number))";
+
+impl Migrations {
+    /// Those of this crate.
+    pub fn store() -> Migrations {
+        let ground = Migration {
+            area: "store",
+            number: 1,
+            name: "ground",
+            sql: include_str!("../migrations/sqlite/0001_ground.sql").into(),
+        };
+        Migrations(vec![ground])
+    }
+
+    /// These, then those of another crate.
+    #[must_use]
+    pub fn and(mut self, others: impl IntoIterator<Item = Migration>) -> Migrations {
+        self.0.extend(others);
+        self
+    }
+
+    /// Applies what the database lacks, all or nothing.
+    pub fn apply(&self, db: &mut dyn Db, now_ms: UnixMs) -> Result<()> {
+        db.exec(db.begin_write(), &[])?;
+        let applied = self.apply_within(db, now_ms);
+        match applied {
+            Ok(()) => db.exec("COMMIT", &[]).map(|_| ()),
+            Err(error) => {
+                // The first error says what is wrong; a failing rollback would only hide it.
+                let _ = db.exec("ROLLBACK", &[]);
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks, without writing, that the database has exactly what this program knows.
+    pub fn check(&self, db: &mut dyn Db) -> Result<()> {
+        let missing = self.missing(db)?;
+        match missing.first() {
+            None => Ok(()),
+            Some(first) => Err(Error::Database(format!(
+                "migration {} is not applied; start the node once to bring the database up to date",
+                first.label()
+            ))),
+        }
+    }
+
+    fn apply_within(&self, db: &mut dyn Db, now_ms: UnixMs) -> Result<()> {
+        db.exec(LEDGER, &[])?;
+        for migration in self.missing(db)? {
+            let text = db.pick(migration.sql);
+            db.batch(text)
+                .map_err(|e| Error::Database(format!("migration {}: {e}", migration.label())))?;
+            let hash = Hash::of(text.as_bytes()).to_string();
+            db.exec(
+                "INSERT INTO schema_migration (area, number, name, hash, applied_ms)
+                 VALUES ($1, $2, $3, $4, $5)",
+                args![migration.area, migration.number, migration.name, &hash, now_ms],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What the database lacks; an error if it has something else than we know.
+    fn missing(&self, db: &mut dyn Db) -> Result<Vec<&Migration>> {
+        let mut applied = BTreeMap::new();
+        let sql = "SELECT area, number, name, hash FROM schema_migration";
+        db.query(sql, &[], &mut |row| {
+            let (area, number, name, hash) = <(String, i64, String, String)>::decode(row)?;
+            applied.insert((area, number), (name, hash));
+            Ok(())
+        })?;
+        let mut missing = Vec::new();
+        for migration in &self.0 {
+            match applied.remove(&(migration.area.to_owned(), migration.number)) {
+                None => missing.push(migration),
+                Some((_, hash)) => {
+                    let ours = Hash::of(db.pick(migration.sql).as_bytes()).to_string();
+                    if hash != ours {
+                        return Err(Error::ChangedMigration(migration.label()));
+                    }
+                }
+            }
+        }
+        match applied.into_iter().next() {
+            Some(((area, number), (name, _))) => {
+                Err(Error::NewerSchema(label(&area, number, &name)))
+            }
+            None => Ok(missing),
+        }
+    }
+}

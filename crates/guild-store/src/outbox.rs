@@ -1,0 +1,115 @@
+//! The outbox: what must leave this node, committed together with the reason why.
+//!
+//! Messages of one *lane* (a sink and a key) leave in order, at least once, always with the same idempotency key.
+//! A lane is delivered by one holder at a time, under a lease whose loss stops all further effects. What fails waits
+//! longer each time and in the end becomes a dead letter, which can be listed and retried; the lane then goes on.
+
+use guild_protocol::env::UnixMs;
+
+use crate::tx::{Rx, Tx};
+use crate::{Error, Result, args};
+
+mod drainer;
+mod lane;
+
+pub use drainer::{Deliver, Drainer, Failure, Options, Wake};
+
+/// The topic of the bell that rings when a message has been queued.
+pub const TOPIC: &str = "outbox";
+
+/// A message to be queued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage<'a> {
+    /// Which kind of sink takes it: `bus`, `relay`, `chain`, …
+    pub sink: &'a str,
+    /// Messages with one key leave in order.
+    pub key: &'a str,
+    /// Names the effect, not the attempt: made from what it is, never from when it is tried.
+    pub idempotency_key: &'a str,
+    /// What the sink understands.
+    pub body: &'a str,
+}
+
+/// A message on its way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its place in the order.
+    pub seq: i64,
+    /// Which kind of sink takes it.
+    pub sink: String,
+    /// Messages with one key leave in order.
+    pub key: String,
+    /// The same at every attempt.
+    pub idempotency_key: String,
+    /// What the sink understands.
+    pub body: String,
+    /// How often it has been tried before.
+    pub attempts: i64,
+}
+
+/// A message that was given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetter {
+    /// The message.
+    pub message: Message,
+    /// When it was given up.
+    pub closed_ms: UnixMs,
+    /// Why.
+    pub last_error: String,
+}
+
+/// Queues a message. The same idempotency key with the same content is the same message.
+pub fn enqueue(tx: &mut Tx<'_>, message: &NewMessage<'_>, now_ms: UnixMs) -> Result<()> {
+    let queued: Option<(i64,)> = tx.first(
+        "INSERT INTO outbox (sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)
+         VALUES ($1, $2, $3, $4, 'queued', 0, $5, $5)
+         ON CONFLICT (sink, idempotency_key) DO NOTHING RETURNING seq",
+        args![message.sink, message.key, message.idempotency_key, message.body, now_ms],
+    )?;
+    let Some((seq,)) = queued else {
+        let known: Option<(String, String)> = tx.first(
+            "SELECT key, body FROM outbox WHERE sink = $1 AND idempotency_key = $2",
+            args![message.sink, message.idempotency_key],
+        )?;
+        return match known {
+            Some((key, body)) if key == message.key && body == message.body => Ok(()),
+            _ => Err(Error::OutboxConflict(message.idempotency_key.to_owned())),
+        };
+    };
+    lane::wake(tx, message.sink, message.key, now_ms)?;
+    tx.ring(TOPIC, seq.saturating_sub(1));
+    Ok(())
+}
+
+/// Up to `limit` dead letters, oldest first.
+pub fn dead_letters(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<DeadLetter>> {
+    type Row = (i64, String, String, String, String, i64, i64, Option<String>);
+    let rows: Vec<Row> = rx.all(
+        "SELECT seq, sink, key, idempotency_key, body, attempts, closed_ms, last_error FROM outbox
+         WHERE state = 'dead' ORDER BY seq LIMIT $1",
+        args![limit],
+    )?;
+    let letter = |(seq, sink, key, idempotency_key, body, attempts, closed_ms, last_error): Row| {
+        DeadLetter {
+            message: Message { seq, sink, key, idempotency_key, body, attempts },
+            closed_ms,
+            last_error: last_error.unwrap_or_default(),
+        }
+    };
+    Ok(rows.into_iter().map(letter).collect())
+}
+
+/// Queues a dead letter again; false if there is none with this number.
+pub fn retry(tx: &mut Tx<'_>, seq: i64, now_ms: UnixMs) -> Result<bool> {
+    let revived: Option<(String, String)> = tx.first(
+        "UPDATE outbox SET state = 'queued', attempts = 0, due_ms = $2, closed_ms = NULL
+         WHERE seq = $1 AND state = 'dead' RETURNING sink, key",
+        args![seq, now_ms],
+    )?;
+    let Some((sink, key)) = revived else { return Ok(false) };
+    // It may now stand before the message that the lane was waiting for.
+    lane::wake(tx, &sink, &key, now_ms)?;
+    lane::set_due(tx, &sink, &key)?;
+    tx.ring(TOPIC, seq.saturating_sub(1));
+    Ok(true)
+}

@@ -1,0 +1,254 @@
+//! Carries messages from the outbox to their sinks.
+
+use std::sync::Arc;
+
+use futures_util::future::{Either, join_all, select};
+use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
+use guild_protocol::hash::to_hex;
+
+use super::Message;
+use super::lane::{self, Failed, Lease, Outcome};
+use crate::pump::Store;
+use crate::{Error, Result};
+
+/// Why a sink did not take a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// It may take it later.
+    Retry(String),
+    /// It never will: the message becomes a dead letter at once.
+    Never(String),
+}
+
+/// Delivers one message. It may be called again with the same message, so it must be idempotent by its key.
+pub type Deliver = Arc<dyn Fn(Message) -> BoxFuture<Result<(), Failure>> + Send + Sync>;
+
+/// Ready when a bell says that something may have been queued. A lost bell costs at most `sweep_ms`.
+pub type Wake = Box<dyn FnMut() -> BoxFuture<()> + Send>;
+
+/// How messages are delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// How long a holder may deliver one lane before another may take it over.
+    pub lease_ms: i64,
+    /// How many messages of a lane are delivered under one lease.
+    pub batch_max: i64,
+    /// How often the outbox is looked at without a bell.
+    pub sweep_ms: i64,
+    /// After so many failures a message is a dead letter.
+    pub max_attempts: i64,
+    /// The wait after the first failure; it doubles with each further one.
+    pub backoff_min_ms: i64,
+    /// The longest wait.
+    pub backoff_max_ms: i64,
+    /// How long a delivered message is remembered.
+    pub keep_done_ms: i64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            lease_ms: 10_000,
+            batch_max: 64,
+            sweep_ms: 1_000,
+            max_attempts: 12,
+            backoff_min_ms: 500,
+            backoff_max_ms: 300_000,
+            keep_done_ms: 24 * 3_600 * 1_000,
+        }
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<()> {
+        let settings = [
+            ("lease_ms", self.lease_ms),
+            ("batch_max", self.batch_max),
+            ("sweep_ms", self.sweep_ms),
+            ("max_attempts", self.max_attempts),
+            ("backoff_min_ms", self.backoff_min_ms),
+            ("backoff_max_ms", self.backoff_max_ms),
+            ("keep_done_ms", self.keep_done_ms),
+        ];
+        match settings.iter().find(|(_, value)| *value < 1) {
+            Some((name, _)) => Err(Error::BadOptions(format!("outbox.{name} must be at least 1"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The service that drains the outbox. Several processes may run one: the lanes are shared out by lease.
+pub struct Drainer {
+    courier: Courier,
+    sinks: Vec<(String, Deliver, Wake)>,
+}
+
+/// What the loops of all sinks share.
+struct Courier {
+    store: Store,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    options: Options,
+}
+
+impl Drainer {
+    /// A drainer without sinks.
+    pub fn new(
+        options: Options,
+        store: Store,
+        clock: Arc<dyn Clock>,
+        random: Arc<dyn Random>,
+    ) -> Result<Drainer> {
+        options.check()?;
+        Ok(Drainer { courier: Courier { store, clock, random, options }, sinks: Vec::new() })
+    }
+
+    /// Registers the sink of a kind. Each kind is drained on its own, so a stalled one holds up no other.
+    #[must_use]
+    pub fn sink(mut self, kind: &str, deliver: Deliver, wake: Wake) -> Drainer {
+        self.sinks.push((kind.to_owned(), deliver, wake));
+        self
+    }
+
+    /// Delivers until the shutdown. What is being delivered then is delivered again by the next process.
+    pub async fn run(self, shutdown: Shutdown) {
+        let Drainer { courier, sinks } = self;
+        let courier = &courier;
+        let loops =
+            sinks.into_iter().map(|(sink, deliver, wake)| courier.drain_sink(sink, deliver, wake));
+        let all = std::pin::pin!(join_all(loops));
+        select(shutdown.triggered(), all).await;
+    }
+}
+
+impl Courier {
+    async fn drain_sink(&self, sink: String, deliver: Deliver, mut wake: Wake) {
+        let mut next_forget_ms = self.clock.now_ms();
+        loop {
+            match self.drain_lane(&sink, &deliver).await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(Error::Closed) => return,
+                Err(error) => {
+                    tracing::warn!(sink, %error, code = error.code().name, "the outbox cannot be drained now");
+                }
+            }
+            if self.clock.now_ms() >= next_forget_ms {
+                next_forget_ms =
+                    self.clock.now_ms().saturating_add(self.options.keep_done_ms / 24 + 1);
+                self.forget(&sink).await;
+            }
+            let pause_ms = self.pause_ms(&sink).await;
+            select(wake(), self.clock.sleep(pause_ms)).await;
+        }
+    }
+
+    /// Claims, delivers and settles one lane; false if none is due.
+    async fn drain_lane(&self, sink: &str, deliver: &Deliver) -> Result<bool> {
+        let token = self.token();
+        let (kind, lease_ms, batch_max) =
+            (sink.to_owned(), self.options.lease_ms, self.options.batch_max);
+        let clock = self.clock.clone();
+        let claimed = self
+            .store
+            .write(move |tx| lane::claim(tx, &kind, clock.now_ms(), lease_ms, &token, batch_max));
+        let Some((lease, messages)) = claimed.await? else { return Ok(false) };
+        let outcome = self.deliver_batch(&lease, messages, deliver).await;
+        let clock = self.clock.clone();
+        let settled =
+            self.store.write(move |tx| lane::settle(tx, &lease, &outcome, clock.now_ms()));
+        match settled.await {
+            // Another holder has taken over and delivers again; nothing of ours may be written.
+            Err(Error::Fenced) => Ok(true),
+            other => other.map(|()| true),
+        }
+    }
+
+    async fn deliver_batch(
+        &self,
+        lease: &Lease,
+        messages: Vec<Message>,
+        deliver: &Deliver,
+    ) -> Outcome {
+        let mut outcome = Outcome { done: None, failed: None };
+        for message in messages {
+            let left_ms = lease.until_ms.saturating_sub(self.clock.now_ms());
+            if left_ms <= 0 {
+                break;
+            }
+            let (seq, attempts) = (message.seq, message.attempts);
+            let delivery = select(deliver(message), self.clock.sleep(left_ms)).await;
+            let failure = match delivery {
+                Either::Left((Ok(()), _)) => {
+                    outcome.done = Some(seq);
+                    continue;
+                }
+                Either::Left((Err(failure), _)) => failure,
+                Either::Right(_) => Failure::Retry("no answer within the lease".to_owned()),
+            };
+            outcome.failed = Some(self.failed(seq, attempts, failure));
+            break;
+        }
+        outcome
+    }
+
+    fn failed(&self, seq: i64, attempts: i64, failure: Failure) -> Failed {
+        let tried = attempts.saturating_add(1);
+        let (error, again) = match failure {
+            Failure::Retry(error) => (error, tried < self.options.max_attempts),
+            Failure::Never(error) => (error, false),
+        };
+        let wait_ms = backoff_ms(&self.options, tried, self.random.next_u64());
+        let again_ms = again.then(|| self.clock.now_ms().saturating_add(wait_ms));
+        Failed { seq, error, again_ms }
+    }
+
+    async fn forget(&self, sink: &str) {
+        let before_ms = self.clock.now_ms().saturating_sub(self.options.keep_done_ms);
+        let kind = sink.to_owned();
+        if let Err(error) = self.store.write(move |tx| lane::forget(tx, &kind, before_ms)).await {
+            tracing::warn!(sink, %error, "old messages could not be forgotten");
+        }
+    }
+
+    /// Until the next lane is due, but never longer than a sweep.
+    async fn pause_ms(&self, sink: &str) -> i64 {
+        let kind = sink.to_owned();
+        let due_ms: Option<UnixMs> =
+            self.store.read(move |rx| lane::next_due(rx, &kind)).await.ok().flatten();
+        let wait_ms = due_ms.map_or(i64::MAX, |due_ms| due_ms.saturating_sub(self.clock.now_ms()));
+        wait_ms.clamp(1, self.options.sweep_ms)
+    }
+
+    fn token(&self) -> String {
+        let mut bytes = [0; 16];
+        self.random.fill(&mut bytes);
+        to_hex(&bytes)
+    }
+}
+
+/// Doubles from the shortest to the longest wait, ±20 % so that many failures do not come back together.
+fn backoff_ms(options: &Options, tried: i64, draw: u64) -> i64 {
+    let doublings = u32::try_from(tried.saturating_sub(1).clamp(0, 40)).unwrap_or(40);
+    let plain =
+        options.backoff_min_ms.saturating_mul(1i64 << doublings).min(options.backoff_max_ms);
+    let spread = plain / 5;
+    let offset = i64::try_from(draw % 1_000).unwrap_or(0);
+    plain
+        .saturating_sub(spread)
+        .saturating_add(spread.saturating_mul(2).saturating_mul(offset) / 1_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit_and_spreads() {
+        let options = Options { backoff_min_ms: 100, backoff_max_ms: 1_000, ..Options::default() };
+        let middle = |tried| backoff_ms(&options, tried, 500);
+        assert_eq!([1, 2, 3, 4, 5, 100].map(middle), [100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(backoff_ms(&options, 1, 0), 80);
+        assert_eq!(backoff_ms(&options, 1, 999), 119);
+    }
+}

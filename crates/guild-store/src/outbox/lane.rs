@@ -1,0 +1,154 @@
+//! The rows of a lane: who may deliver, and when there is something to deliver.
+
+use guild_protocol::env::UnixMs;
+
+use super::Message;
+use crate::tx::{Rx, Tx};
+use crate::{Result, Sql, args};
+
+/// The right to deliver a lane, until it expires. Every write of the holder checks it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) sink: String,
+    pub(super) key: String,
+    pub(super) token: String,
+    pub(super) epoch: i64,
+    pub(super) until_ms: UnixMs,
+}
+
+/// What became of a batch: the messages up to `done` were delivered, the one after it may have failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) done: Option<i64>,
+    pub(super) failed: Option<Failed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) seq: i64,
+    pub(super) error: String,
+    /// When to try again; never, if it is a dead letter.
+    pub(super) again_ms: Option<UnixMs>,
+}
+
+/// Makes the lane and says that it has something to deliver, unless it knows already.
+pub(super) fn wake(tx: &mut Tx<'_>, sink: &str, key: &str, due_ms: UnixMs) -> Result<()> {
+    tx.exec(
+        "INSERT INTO outbox_lane (sink, key, due_ms, token, until_ms, epoch)
+         VALUES ($1, $2, $3, NULL, 0, 0)
+         ON CONFLICT (sink, key) DO UPDATE SET due_ms = coalesce(outbox_lane.due_ms, excluded.due_ms)",
+        args![sink, key, due_ms],
+    )?;
+    Ok(())
+}
+
+/// The lane is due when its first queued message is: a later one never overtakes it.
+pub(super) fn set_due(tx: &mut Tx<'_>, sink: &str, key: &str) -> Result<()> {
+    tx.exec(
+        "UPDATE outbox_lane SET due_ms =
+           (SELECT due_ms FROM outbox WHERE sink = $1 AND key = $2 AND state = 'queued'
+            ORDER BY seq LIMIT 1)
+         WHERE sink = $1 AND key = $2",
+        args![sink, key],
+    )?;
+    Ok(())
+}
+
+const CLAIM: Sql = Sql {
+    lite: "UPDATE outbox_lane SET token = $3, until_ms = $4, epoch = epoch + 1
+           WHERE sink = $1 AND key =
+             (SELECT key FROM outbox_lane WHERE sink = $1 AND due_ms <= $2 AND until_ms <= $2
+              ORDER BY due_ms, key LIMIT 1)
+           RETURNING key, epoch",
+    pg: "UPDATE outbox_lane SET token = $3, until_ms = $4, epoch = epoch + 1
+         WHERE sink = $1 AND key =
+           (SELECT key FROM outbox_lane WHERE sink = $1 AND due_ms <= $2 AND until_ms <= $2
+            ORDER BY due_ms, key LIMIT 1 FOR UPDATE SKIP LOCKED)
+         RETURNING key, epoch",
+};
+
+/// Takes a lane that is due and free, and its first messages.
+pub(super) fn claim(
+    tx: &mut Tx<'_>,
+    sink: &str,
+    now_ms: UnixMs,
+    lease_ms: i64,
+    token: &str,
+    batch_max: i64,
+) -> Result<Option<(Lease, Vec<Message>)>> {
+    let until_ms = now_ms.saturating_add(lease_ms);
+    let claimed: Option<(String, i64)> = tx.first(CLAIM, args![sink, now_ms, token, until_ms])?;
+    let Some((key, epoch)) = claimed else { return Ok(None) };
+    let rows: Vec<(i64, String, String, i64, i64)> = tx.all(
+        "SELECT seq, idempotency_key, body, attempts, due_ms FROM outbox
+         WHERE sink = $1 AND key = $2 AND state = 'queued' ORDER BY seq LIMIT $3",
+        args![sink, &key, batch_max],
+    )?;
+    let messages = rows
+        .into_iter()
+        .take_while(|(.., due_ms)| *due_ms <= now_ms)
+        .map(|(seq, idempotency_key, body, attempts, _)| Message {
+            seq,
+            sink: sink.to_owned(),
+            key: key.clone(),
+            idempotency_key,
+            body,
+            attempts,
+        })
+        .collect();
+    let lease = Lease { sink: sink.to_owned(), key, token: token.to_owned(), epoch, until_ms };
+    Ok(Some((lease, messages)))
+}
+
+/// Writes down what became of the batch and lets the lane go. A holder that lost its lease gets `Fenced`.
+pub(super) fn settle(
+    tx: &mut Tx<'_>,
+    lease: &Lease,
+    outcome: &Outcome,
+    now_ms: UnixMs,
+) -> Result<()> {
+    tx.cas(
+        "UPDATE outbox_lane SET token = NULL, until_ms = 0
+         WHERE sink = $1 AND key = $2 AND token = $3 AND epoch = $4",
+        args![&lease.sink, &lease.key, &lease.token, lease.epoch],
+    )?;
+    if let Some(last) = outcome.done {
+        tx.exec(
+            "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = $4, last_error = NULL
+             WHERE sink = $1 AND key = $2 AND state = 'queued' AND seq <= $3",
+            args![&lease.sink, &lease.key, last, now_ms],
+        )?;
+    }
+    if let Some(failed) = &outcome.failed {
+        let (state, closed_ms) = match failed.again_ms {
+            Some(_) => ("queued", None),
+            None => ("dead", Some(now_ms)),
+        };
+        tx.cas(
+            "UPDATE outbox SET state = $2, attempts = attempts + 1, due_ms = $3, closed_ms = $4,
+             last_error = $5 WHERE seq = $1 AND state = 'queued'",
+            args![failed.seq, state, failed.again_ms.unwrap_or(now_ms), closed_ms, &failed.error],
+        )?;
+    }
+    set_due(tx, &lease.sink, &lease.key)
+}
+
+/// When the next lane of a sink may be claimed.
+pub(super) fn next_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<UnixMs>> {
+    let next: Option<(Option<i64>,)> = rx.first(
+        "SELECT min(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END) FROM outbox_lane
+         WHERE sink = $1 AND due_ms IS NOT NULL",
+        args![sink],
+    )?;
+    Ok(next.and_then(|(due_ms,)| due_ms))
+}
+
+/// Forgets delivered messages and empty lanes that nobody needs any more.
+pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, closed_before_ms: UnixMs) -> Result<u64> {
+    tx.exec(
+        "DELETE FROM outbox WHERE seq IN
+           (SELECT seq FROM outbox WHERE state = 'done' AND sink = $1 AND closed_ms < $2
+            ORDER BY seq LIMIT 1000)",
+        args![sink, closed_before_ms],
+    )
+}

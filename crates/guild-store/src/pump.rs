@@ -1,0 +1,329 @@
+//! `Store::write` and `Store::read` queue calls; a [`Pump`] drains them, many calls to one commit.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::sync::oneshot;
+
+use crate::db::Db;
+use crate::tx::{Rx, Tx};
+use crate::{Error, Result};
+
+/// Where a process can die. In production nothing looks; the simulation crashes at each of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// Before a statement of a call.
+    BeforeStatement,
+    /// After a statement of a call.
+    AfterStatement,
+    /// All calls have run, nothing is committed.
+    BeforeCommit,
+    /// Committed; no bell has rung, no caller knows.
+    AfterCommit,
+    /// The bells have rung; no caller knows.
+    AfterBell,
+}
+
+type Ring = dyn Fn(&str, i64) + Send + Sync;
+type Reach = dyn Fn(Point, &[(String, i64)]) -> bool + Send + Sync;
+
+/// What surrounds the store: where its bells go, and who may stop it in the middle.
+#[derive(Clone, Default)]
+pub struct Hooks {
+    ring: Option<Arc<Ring>>,
+    reach: Option<Arc<Reach>>,
+}
+
+impl Hooks {
+    /// Bells go to `ring(topic, after)`, after the commit.
+    pub fn on_ring(ring: impl Fn(&str, i64) + Send + Sync + 'static) -> Hooks {
+        Hooks { ring: Some(Arc::new(ring)), reach: None }
+    }
+
+    /// Simulation only: `reach(point, bells not yet rung)` is asked at every [`Point`]; true means the process dies
+    /// there.
+    #[must_use]
+    pub fn with_faults(
+        mut self,
+        reach: impl Fn(Point, &[(String, i64)]) -> bool + Send + Sync + 'static,
+    ) -> Hooks {
+        self.reach = Some(Arc::new(reach));
+        self
+    }
+
+    pub(crate) fn reach(&self, point: Point) -> Result<()> {
+        self.reach_with(point, &[])
+    }
+
+    fn reach_with(&self, point: Point, bells: &[(String, i64)]) -> Result<()> {
+        match &self.reach {
+            Some(reach) if reach(point, bells) => Err(Error::Crashed),
+            _ => Ok(()),
+        }
+    }
+
+    fn ring_all(&self, bells: &[(String, i64)]) {
+        if let Some(ring) = &self.ring {
+            bells.iter().for_each(|(topic, after)| ring(topic, *after));
+        }
+    }
+}
+
+/// A call waiting for its transaction. It may run more than once; it is answered once.
+trait Job: Send {
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Option<Error>;
+    fn answer(self: Box<Self>, instead: Option<Error>);
+}
+
+struct Call<F, T> {
+    closure: F,
+    outcome: Result<T>,
+    caller: oneshot::Sender<Result<T>>,
+}
+
+impl<F, T> Call<F, T> {
+    /// Keeps the outcome; the error, if there is one, is also told to the pump.
+    fn keep(
+        &mut self,
+        outcome: std::thread::Result<Result<T>>,
+        swallowed: Option<Error>,
+    ) -> Option<Error> {
+        self.outcome = outcome.unwrap_or(Err(Error::Panicked));
+        if let Some(error) = swallowed {
+            self.outcome = Err(error);
+        }
+        self.outcome.as_ref().err().cloned()
+    }
+
+    fn send(self, instead: Option<Error>) {
+        // A caller that no longer waits is no reason to fail: its write has happened.
+        let _ = self.caller.send(instead.map_or(self.outcome, Err));
+    }
+}
+
+struct Write<F, T>(Call<F, T>);
+
+impl<T: Send, F: Fn(&mut Tx<'_>) -> Result<T> + Send> Job for Write<F, T> {
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Option<Error> {
+        let mut tx = Tx::new(rx, bells);
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut tx)));
+        self.0.keep(outcome, tx.into_rx().into_failure())
+    }
+
+    fn answer(self: Box<Self>, instead: Option<Error>) {
+        self.0.send(instead);
+    }
+}
+
+struct Read<F, T>(Call<F, T>);
+
+impl<T: Send, F: Fn(&mut Rx<'_>) -> Result<T> + Send> Job for Read<F, T> {
+    fn run<'a>(&mut self, mut rx: Rx<'a>, _: &'a mut Vec<(String, i64)>) -> Option<Error> {
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut rx)));
+        self.0.keep(outcome, rx.into_failure())
+    }
+
+    fn answer(self: Box<Self>, instead: Option<Error>) {
+        self.0.send(instead);
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    jobs: VecDeque<Box<dyn Job>>,
+    pump: Option<Waker>,
+    closed: bool,
+}
+
+struct Queue {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    max_calls: usize,
+}
+
+impl Queue {
+    fn new(max_calls: usize) -> Arc<Queue> {
+        Arc::new(Queue { waiting: Mutex::default(), arrived: Condvar::new(), max_calls })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A panic while holding the lock cannot leave the deque half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses instead of waiting: a full queue is the caller's to handle.
+    fn push(&self, job: Box<dyn Job>) {
+        let mut waiting = self.lock();
+        let refusal = if waiting.closed {
+            Some(Error::Closed)
+        } else if waiting.jobs.len() >= self.max_calls {
+            Some(Error::QueueFull(waiting.jobs.len()))
+        } else {
+            None
+        };
+        if refusal.is_some() {
+            drop(waiting);
+            job.answer(refusal);
+            return;
+        }
+        waiting.jobs.push_back(job);
+        let pump = waiting.pump.take();
+        drop(waiting);
+        self.arrived.notify_one();
+        if let Some(waker) = pump {
+            waker.wake();
+        }
+    }
+
+    fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_all();
+    }
+}
+
+/// The handle of a store: cheap to clone, safe to share.
+#[derive(Clone)]
+pub struct Store {
+    writes: Arc<Queue>,
+    reads: Arc<Queue>,
+}
+
+impl Store {
+    /// Runs `closure` in a transaction and answers after the commit. The call is queued at once; dropping the future
+    /// does not stop it, and the closure may run more than once. So whatever it writes carries an id of its own.
+    pub fn write<T, F>(&self, closure: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (caller, answer) = oneshot::channel();
+        self.writes.push(Box::new(Write(Call { closure, outcome: Err(Error::Closed), caller })));
+        async move { answer.await.unwrap_or(Err(Error::Closed)) }
+    }
+
+    /// Runs `closure` on one snapshot of the database, beside the writers.
+    pub fn read<T, F>(&self, closure: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Rx<'_>) -> Result<T> + Send + 'static,
+    {
+        let (caller, answer) = oneshot::channel();
+        self.reads.push(Box::new(Read(Call { closure, outcome: Err(Error::Closed), caller })));
+        async move { answer.await.unwrap_or(Err(Error::Closed)) }
+    }
+
+    pub(crate) fn close(&self) {
+        self.writes.close();
+        self.reads.close();
+    }
+
+    pub(crate) fn close_writes(&self) {
+        self.writes.close();
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+/// A store without a database: its handle, the pump of its writes and the pump of its reads.
+pub fn pumps(max_calls: usize, hooks: &Hooks) -> (Store, Pump, Pump) {
+    let store = Store { writes: Queue::new(max_calls), reads: Queue::new(max_calls) };
+    let writes = Pump { queue: store.writes.clone(), hooks: hooks.clone(), writes: true };
+    let reads = Pump { queue: store.reads.clone(), hooks: hooks.clone(), writes: false };
+    (store, writes, reads)
+}
+
+/// Drains one queue into one connection. Whoever calls it, a thread or a simulated task, is the whole difference
+/// between production and simulation.
+#[derive(Clone)]
+pub struct Pump {
+    queue: Arc<Queue>,
+    hooks: Hooks,
+    writes: bool,
+}
+
+impl Pump {
+    /// Ready when a call waits. For a task that then calls [`Pump::drain`].
+    pub fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = self.queue.lock();
+        if !waiting.jobs.is_empty() {
+            return Poll::Ready(());
+        }
+        waiting.pump = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Blocks until a call waits; false once the store is closed and drained. For a thread.
+    pub(crate) fn wait(&self) -> bool {
+        let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.closed;
+        let waiting = self.queue.arrived.wait_while(self.queue.lock(), idle);
+        !waiting.unwrap_or_else(PoisonError::into_inner).jobs.is_empty()
+    }
+
+    /// One drain: up to `max` calls, one commit. Fails only by a simulated crash.
+    pub fn drain(&self, db: &mut dyn Db, max: usize) -> Result<()> {
+        let mut waiting = self.queue.lock();
+        let count = waiting.jobs.len().min(max);
+        let jobs = waiting.jobs.drain(..count).collect();
+        drop(waiting);
+        self.commit(db, jobs)
+    }
+
+    fn commit(&self, db: &mut dyn Db, mut jobs: Vec<Box<dyn Job>>) -> Result<()> {
+        match self.attempt(db, &mut jobs) {
+            Ok(bells) => {
+                self.hooks.reach(Point::AfterCommit)?;
+                self.hooks.ring_all(&bells);
+                self.hooks.reach(Point::AfterBell)?;
+                jobs.into_iter().for_each(|job| job.answer(None));
+                Ok(())
+            }
+            Err(Error::Crashed) => Err(Error::Crashed),
+            Err(error) => {
+                if db.in_transaction() {
+                    // If even this fails the connection is broken, and the next call will say so.
+                    let _ = db.exec("ROLLBACK", &[]);
+                }
+                let unknown = matches!(error, Error::CommitUnknown(_));
+                if jobs.len() > 1 && !unknown && error != Error::Locked {
+                    // One call took the others down with it: each again, on its own.
+                    return jobs.into_iter().try_for_each(|job| self.commit(db, vec![job]));
+                }
+                jobs.into_iter().for_each(|job| job.answer(Some(error.clone())));
+                Ok(())
+            }
+        }
+    }
+
+    fn attempt(&self, db: &mut dyn Db, jobs: &mut [Box<dyn Job>]) -> Result<Vec<(String, i64)>> {
+        let mut bells = Vec::new();
+        let begin = if self.writes { db.begin_write() } else { "BEGIN" };
+        db.exec(begin, &[])?;
+        for job in jobs {
+            let rung = bells.len();
+            db.exec("SAVEPOINT call", &[])?;
+            match job.run(Rx::new(db, &self.hooks), &mut bells) {
+                None => {}
+                Some(Error::Crashed) => return Err(Error::Crashed),
+                // A full disk makes SQLite give up the whole transaction, not only this call.
+                Some(error) if !db.in_transaction() => return Err(error),
+                Some(_) => {
+                    bells.truncate(rung);
+                    db.exec("ROLLBACK TO SAVEPOINT call", &[])?;
+                }
+            }
+            db.exec("RELEASE SAVEPOINT call", &[])?;
+        }
+        self.hooks.reach_with(Point::BeforeCommit, &bells)?;
+        match db.exec("COMMIT", &[]) {
+            Ok(_) => Ok(bells),
+            Err(error) if db.in_transaction() => Err(error),
+            Err(error) => Err(Error::CommitUnknown(error.to_string())),
+        }
+    }
+}

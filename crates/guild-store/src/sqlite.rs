@@ -1,0 +1,148 @@
+//! SQLite.
+
+use std::path::Path;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+
+use crate::db::{Columns, Db, Sql, Val};
+use crate::{Error, Result};
+
+/// A connection to an SQLite database.
+pub struct Sqlite(Connection);
+
+/// The write-ahead log is flushed at every commit: what was answered survives a power cut.
+const DURABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
+const EVERYWHERE: &str = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; \
+     PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
+const BUSY_TIMEOUT_MS: u64 = 5_000;
+const STATEMENT_CACHE: usize = 256;
+
+impl Sqlite {
+    /// Opens the file for writing, creating it if need be.
+    pub fn open(path: &Path) -> Result<Sqlite> {
+        let this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;
+        this.0.execute_batch(DURABLE).map_err(refused)?;
+        Ok(this)
+    }
+
+    /// Opens an existing file for reading only, also while another process writes it.
+    pub fn open_read_only(path: &Path) -> Result<Sqlite> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Sqlite::connect(Connection::open_with_flags(path, flags), BUSY_TIMEOUT_MS)
+    }
+
+    /// A file whose commits are not flushed and whose locks are not waited for: one thread of a simulation, where
+    /// waiting in real time would be a deadlock.
+    pub fn open_simulated(path: &Path) -> Result<Sqlite> {
+        let this = Sqlite::connect(Connection::open(path), 0)?;
+        let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;";
+        this.0.execute_batch(pragmas).map_err(refused)?;
+        Ok(this)
+    }
+
+    /// A database in memory, shared by all connections of this process that name it, gone with the last of them.
+    pub fn open_memory(name: &str) -> Result<Sqlite> {
+        let uri = format!("file:{name}?mode=memory&cache=shared");
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_CREATE
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        Sqlite::connect(Connection::open_with_flags(uri, flags), 0)
+    }
+
+    fn connect(opened: rusqlite::Result<Connection>, busy_timeout_ms: u64) -> Result<Sqlite> {
+        let connection = opened.map_err(refused)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+        let timeout = std::time::Duration::from_millis(busy_timeout_ms);
+        connection.busy_timeout(timeout).map_err(refused)?;
+        connection.execute_batch(EVERYWHERE).map_err(refused)?;
+        Ok(Sqlite(connection))
+    }
+}
+
+fn refused(error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked,
+        _ => Error::Database(error.to_string()),
+    }
+}
+
+/// SQLite numbers `$2` by its first appearance in the text, not by its digits: bind by name.
+fn bind(statement: &mut Statement<'_>, args: &[Val<'_>]) -> Result<()> {
+    if statement.parameter_count() != args.len() {
+        let message =
+            format!("{} parameters but {} arguments", statement.parameter_count(), args.len());
+        return Err(Error::Database(message));
+    }
+    for i in 1..=args.len() {
+        let number =
+            statement.parameter_name(i).and_then(|name| name.get(1..)?.parse::<usize>().ok());
+        let arg = number
+            .and_then(|n| args.get(n.checked_sub(1)?))
+            .ok_or_else(|| Error::Database("parameters are $1, $2, …".to_owned()))?;
+        let value = match *arg {
+            Val::Null => ValueRef::Null,
+            Val::Int(int) => ValueRef::Integer(int),
+            Val::Text(text) => ValueRef::Text(text.as_bytes()),
+        };
+        statement.raw_bind_parameter(i, ToSqlOutput::Borrowed(value)).map_err(refused)?;
+    }
+    Ok(())
+}
+
+impl Columns for rusqlite::Row<'_> {
+    fn val(&self, i: usize) -> Result<Val<'_>> {
+        match self.get_ref(i).map_err(refused)? {
+            ValueRef::Null => Ok(Val::Null),
+            ValueRef::Integer(int) => Ok(Val::Int(int)),
+            ValueRef::Text(text) => std::str::from_utf8(text)
+                .map(Val::Text)
+                .map_err(|_| Error::Decode(format!("column {i} is not UTF-8"))),
+            ValueRef::Real(_) | ValueRef::Blob(_) => {
+                Err(Error::Decode(format!("column {i} is neither an integer nor a text")))
+            }
+        }
+    }
+}
+
+impl Db for Sqlite {
+    fn pick(&self, sql: Sql) -> &'static str {
+        sql.lite
+    }
+
+    fn begin_write(&self) -> &'static str {
+        // A transaction that starts as a reader can fail to become a writer.
+        "BEGIN IMMEDIATE"
+    }
+
+    fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64> {
+        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        bind(&mut statement, args)?;
+        statement.raw_execute().map(|rows| rows as u64).map_err(refused)
+    }
+
+    fn query(
+        &mut self,
+        sql: &str,
+        args: &[Val<'_>],
+        each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+    ) -> Result<()> {
+        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        bind(&mut statement, args)?;
+        // To the end: an UPDATE … RETURNING half read is half done.
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(refused)? {
+            each(row)?;
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<()> {
+        self.0.execute_batch(sql).map_err(refused)
+    }
+
+    fn in_transaction(&self) -> bool {
+        !self.0.is_autocommit()
+    }
+}

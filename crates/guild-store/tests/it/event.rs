@@ -1,0 +1,88 @@
+use guild_protocol::id::EntryId;
+use guild_store::audit::{self, NewEntry};
+use guild_store::event::{self, Appended, NewEvent};
+use guild_store::{Error, args};
+use serde_json::{Map, json};
+
+use crate::{Scratch, block_on};
+
+fn entry(id: u64, action: &str) -> NewEntry {
+    NewEntry {
+        entry_id: format!("entry_{id:032x}").parse::<EntryId>().unwrap(),
+        actor: "tester".to_owned(),
+        action: action.to_owned(),
+        subject: None,
+        detail: Map::new(),
+    }
+}
+
+#[test]
+fn an_event_is_stored_once() {
+    let scratch = Scratch::new();
+    let append = |body: &'static str| {
+        let event = NewEvent { topic: "t", id: "a", kind: "k", at_ms: 5, body };
+        block_on(scratch.store().write(move |tx| event::append(tx, &event)))
+    };
+    assert_eq!(append("1"), Ok(Appended::New(1)));
+    assert_eq!(append("1"), Ok(Appended::Known(1)));
+    assert_eq!(append("2"), Err(Error::EventConflict("a".to_owned())));
+    let rows = block_on(scratch.store().read(|rx| event::after(rx, "t", 0, 10))).unwrap();
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0].body, "1");
+}
+
+#[test]
+fn numbers_go_on_after_failures_and_deletions() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let add = |id: &'static str, fail: bool| {
+        block_on(store.write(move |tx| {
+            let event = NewEvent { topic: "t", id, kind: "k", at_ms: 0, body: "{}" };
+            let seq = event::append(tx, &event)?.seq();
+            if fail { Err(Error::Fenced) } else { Ok(seq) }
+        }))
+    };
+    assert_eq!(add("a", false), Ok(1));
+    assert_eq!(add("b", true), Err(Error::Fenced));
+    assert_eq!(add("c", false), Ok(2), "a failed call leaves no gap");
+    block_on(store.write(|tx| tx.exec("DELETE FROM event", args![]))).unwrap();
+    assert_eq!(add("d", false), Ok(3), "a number is never used again");
+}
+
+#[test]
+fn pages_begin_where_they_are_told() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in 1..=5 {
+        block_on(store.write(move |tx| audit::append(tx, &entry(id, "test.done"), 7))).unwrap();
+    }
+    let page = block_on(store.read(|rx| audit::after(rx, 2, 2))).unwrap();
+    assert_eq!(page.iter().map(|e| e.seq).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!((page[0].at_ms, page[0].actor.as_str()), (7, "tester"));
+    let last = |count| block_on(store.read(move |rx| event::before_last(rx, audit::TOPIC, count)));
+    assert_eq!([last(2), last(100), last(0)], [Ok(3), Ok(0), Ok(5)]);
+}
+
+#[test]
+fn an_entry_that_breaks_a_rule_is_refused_by_its_field() {
+    let scratch = Scratch::new();
+    let refused = |entry: NewEntry| match block_on(
+        scratch.store().write(move |tx| audit::append(tx, &entry, 0)),
+    ) {
+        Err(Error::EntryMalformed { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    for bad in ["", "nodot", "Area.verb", "a.", ".b", "a b.c"] {
+        assert_eq!(refused(entry(1, bad)), "action", "{bad}");
+    }
+    assert_eq!(refused(NewEntry { actor: String::new(), ..entry(1, "a.b") }), "actor");
+    assert_eq!(refused(NewEntry { subject: Some("\n".into()), ..entry(1, "a.b") }), "subject");
+    let big = json!({ "x": "y".repeat(70_000) });
+    let detail = big.as_object().unwrap().clone();
+    assert_eq!(refused(NewEntry { detail, ..entry(1, "a.b") }), "detail");
+    let unsafe_integer = json!({ "x": u64::MAX });
+    let detail = unsafe_integer.as_object().unwrap().clone();
+    assert_eq!(refused(NewEntry { detail, ..entry(1, "a.b") }), "detail");
+    let rows = block_on(scratch.store().read(|rx| audit::after(rx, 0, 10))).unwrap();
+    assert_eq!(rows, []);
+}

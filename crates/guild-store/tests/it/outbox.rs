@@ -1,0 +1,140 @@
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
+use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, NewMessage, Options};
+use guild_store::{Error, Store};
+
+use crate::{Scratch, block_on};
+
+/// A clock that jumps over every wait.
+#[derive(Default)]
+struct Jumping(AtomicI64);
+
+impl Clock for Jumping {
+    fn now_ms(&self) -> UnixMs {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        // Yield first, so that whatever races with the wait comes first when it is ready.
+        self.0.fetch_add(duration_ms.clamp(0, 50), Ordering::SeqCst);
+        let mut yielded = false;
+        Box::pin(std::future::poll_fn(move |cx| {
+            if std::mem::replace(&mut yielded, true) {
+                return std::task::Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            std::task::Poll::Pending
+        }))
+    }
+}
+
+struct Zero;
+impl Random for Zero {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+}
+
+fn enqueue(
+    store: &Store,
+    key: &'static str,
+    id: &'static str,
+    body: &'static str,
+) -> Result<(), Error> {
+    let message = NewMessage { sink: "s", key, idempotency_key: id, body };
+    block_on(store.write(move |tx| outbox::enqueue(tx, &message, 0)))
+}
+
+/// Drains until nothing is queued, and tells which messages the sink was given, in order.
+fn drain(
+    store: &Store,
+    answer: impl Fn(&Message) -> Result<(), Failure> + Send + Sync + 'static,
+) -> Vec<String> {
+    let given = Arc::new(Mutex::new(Vec::new()));
+    let seen = given.clone();
+    let deliver: Deliver = Arc::new(move |message| {
+        seen.lock().unwrap().push(message.idempotency_key.clone());
+        Box::pin(std::future::ready(answer(&message)))
+    });
+    let options =
+        Options { max_attempts: 3, backoff_min_ms: 10, sweep_ms: 5, ..Options::default() };
+    let shutdown = Shutdown::new();
+    let drainer =
+        Drainer::new(options, store.clone(), Arc::new(Jumping::default()), Arc::new(Zero)).unwrap();
+    let draining = drainer
+        .sink("s", deliver, Box::new(|| Box::pin(std::future::pending())))
+        .run(shutdown.clone());
+    let watching = async {
+        let queued = "SELECT count(*) FROM outbox WHERE state = 'queued'";
+        while store.read(move |rx| rx.first::<(i64,)>(queued, &[])).await.unwrap() != Some((0,)) {}
+        shutdown.trigger();
+    };
+    block_on(async { futures_util::join!(draining, watching) });
+    let given = given.lock().unwrap();
+    given.clone()
+}
+
+#[test]
+fn messages_leave_in_order_with_their_key_at_every_attempt() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["a1", "a2", "a3"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    let tries = AtomicI64::new(0);
+    let given = drain(&store, move |message| match message.idempotency_key.as_str() {
+        "a2" if tries.fetch_add(1, Ordering::SeqCst) == 0 => Err(Failure::Retry("not yet".into())),
+        _ => Ok(()),
+    });
+    assert_eq!(given, ["a1", "a2", "a2", "a3"]);
+}
+
+#[test]
+fn what_never_works_becomes_a_dead_letter_and_can_be_retried() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["bad", "refused", "good"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    let given = drain(&store, |message| match message.idempotency_key.as_str() {
+        "bad" => Err(Failure::Retry("still not".into())),
+        "refused" => Err(Failure::Never("no such thing".into())),
+        _ => Ok(()),
+    });
+    assert_eq!(given, ["bad", "bad", "bad", "refused", "good"]);
+    let dead = block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap();
+    let told: Vec<_> = dead
+        .iter()
+        .map(|d| (d.message.idempotency_key.as_str(), d.message.attempts, d.last_error.as_str()))
+        .collect();
+    assert_eq!(told, [("bad", 3, "still not"), ("refused", 1, "no such thing")]);
+    let seq = dead[0].message.seq;
+    assert!(block_on(store.write(move |tx| outbox::retry(tx, seq, 0))).unwrap());
+    assert!(!block_on(store.write(move |tx| outbox::retry(tx, seq, 0))).unwrap());
+    assert_eq!(drain(&store, |_| Ok(())), ["bad"]);
+    assert_eq!(block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap().len(), 1);
+}
+
+#[test]
+fn one_key_is_one_message() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    enqueue(&store, "a", "id", "1").unwrap();
+    enqueue(&store, "a", "id", "1").unwrap();
+    assert_eq!(enqueue(&store, "a", "id", "2"), Err(Error::OutboxConflict("id".to_owned())));
+    assert_eq!(enqueue(&store, "b", "id", "1"), Err(Error::OutboxConflict("id".to_owned())));
+    assert_eq!(drain(&store, |_| Ok(())), ["id"]);
+}
+
+#[test]
+fn settings_out_of_range_are_refused() {
+    let scratch = Scratch::new();
+    let options = Options { lease_ms: 0, ..Options::default() };
+    let refused =
+        Drainer::new(options, scratch.store(), Arc::new(Jumping::default()), Arc::new(Zero));
+    assert_eq!(
+        refused.err(),
+        Some(Error::BadOptions("outbox.lease_ms must be at least 1".to_owned()))
+    );
+}

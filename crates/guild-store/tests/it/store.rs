@@ -1,0 +1,176 @@
+use std::sync::mpsc;
+
+use guild_protocol::error::Kind;
+use guild_store::{Error, Hooks, Migrations, Options, Rx, Service, Tx, args};
+
+use crate::{Scratch, block_on};
+
+fn put(tx: &mut Tx<'_>, id: &str) -> Result<(), Error> {
+    let sql = "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ('t', $1, 'k', 0, '{}')";
+    tx.exec(sql, args![id]).map(|_| ())
+}
+
+fn ids(rx: &mut Rx<'_>) -> Result<Vec<String>, Error> {
+    Ok(rx
+        .all::<(String,)>("SELECT id FROM event ORDER BY seq", args![])?
+        .into_iter()
+        .map(|r| r.0)
+        .collect())
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    let mut scratch = Scratch::new();
+    block_on(scratch.store().write(|tx| put(tx, "a"))).unwrap();
+    scratch.reopen();
+    assert_eq!(block_on(scratch.store().read(ids)).unwrap(), ["a"]);
+}
+
+#[test]
+fn parameters_are_bound_by_their_number_not_by_their_place() {
+    let scratch = Scratch::new();
+    let bound = scratch.store().read(|rx| {
+        rx.first::<(String, i64, Option<String>)>("SELECT $2, $1, $3", args![1, "two", None::<i64>])
+    });
+    assert_eq!(block_on(bound).unwrap(), Some(("two".to_owned(), 1, None)));
+    let missing = scratch.store().read(|rx| rx.all::<(i64,)>("SELECT $1", args![]));
+    assert!(matches!(block_on(missing), Err(Error::Database(_))));
+}
+
+#[test]
+fn a_failing_call_takes_no_other_down() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    // The first call holds the writer until all others wait: they then share one commit.
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let first = store.write(move |tx| {
+        let _ = wait.lock().unwrap().recv();
+        put(tx, "first")
+    });
+    let good = store.write(|tx| put(tx, "good"));
+    let refused = store.write(|tx| {
+        put(tx, "refused")?;
+        Err::<(), _>(Error::Fenced)
+    });
+    let panicked = store.write(|tx| -> Result<(), Error> {
+        put(tx, "panicked")?;
+        panic!("planted")
+    });
+    let swallowed = store.write(|tx| {
+        put(tx, "swallowed")?;
+        let _ = tx.exec("INSERT INTO nowhere VALUES (1)", args![]);
+        Ok(())
+    });
+    let last = store.write(|tx| put(tx, "last"));
+    go.send(()).unwrap();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    block_on(async {
+        first.await.unwrap();
+        good.await.unwrap();
+        assert_eq!(refused.await, Err(Error::Fenced));
+        assert_eq!(panicked.await, Err(Error::Panicked));
+        assert!(matches!(swallowed.await, Err(Error::Database(_))));
+        last.await.unwrap();
+        assert_eq!(store.read(ids).await.unwrap(), ["first", "good", "last"]);
+    });
+    std::panic::set_hook(hook);
+}
+
+#[test]
+fn bells_ring_after_the_commit_and_only_for_what_was_committed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::file(&dir.path().join("node.db"));
+    let (rung, bells) = mpsc::channel();
+    let hooks = Hooks::on_ring(move |topic, after| {
+        let _ = rung.send((topic.to_owned(), after));
+    });
+    let service = Service::open(&options, &Migrations::store(), hooks, 0).unwrap();
+    let store = service.handle();
+    let failed = store.write(|tx| {
+        tx.ring("never", 1);
+        Err::<(), _>(Error::Fenced)
+    });
+    let worked = store.write(|tx| {
+        tx.ring("once", 2);
+        put(tx, "a")
+    });
+    block_on(async {
+        assert!(failed.await.is_err());
+        worked.await.unwrap();
+    });
+    service.close();
+    assert_eq!(bells.iter().collect::<Vec<_>>(), [("once".to_owned(), 2)]);
+}
+
+#[test]
+fn a_dropped_caller_does_not_stop_its_write() {
+    let scratch = Scratch::new();
+    drop(scratch.store().write(|tx| put(tx, "orphan")));
+    block_on(scratch.store().write(|tx| put(tx, "next"))).unwrap();
+    assert_eq!(block_on(scratch.store().read(ids)).unwrap(), ["orphan", "next"]);
+}
+
+#[test]
+fn a_full_queue_refuses_and_a_closed_store_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { queue_max_calls: 1, ..Options::file(&dir.path().join("node.db")) };
+    let service = Service::open(&options, &Migrations::store(), Hooks::default(), 0).unwrap();
+    let store = service.handle();
+    let (started, has_started) = mpsc::channel();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let running = store.write(move |_| {
+        let _ = started.send(());
+        let _ = wait.lock().unwrap().recv();
+        Ok(())
+    });
+    has_started.recv().unwrap();
+    let waiting = store.write(|tx| put(tx, "waited"));
+    let refused = block_on(store.write(|tx| put(tx, "too many"))).unwrap_err();
+    assert_eq!(refused, Error::QueueFull(1));
+    assert_eq!(refused.kind(), Kind::Unavailable);
+    go.send(()).unwrap();
+    block_on(async {
+        running.await.unwrap();
+        waiting.await.unwrap();
+    });
+    service.close();
+    assert_eq!(block_on(store.write(|tx| put(tx, "late"))), Err(Error::Closed));
+}
+
+#[test]
+fn a_reader_beside_the_writer_sees_commits_and_cannot_write() {
+    let scratch = Scratch::new();
+    block_on(scratch.store().write(|tx| put(tx, "a"))).unwrap();
+    let beside = Service::open_read_only(&scratch.options(), &Migrations::store()).unwrap();
+    let reader = beside.handle();
+    assert_eq!(block_on(reader.read(ids)).unwrap(), ["a"]);
+    block_on(scratch.store().write(|tx| put(tx, "b"))).unwrap();
+    assert_eq!(block_on(reader.read(ids)).unwrap(), ["a", "b"]);
+    assert_eq!(block_on(reader.write(|tx| put(tx, "c"))), Err(Error::Closed));
+    beside.close();
+}
+
+#[test]
+fn an_unusable_url_file_or_setting_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |options: &Options| {
+        Service::open(options, &Migrations::store(), Hooks::default(), 0).map(Service::close)
+    };
+    let good = Options::file(&dir.path().join("node.db"));
+    let url = |url: &str| Options { url: url.to_owned(), ..good.clone() };
+    assert!(matches!(open(&url("postgres://x")), Err(Error::BadUrl(_))));
+    assert!(matches!(open(&url("")), Err(Error::BadUrl(_))));
+    assert!(matches!(open(&Options { readers: 0, ..good.clone() }), Err(Error::BadOptions(_))));
+    let text = dir.path().join("text.db");
+    std::fs::write(&text, "this is not a database, however long it may be, and it never was one")
+        .unwrap();
+    assert!(matches!(open(&Options::file(&text)), Err(Error::Database(_))));
+    assert!(matches!(open(&Options::file(dir.path())), Err(Error::Database(_))));
+    let missing =
+        Service::open_read_only(&Options::file(&dir.path().join("no.db")), &Migrations::store());
+    assert!(matches!(missing, Err(Error::Database(_))));
+    assert!(!dir.path().join("no.db").exists(), "reading must not create");
+}

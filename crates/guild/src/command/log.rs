@@ -1,0 +1,211 @@
+//! `guild log`
+
+use std::io::{BufRead, BufReader};
+
+use guild_protocol::env::Clock;
+use guild_protocol::id::EntryId;
+use guild_protocol::json as strict_json;
+use guild_roles::audit_log::{Entry, Note};
+use guild_store::{audit, event};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Context;
+use crate::client::Client;
+use crate::config::Loaded;
+use crate::error::{Error, Result, code};
+use crate::node::{self, NodeFile, Parts};
+use crate::output::{Answer, Output};
+use crate::real::SystemClock;
+
+/// Read and write the audit log
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Tail(TailArgs),
+    Append(AppendArgs),
+}
+
+/// Show the newest entries
+///
+/// With --follow, go on showing entries as they come: from the running node's stream, also across its restarts.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TailArgs {
+    /// Go on until Ctrl-C
+    #[arg(short, long)]
+    follow: bool,
+    /// How many entries to begin with
+    #[arg(short = 'n', long, default_value_t = 10, value_name = "COUNT")]
+    lines: u32,
+    /// Begin after this number instead
+    #[arg(long, value_name = "SEQ", conflicts_with = "lines")]
+    after: Option<u32>,
+}
+
+/// Write an entry
+///
+/// Through the running node, or directly when none runs. With --id, repeating the command writes nothing twice.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AppendArgs {
+    /// What was done, as in `backup.made`
+    action: String,
+    /// What it was done to
+    #[arg(long)]
+    subject: Option<String>,
+    /// Who did it
+    #[arg(long, default_value = "owner")]
+    actor: String,
+    /// More about it, as a JSON object
+    #[arg(long, value_name = "JSON")]
+    detail: Option<String>,
+    /// The entry's id, if the command may be repeated
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+}
+
+pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
+    match command {
+        Command::Tail(args) => tail(args, cx),
+        Command::Append(args) => append(args, cx),
+    }
+}
+
+fn tail(args: &TailArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    let last = show_stored(args, &loaded, cx.out)?;
+    if args.follow { follow(&loaded, last, cx.out) } else { Ok(Answer::Yes) }
+}
+
+/// Shows what is in the database, beside whoever writes it; the number of the last entry.
+fn show_stored(args: &TailArgs, loaded: &Loaded, out: &mut Output) -> Result<i64> {
+    let service = match node::open_read_only(loaded) {
+        // Before the first start there is nothing to show, and nothing wrong in waiting for it.
+        Err(error) if error.code() == &code::NODE_NO_DATABASE && args.follow => return Ok(0),
+        service => service?,
+    };
+    let store = service.handle();
+    let (after, lines) = (args.after.map(i64::from), i64::from(args.lines));
+    let read = store.read(move |rx| {
+        let mut after = match after {
+            Some(after) => after,
+            None => event::before_last(rx, audit::TOPIC, lines)?,
+        };
+        let mut entries = Vec::new();
+        loop {
+            let page = audit::after(rx, after, 500)?;
+            let Some(last) = page.last() else { return Ok((entries, after)) };
+            after = last.seq;
+            entries.extend(page);
+        }
+    });
+    let read = runtime()?.block_on(read);
+    service.close();
+    let (entries, last) = read?;
+    entries.iter().try_for_each(|entry| show(entry, out))?;
+    out.flush()?;
+    Ok(last)
+}
+
+/// Follows the stream of the node; when it breaks, waits for the node and goes on behind the last entry seen.
+fn follow(loaded: &Loaded, mut last: i64, out: &mut Output) -> Result<Answer> {
+    let runtime = runtime()?;
+    let mut waiting = false;
+    loop {
+        match NodeFile::of_running(&loaded.config.data_dir)? {
+            Some(node) => {
+                waiting = false;
+                if let Err(error) = stream(&Client::new(&node), &mut last, out) {
+                    tracing::debug!(%error, "the stream broke");
+                }
+            }
+            None if !waiting => {
+                waiting = true;
+                out.remark("no node runs on this data directory; waiting for `guild up`");
+            }
+            None => {}
+        }
+        if out.is_closed() {
+            return Ok(Answer::Yes);
+        }
+        runtime.block_on(SystemClock.sleep(500));
+    }
+}
+
+fn stream(client: &Client, last: &mut i64, out: &mut Output) -> Result<()> {
+    let reader = BufReader::new(client.events(*last)?);
+    for line in reader.lines() {
+        let line = line.map_err(|e| Error::new(&code::NODE_UNREACHABLE, e.to_string()))?;
+        let Some(data) = line.strip_prefix("data:") else { continue };
+        let entry: Entry = serde_json::from_str(data.trim())
+            .map_err(|e| Error::new(&code::NODE_UNREACHABLE, format!("the node's answer: {e}")))?;
+        *last = entry.seq;
+        show(&entry, out)?;
+        out.flush()?;
+        if out.is_closed() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(flatten)]
+    entry: &'a Entry,
+}
+
+fn show(entry: &Entry, out: &mut Output) -> Result<()> {
+    if out.json() {
+        return out.object(true, Body { entry });
+    }
+    let at = jiff::Timestamp::from_millisecond(entry.at_ms)
+        .map_or_else(|_| entry.at_ms.to_string(), |at| format!("{at:.3}"));
+    let subject = entry.subject.as_deref().map(|s| format!(" {s}")).unwrap_or_default();
+    let detail = match entry.detail.is_empty() {
+        true => String::new(),
+        false => format!("  {}", Value::Object(entry.detail.clone())),
+    };
+    out.line(&format!("{:>6}  {at}  {} {}{subject}{detail}", entry.seq, entry.actor, entry.action))
+}
+
+fn append(args: &AppendArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    let entry_id = args.id.as_deref().map(str::parse::<EntryId>).transpose()?;
+    let detail: Map<String, Value> = match &args.detail {
+        None => Map::new(),
+        Some(text) => {
+            strict_json::decode(text.as_bytes()).map_err(|e| Error::from(e.within("--detail")))?
+        }
+    };
+    let note = Note {
+        entry_id,
+        actor: args.actor.clone(),
+        action: args.action.clone(),
+        subject: args.subject.clone(),
+        detail,
+    };
+    let (entry_id, seq) = match NodeFile::of_running(&loaded.config.data_dir)? {
+        Some(node) => Client::new(&node).append(&note)?,
+        None => append_here(&loaded, note)?,
+    };
+    if cx.out.json() {
+        cx.out.object(true, serde_json::json!({ "entry_id": entry_id, "seq": seq }))?;
+    } else {
+        cx.out.line(&format!("{entry_id}  number {seq}"))?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// Nobody runs: this process is the node for as long as one write takes. The bell rings at the next start.
+fn append_here(loaded: &Loaded, note: Note) -> Result<(EntryId, i64)> {
+    let parts = Parts::open(loaded)?;
+    let appended = runtime()?.block_on(parts.log.append(note));
+    parts.close();
+    Ok(appended?)
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
+}

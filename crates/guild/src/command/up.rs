@@ -1,0 +1,73 @@
+//! `guild up`
+
+use guild_protocol::env::Shutdown;
+use serde::Serialize;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Context;
+use crate::error::{Error, Result, code};
+use crate::node::Node;
+use crate::output::Answer;
+
+/// Run this node until it is told to stop
+///
+/// Holds the data directory, answers on the listener, and ends cleanly on Ctrl-C or a terminate signal. A second
+/// `guild up` on the same data directory is refused with the address of the first.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    url: &'a str,
+    data_dir: &'a std::path::Path,
+    pid: u32,
+}
+
+pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))?;
+    runtime.block_on(async {
+        let shutdown = Shutdown::new();
+        let node = Node::start(&loaded, &shutdown).await?;
+        let ready =
+            Ready { url: node.url(), data_dir: &loaded.config.data_dir, pid: std::process::id() };
+        if cx.out.json() {
+            cx.out.object(true, ready)?;
+        } else {
+            cx.out.line(&format!("Guildhall is ready at {}", ready.url))?;
+            cx.out.line(&format!("data in {}", ready.data_dir.display()))?;
+            cx.out.line("Ctrl-C stops it")?;
+        }
+        cx.out.flush()?;
+        stop_on_signal(&shutdown)?;
+        node.run().await
+    })?;
+    if !cx.out.json() {
+        cx.out.line("stopped")?;
+    }
+    Ok(Answer::Yes)
+}
+
+/// Triggers the shutdown on the first signal. A second one ends the process at once, as if there were no handler.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waits for the operating system, beside all services"
+)]
+fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
+    let failed = |e: std::io::Error| Error::new(&code::IO_FAILED, format!("signals: {e}"));
+    for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
+        let mut stream = signal(kind).map_err(failed)?;
+        let shutdown = shutdown.clone();
+        tokio::spawn(async move {
+            stream.recv().await;
+            shutdown.trigger();
+            stream.recv().await;
+            tracing::warn!("stopped at once");
+            std::process::abort();
+        });
+    }
+    Ok(())
+}

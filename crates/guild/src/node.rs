@@ -1,0 +1,189 @@
+//! A running node: one process that holds a data directory, with its store, its services and its listener.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use guild_bus::{Bus, Local};
+use guild_gateway::Service as Gateway;
+use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
+use guild_protocol::hash::to_hex;
+use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_store::outbox::{self, Drainer};
+use guild_store::{Hooks, Migrations, Service as StoreService, Store, audit};
+use serde_json::{Map, Value, json};
+
+use crate::config::Loaded;
+use crate::error::Result;
+use crate::real::{SystemClock, SystemRandom};
+
+pub(crate) mod data_dir;
+mod listen;
+mod supervise;
+
+pub(crate) use data_dir::{Hold, NodeFile};
+pub(crate) use supervise::Supervisor;
+
+/// The name of the SQLite file in the data directory.
+const DATABASE: &str = "node.db";
+
+/// The options of the store that these settings ask for.
+pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
+    let mut options = guild_store::Options::file(&loaded.data_file(DATABASE));
+    if !loaded.config.store.url.is_empty() {
+        options.url.clone_from(&loaded.config.store.url);
+    }
+    options.queue_max_calls =
+        usize::try_from(loaded.config.store.queue_max_calls).unwrap_or(usize::MAX);
+    options
+}
+
+/// Every migration of every crate that owns tables.
+pub(crate) fn migrations() -> Migrations {
+    Migrations::store()
+}
+
+/// What every part of a node is made with.
+pub(crate) struct Parts {
+    /// Held as long as the node lives: nobody else writes in this directory.
+    _hold: Hold,
+    service: StoreService,
+    store: Store,
+    bus: Arc<dyn Bus>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+    pub(crate) log: AuditLog,
+}
+
+impl Parts {
+    /// Takes the data directory and opens its store. Nothing runs yet but the store's threads.
+    pub(crate) fn open(loaded: &Loaded) -> Result<Parts> {
+        let hold = Hold::take(&loaded.config.data_dir)?;
+        let bus: Arc<dyn Bus> = Arc::new(Local::new());
+        let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
+            (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let ringing = bus.clone();
+        let hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after));
+        let service =
+            StoreService::open(&store_options(loaded), &migrations(), hooks, clock.now_ms())?;
+        let store = service.handle();
+        let log = AuditLog::new(
+            LogOptions::default(),
+            store.clone(),
+            bus.clone(),
+            clock.clone(),
+            random.clone(),
+        );
+        Ok(Parts { _hold: hold, service, store, bus, clock, random, log })
+    }
+
+    /// Writes what this node itself did into its audit log.
+    pub(crate) async fn note(&self, action: &str, detail: Value) -> Result<()> {
+        let detail = match detail {
+            Value::Object(detail) => detail,
+            _ => Map::new(),
+        };
+        let note = Note {
+            entry_id: None,
+            actor: "node".to_owned(),
+            action: action.to_owned(),
+            subject: None,
+            detail,
+        };
+        self.log.append(note).await?;
+        Ok(())
+    }
+
+    fn drainer(&self, loaded: &Loaded) -> Result<Drainer> {
+        let options = outbox::Options {
+            lease_ms: i64::from(loaded.config.outbox.lease_ms),
+            max_attempts: i64::from(loaded.config.outbox.max_attempts),
+            ..outbox::Options::default()
+        };
+        let drainer =
+            Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
+        let mut listener = self.bus.listen(outbox::TOPIC);
+        let wake = Box::new(move || {
+            let bell = listener.hear();
+            Box::pin(async move {
+                bell.await;
+            }) as BoxFuture<()>
+        });
+        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.clone()), wake))
+    }
+
+    /// Takes no further writes and ends the store's threads.
+    pub(crate) fn close(self) {
+        self.service.close();
+    }
+}
+
+/// A node that serves.
+pub(crate) struct Node {
+    parts: Parts,
+    supervisor: Supervisor,
+    node_file: NodeFile,
+    data_dir: std::path::PathBuf,
+}
+
+impl Node {
+    /// Starts every service; when this returns, the node answers.
+    pub(crate) async fn start(loaded: &Loaded, shutdown: &Shutdown) -> Result<Node> {
+        let parts = Parts::open(loaded)?;
+        let (listener, address) = listen::bind(loaded).await?;
+        let mut token = [0; 32];
+        parts.random.fill(&mut token);
+        let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
+        let drainer = parts.drainer(loaded)?;
+        let gateway = Gateway::new(
+            guild_gateway::Options::default(),
+            parts.log.clone(),
+            parts.clock.clone(),
+            &node_file.token,
+            shutdown.clone(),
+        );
+        let detail = json!({ "url": node_file.url, "version": env!("CARGO_PKG_VERSION") });
+        parts.note("node.started", detail).await?;
+        let mut supervisor = Supervisor::new(shutdown.clone());
+        let stop = shutdown.clone();
+        supervisor.start("outbox", async move {
+            drainer.run(stop).await;
+            Ok(())
+        });
+        supervisor.start("gateway", async move { gateway.run(listener).await.map_err(Into::into) });
+        // Only now: whoever reads the file may call at once.
+        node_file.write(&loaded.config.data_dir)?;
+        Ok(Node { parts, supervisor, node_file, data_dir: loaded.config.data_dir.clone() })
+    }
+
+    /// Where it answers.
+    pub(crate) fn url(&self) -> &str {
+        &self.node_file.url
+    }
+
+    /// Runs until the shutdown, or until a service fails; then ends everything in order.
+    pub(crate) async fn run(self) -> Result<()> {
+        let ended = self.supervisor.run().await;
+        NodeFile::remove(&self.data_dir);
+        let noted = self.parts.note("node.stopped", json!({ "clean": ended.is_ok() })).await;
+        self.parts.close();
+        ended.and(noted)
+    }
+}
+
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}")
+}
+
+/// Reads a database beside whoever writes it.
+pub(crate) fn open_read_only(loaded: &Loaded) -> Result<StoreService> {
+    let options = store_options(loaded);
+    let path = options.sqlite_path()?;
+    if !Path::new(&path).exists() {
+        let message = "there is no database yet";
+        return Err(
+            crate::error::Error::new(&crate::error::code::NODE_NO_DATABASE, message).in_file(&path)
+        );
+    }
+    Ok(StoreService::open_read_only(&options, &migrations())?)
+}

@@ -1,0 +1,93 @@
+//! Many seeds, on all cores, counted.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::scenario::Report;
+
+/// Which seeds are run.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan {
+    /// The first seed.
+    pub from: u64,
+    /// How many at most.
+    pub seeds: u64,
+    /// For how long at most.
+    pub seconds: Option<u64>,
+    /// Every so many seeds one is run twice, and both traces must be equal.
+    pub repeat_one_in: u64,
+    /// How many threads run them: seeds are independent.
+    pub threads: usize,
+}
+
+/// What a campaign found.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Seeds run.
+    pub seeds: u64,
+    /// Seeds run twice with equal traces.
+    pub repeated: u64,
+    /// Steps of tasks.
+    pub polls: u64,
+    /// Crashes, by the point at which they happened.
+    pub crashes: BTreeMap<&'static str, u64>,
+    /// The failing seed with the smallest number.
+    pub failure: Option<Report>,
+}
+
+impl Summary {
+    fn add(&mut self, report: Report, repeated: Option<Report>) {
+        self.seeds += 1;
+        self.polls += report.polls;
+        for (point, count) in &report.crashes {
+            *self.crashes.entry(point).or_default() += count;
+        }
+        let mut failing = report;
+        if let Some(again) = repeated {
+            self.repeated += 1;
+            if again.trace != failing.trace {
+                failing
+                    .violations
+                    .push("the same seed took another course the second time".to_owned());
+            }
+        }
+        let smaller = self.failure.as_ref().is_none_or(|known| failing.seed < known.seed);
+        if !failing.violations.is_empty() && smaller {
+            self.failure = Some(failing);
+        }
+    }
+}
+
+/// Runs the plan. Stops soon after the first failure.
+#[expect(clippy::disallowed_methods, reason = "the time box of a test run is real time")]
+pub fn run(plan: Plan, scenario: impl Fn(u64) -> Report + Sync) -> Summary {
+    let next = AtomicU64::new(plan.from);
+    let stop = AtomicBool::new(false);
+    let summary = Mutex::new(Summary::default());
+    let deadline = plan.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    let work = || {
+        while !stop.load(Ordering::SeqCst) && !over() {
+            let seed = next.fetch_add(1, Ordering::SeqCst);
+            if seed - plan.from >= plan.seeds {
+                return;
+            }
+            let report = scenario(seed);
+            let repeat = plan.repeat_one_in > 0 && seed.is_multiple_of(plan.repeat_one_in);
+            let repeated = repeat.then(|| scenario(seed));
+            let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+            summary.add(report, repeated);
+            if summary.failure.is_some() {
+                stop.store(true, Ordering::SeqCst);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..plan.threads.max(1) {
+            scope.spawn(work);
+        }
+    });
+    summary.into_inner().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,429 @@
+//! The audit log under crashes: append → event row → outbox → bell → stream.
+//!
+//! One to three processes share a database. Each appends its entries one after another, and repeats an append until
+//! it is answered; each drains the outbox; each streams the log to a client that outlives it. What must hold:
+//!
+//! 1. every entry is stored exactly once, and the entries of one writer in their order;
+//! 2. every client sees every entry, in order, and each once;
+//! 3. no bell tells of something that is not committed;
+//! 4. no two processes deliver one lane at a time, unless the first one's lease has run out;
+//! 5. when faults end, everything is delivered.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use guild_bus::Bus;
+use guild_protocol::env::{Clock, Shutdown, UnixMs};
+use guild_protocol::id::EntryId;
+use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, Options as OutboxOptions};
+use guild_store::{Db, Decode, Error, FromVal, Migrations, Point, Sqlite, Store, args, audit};
+use serde_json::Map;
+
+use super::Report;
+use crate::bus::{SimBus, Witness};
+use crate::executor::{Executor, Faults, Life, Plant};
+use crate::world::World;
+
+/// A bug to be planted, and found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// The bells ring before the commit.
+    RingBeforeCommit,
+    /// The outbox is drained by whoever comes along.
+    DrainWithoutLease,
+}
+
+const ENTRIES_PER_PROCESS: usize = 6;
+const LEASE_MS: i64 = 100;
+const FAULTS_UNTIL_MS: UnixMs = 3_000;
+const END_MS: UnixMs = 120_000;
+const FAULTS: Faults =
+    Faults { crash_one_in: 50, poll_crash_one_in: 150, pause_one_in: 40, pause_max_ms: 350 };
+
+/// What the clients of the system know. They outlive every crash.
+#[derive(Default)]
+struct Clients {
+    /// Per process: how many of its entries have been answered.
+    answered: Vec<usize>,
+    /// Per process: what its stream client has seen.
+    seen: Vec<Vec<(i64, EntryId)>>,
+}
+
+/// A delivery that has begun and not ended.
+struct InFlight {
+    process: usize,
+    life: Life,
+    started_ms: UnixMs,
+    lease_until_ms: UnixMs,
+}
+
+/// Where the database is: most seeds in memory, one in ten on a file.
+enum Place {
+    Memory(String),
+    File(tempfile::TempDir),
+}
+
+impl Place {
+    fn for_seed(seed: u64) -> Place {
+        if seed % 10 == 9
+            && let Ok(dir) = tempfile::tempdir()
+        {
+            return Place::File(dir);
+        }
+        // The name is shared by all threads of this program.
+        Place::Memory(format!("seed-{seed}-{:?}", std::thread::current().id()))
+    }
+
+    fn connect(&self) -> Result<Sqlite, Error> {
+        match self {
+            Place::Memory(name) => Sqlite::open_memory(name),
+            Place::File(dir) => Sqlite::open_simulated(&dir.path().join("node.db")),
+        }
+    }
+}
+
+/// Looks at the database from outside all processes.
+#[derive(Clone)]
+struct Eye(Arc<Mutex<Sqlite>>);
+
+impl Eye {
+    fn all<T: Decode>(&self, sql: &str, args: &[guild_store::Val<'_>]) -> Result<Vec<T>, Error> {
+        let mut rows = Vec::new();
+        lock(&self.0).query(sql, args, &mut |row| {
+            rows.push(T::decode(row)?);
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn one<T: FromVal>(
+        &self,
+        sql: &str,
+        args: &[guild_store::Val<'_>],
+    ) -> Result<Option<T>, Error> {
+        Ok(self.all::<(T,)>(sql, args)?.pop().map(|(value,)| value))
+    }
+}
+
+#[derive(Clone)]
+struct Shared {
+    world: World,
+    place: Arc<Place>,
+    eye: Eye,
+    bus: SimBus,
+    clients: Arc<Mutex<Clients>>,
+    in_flight: Arc<Mutex<BTreeMap<u64, InFlight>>>,
+    bug: Option<Bug>,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, bug: Option<Bug>) -> Report {
+    let world = World::new(seed, FAULTS_UNTIL_MS);
+    let report = |violations: Vec<String>, polls| Report {
+        seed,
+        trace: world.trace(),
+        polls,
+        crashes: world.crashes(),
+        violations,
+    };
+    match prepare(&world, seed, bug) {
+        Ok(shared) => {
+            let polls = simulate(&shared);
+            report(world.violations(), polls)
+        }
+        Err(error) => report(vec![format!("the database could not be made: {error}")], 0),
+    }
+}
+
+fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, Error> {
+    let place = Place::for_seed(seed);
+    let mut db = place.connect()?;
+    Migrations::store().apply(&mut db, 0)?;
+    let eye = Eye(Arc::new(Mutex::new(db)));
+    let bus = SimBus::new(world.clone(), bell_witness(world.clone(), eye.clone()));
+    Ok(Shared {
+        world: world.clone(),
+        place: Arc::new(place),
+        eye,
+        bus,
+        clients: Arc::default(),
+        in_flight: Arc::default(),
+        bug,
+    })
+}
+
+fn simulate(shared: &Shared) -> u64 {
+    let world = &shared.world;
+    let processes = usize::try_from(1 + world.below(3)).unwrap_or(1);
+    {
+        let mut clients = lock(&shared.clients);
+        clients.answered = vec![0; processes];
+        clients.seen = vec![Vec::new(); processes];
+    }
+    let boot = |executor: &mut Executor, process: usize, life: &Life| {
+        boot(shared, executor, process, life);
+    };
+    let mut executor = Executor::new(world.clone(), FAULTS, processes, &boot);
+    let total = processes * ENTRIES_PER_PROCESS;
+    let finished = executor.run(END_MS, &boot, &|| all_done(shared, total));
+    if !finished {
+        world.violate(
+            "faults have ended, but not everything was answered, delivered and seen".to_owned(),
+        );
+    }
+    check_history(shared, processes);
+    executor.polls
+}
+
+/// One life of one process.
+fn boot(shared: &Shared, executor: &mut Executor, process: usize, life: &Life) {
+    let (Ok(writer), Ok(reader)) = (shared.place.connect(), shared.place.connect()) else {
+        shared.world.violate("a process could not open the database".to_owned());
+        return;
+    };
+    let bus: Arc<dyn Bus> = Arc::new(shared.bus.clone());
+    let ringing = bus.clone();
+    let ring = move |topic: &str, after: i64| ringing.ring(topic, after);
+    let store = executor.spawn_store(process, life, (writer, reader), ring, plant(shared));
+    let log = AuditLog::new(
+        LogOptions { page_max: 4, sweep_ms: 200 },
+        store.clone(),
+        bus.clone(),
+        Arc::new(shared.world.clone()),
+        Arc::new(shared.world.clone()),
+    );
+    let deliver = watched_sink(shared, process, life, bell_sink(bus.clone()));
+    executor.spawn(process, append_all(shared.clone(), process, log.clone()));
+    executor.spawn(process, stream(shared.clone(), process, log));
+    match shared.bug {
+        Some(Bug::DrainWithoutLease) => {
+            executor.spawn(process, drain_without_lease(shared.world.clone(), store, deliver));
+        }
+        _ => executor.spawn(process, drain(shared.clone(), store, bus, deliver)),
+    }
+}
+
+fn plant(shared: &Shared) -> Option<Plant> {
+    let bus = shared.bus.clone();
+    let early: Plant = Arc::new(move |point, bells| {
+        if point == Point::BeforeCommit {
+            bells.iter().for_each(|(topic, after)| bus.ring(topic, *after));
+        }
+    });
+    (shared.bug == Some(Bug::RingBeforeCommit)).then_some(early)
+}
+
+/// The writer: one entry after the other, each repeated with its id until it is answered.
+async fn append_all(shared: Shared, process: usize, log: AuditLog) {
+    loop {
+        let next = lock(&shared.clients).answered[process];
+        if next == ENTRIES_PER_PROCESS {
+            return;
+        }
+        let note = Note {
+            entry_id: entry_id(process, next),
+            actor: format!("writer-{process}"),
+            action: "test.appended".to_owned(),
+            subject: Some(next.to_string()),
+            detail: Map::new(),
+        };
+        match log.append(note).await {
+            Ok(_) => lock(&shared.clients).answered[process] += 1,
+            Err(error) if error.is_closed() => return,
+            Err(_) => {}
+        }
+        let pause_ms = i64::try_from(shared.world.below(60)).unwrap_or(0);
+        shared.world.sleep(pause_ms).await;
+    }
+}
+
+fn entry_id(process: usize, entry: usize) -> Option<EntryId> {
+    format!("entry_{:032x}", process * 1_000 + entry).parse().ok()
+}
+
+/// The stream to a client that reconnects after every crash with the last number it saw.
+async fn stream(shared: Shared, process: usize, log: AuditLog) {
+    let last = lock(&shared.clients).seen[process].last().map_or(0, |(seq, _)| *seq);
+    let mut follower = log.follow(last);
+    loop {
+        match follower.next().await {
+            Ok(entries) => {
+                let seen = entries.into_iter().map(|entry| (entry.seq, entry.entry_id));
+                lock(&shared.clients).seen[process].extend(seen);
+            }
+            Err(error) if error.is_closed() => return,
+            Err(_) => shared.world.sleep(10).await,
+        }
+    }
+}
+
+async fn drain(shared: Shared, store: Store, bus: Arc<dyn Bus>, deliver: Deliver) {
+    let options = OutboxOptions {
+        lease_ms: LEASE_MS,
+        batch_max: 3,
+        sweep_ms: 150,
+        backoff_min_ms: 20,
+        ..OutboxOptions::default()
+    };
+    let mut listener = bus.listen(outbox::TOPIC);
+    let wake = Box::new(move || {
+        let bell = listener.hear();
+        Box::pin(async move {
+            bell.await;
+        }) as guild_protocol::env::BoxFuture<()>
+    });
+    let (clock, random) = (Arc::new(shared.world.clone()), Arc::new(shared.world.clone()));
+    match Drainer::new(options, store, clock, random) {
+        Ok(drainer) => drainer.sink(audit::BELL_SINK, deliver, wake).run(Shutdown::new()).await,
+        Err(error) => shared.world.violate(format!("the drainer does not start: {error}")),
+    }
+}
+
+/// The planted bug: reads what is queued and delivers it, whoever else does the same.
+async fn drain_without_lease(world: World, store: Store, deliver: Deliver) {
+    loop {
+        let queued = store.read(|rx| {
+            rx.all::<(i64, String, String, String, String)>(
+                "SELECT seq, sink, key, idempotency_key, body FROM outbox WHERE state = 'queued' ORDER BY seq",
+                args![],
+            )
+        });
+        for (seq, sink, key, idempotency_key, body) in queued.await.unwrap_or_default() {
+            let message = Message { seq, sink, key, idempotency_key, body, attempts: 0 };
+            if deliver(message).await.is_err() {
+                break;
+            }
+            let done = store.write(move |tx| {
+                tx.exec(
+                    "UPDATE outbox SET state = 'done', closed_ms = 0 WHERE seq = $1",
+                    args![seq],
+                )
+            });
+            if done.await.is_err() {
+                return;
+            }
+        }
+        world.sleep(20).await;
+    }
+}
+
+/// The real sink, made slow and unreliable, with the check that lanes have one holder at a time.
+fn watched_sink(shared: &Shared, process: usize, life: &Life, inner: Deliver) -> Deliver {
+    let (shared, life) = (shared.clone(), life.clone());
+    Arc::new(move |message: Message| {
+        let (shared, life, inner) = (shared.clone(), life.clone(), inner.clone());
+        Box::pin(async move {
+            let flight = begin(&shared, process, &life, &message);
+            let slow_ms = i64::try_from(shared.world.below(25)).unwrap_or(0);
+            shared.world.sleep(slow_ms).await;
+            if life.dies_at("before the delivery", FAULTS.crash_one_in) {
+                return Err(Failure::Retry("dead".to_owned()));
+            }
+            let answer = match shared.world.fault(10) {
+                true => Err(Failure::Retry("the sink fails now and then".to_owned())),
+                false => inner(message).await,
+            };
+            life.dies_at("after the delivery", FAULTS.crash_one_in);
+            drop(flight);
+            answer
+        })
+    })
+}
+
+/// Ends the delivery when dropped: also when the drainer gives up on it.
+struct Flight(Arc<Mutex<BTreeMap<u64, InFlight>>>, u64);
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        lock(&self.0).remove(&self.1);
+    }
+}
+
+fn begin(shared: &Shared, process: usize, life: &Life, message: &Message) -> Flight {
+    let now_ms = shared.world.now_ms();
+    let mut in_flight = lock(&shared.in_flight);
+    for other in
+        in_flight.values().filter(|other| other.process != process && !other.life.is_dead())
+    {
+        let had_lease = other.lease_until_ms > other.started_ms;
+        let lost_it = other.lease_until_ms <= now_ms;
+        if !(had_lease && lost_it) {
+            shared.world.violate(format!(
+                "processes {} and {process} deliver lane {}/{} at the same time",
+                other.process, message.sink, message.key
+            ));
+        }
+    }
+    let lease_until_ms = shared
+        .eye
+        .one::<i64>(
+            "SELECT until_ms FROM outbox_lane WHERE sink = $1 AND key = $2",
+            args![&message.sink, &message.key],
+        )
+        .ok()
+        .flatten()
+        .unwrap_or(0);
+    // Two drawn numbers are never equal in a run this short.
+    let id = shared.world.below(u64::MAX);
+    in_flight
+        .insert(id, InFlight { process, life: life.clone(), started_ms: now_ms, lease_until_ms });
+    Flight(shared.in_flight.clone(), id)
+}
+
+/// A bell for something after N: something after N must be there for everybody to read.
+fn bell_witness(world: World, eye: Eye) -> Witness {
+    Arc::new(move |topic, after| {
+        let sql = match topic {
+            audit::TOPIC => "SELECT coalesce(max(seq), 0) FROM event",
+            _ => "SELECT coalesce(max(seq), 0) FROM outbox",
+        };
+        // A table that cannot be read has changes that are not committed.
+        let committed = eye.one::<i64>(sql, args![]).ok().flatten().unwrap_or(0);
+        if committed <= after {
+            world.violate(format!(
+                "a bell on {topic} tells of {}, committed is {committed}",
+                after + 1
+            ));
+        }
+    })
+}
+
+fn all_done(shared: &Shared, total: usize) -> bool {
+    let clients = lock(&shared.clients);
+    let answered = clients.answered.iter().all(|count| *count == ENTRIES_PER_PROCESS);
+    let seen = clients.seen.iter().all(|seen| seen.len() >= total);
+    let queued =
+        shared.eye.one::<i64>("SELECT count(*) FROM outbox WHERE state <> 'done'", args![]);
+    answered && seen && queued == Ok(Some(0))
+}
+
+fn check_history(shared: &Shared, processes: usize) {
+    let world = &shared.world;
+    let sql = "SELECT seq, id FROM event ORDER BY seq";
+    let stored: Vec<(i64, String)> = shared.eye.all(sql, args![]).unwrap_or_default();
+    let ids: Vec<&str> = stored.iter().map(|(_, id)| id.as_str()).collect();
+    for process in 0..processes {
+        let wanted: Vec<String> = (0..ENTRIES_PER_PROCESS)
+            .filter_map(|entry| entry_id(process, entry))
+            .map(|id| id.to_string())
+            .collect();
+        let found: Vec<&str> =
+            ids.iter().copied().filter(|id| wanted.iter().any(|w| w == id)).collect();
+        if found != wanted {
+            world.violate(format!("writer {process} appended {wanted:?}, stored is {found:?}"));
+        }
+    }
+    for (client, seen) in lock(&shared.clients).seen.iter().enumerate() {
+        let seen: Vec<(i64, String)> =
+            seen.iter().map(|(seq, id)| (*seq, id.to_string())).collect();
+        if seen != stored {
+            world.violate(format!("client {client} saw {seen:?}, stored is {stored:?}"));
+        }
+    }
+    stored.iter().for_each(|(seq, id)| world.note_text(&format!("{seq} {id}")));
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

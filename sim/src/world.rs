@@ -1,0 +1,203 @@
+//! Everything random, ordered or timed.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
+
+/// What happens at a moment of virtual time.
+enum Timer {
+    Wake(Waker),
+    Act(Box<dyn FnOnce() + Send>),
+}
+
+struct State {
+    rng: u64,
+    now_ms: UnixMs,
+    timers: BTreeMap<(UnixMs, u64), Timer>,
+    timers_made: u64,
+    trace: u64,
+    crashes: BTreeMap<&'static str, u64>,
+    violations: Vec<String>,
+    faults_until_ms: UnixMs,
+}
+
+/// The shared state of a simulated world. Also its clock and its randomness.
+#[derive(Clone)]
+pub struct World(Arc<Mutex<State>>);
+
+impl World {
+    /// The world that this seed makes, with faults until a moment after which everything must come right.
+    pub fn new(seed: u64, faults_until_ms: UnixMs) -> World {
+        World(Arc::new(Mutex::new(State {
+            rng: seed,
+            now_ms: 0,
+            timers: BTreeMap::new(),
+            timers_made: 0,
+            trace: 0,
+            crashes: BTreeMap::new(),
+            violations: Vec::new(),
+            faults_until_ms,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number below `n`, which must not be zero.
+    pub fn below(&self, n: u64) -> u64 {
+        self.lock().draw() % n
+    }
+
+    /// True once in `n` times, while faults happen.
+    pub fn fault(&self, n: u64) -> bool {
+        let mut state = self.lock();
+        state.now_ms < state.faults_until_ms && state.draw().is_multiple_of(n)
+    }
+
+    /// Adds to the trace: two runs of one seed must agree on everything noted.
+    pub fn note(&self, what: u64) {
+        let mut state = self.lock();
+        let now = state.now_ms.unsigned_abs();
+        for part in [what, now] {
+            state.trace = (state.trace ^ part).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+        }
+    }
+
+    /// Adds a text to the trace.
+    pub fn note_text(&self, text: &str) {
+        text.bytes().for_each(|byte| self.note(u64::from(byte)));
+    }
+
+    /// The trace so far.
+    pub fn trace(&self) -> u64 {
+        self.lock().trace
+    }
+
+    /// Counts a crash at a named point.
+    pub fn count_crash(&self, point: &'static str) {
+        *self.lock().crashes.entry(point).or_default() += 1;
+    }
+
+    /// Crashes so far, by point.
+    pub fn crashes(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().crashes.clone()
+    }
+
+    /// Reports something that must never happen.
+    pub fn violate(&self, what: String) {
+        let mut state = self.lock();
+        let at = format!("at {} ms: {what}", state.now_ms);
+        state.violations.push(at);
+    }
+
+    /// What must never happen and did.
+    pub fn violations(&self) -> Vec<String> {
+        self.lock().violations.clone()
+    }
+
+    /// Does something after a while.
+    pub fn later(&self, wait_ms: i64, action: impl FnOnce() + Send + 'static) {
+        let mut state = self.lock();
+        let key = state.timer_key(wait_ms);
+        state.timers.insert(key, Timer::Act(Box::new(action)));
+    }
+
+    /// Forgets all timers. Their actions hold the world, which holds them: without this nothing is ever freed, and
+    /// a database in memory would outlive its run.
+    pub(crate) fn end(&self) {
+        let timers = std::mem::take(&mut self.lock().timers);
+        // Outside the lock: dropping a future may remove its timer.
+        drop(timers);
+    }
+
+    /// Moves to the next moment at which something happens; false if nothing ever will.
+    pub(crate) fn advance(&self) -> bool {
+        let timer = {
+            let mut state = self.lock();
+            let Some((key, timer)) = state.timers.pop_first() else { return false };
+            state.now_ms = state.now_ms.max(key.0);
+            timer
+        };
+        // Outside the lock: waking and acting may want the world.
+        match timer {
+            Timer::Wake(waker) => waker.wake(),
+            Timer::Act(action) => action(),
+        }
+        true
+    }
+}
+
+impl State {
+    /// splitmix64
+    fn draw(&mut self) -> u64 {
+        self.rng = self.rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.rng ^ (self.rng >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    fn timer_key(&mut self, wait_ms: i64) -> (UnixMs, u64) {
+        self.timers_made += 1;
+        (self.now_ms.saturating_add(wait_ms.max(0)), self.timers_made)
+    }
+}
+
+impl Clock for World {
+    fn now_ms(&self) -> UnixMs {
+        self.lock().now_ms
+    }
+
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        let until_ms = self.now_ms().saturating_add(duration_ms);
+        Box::pin(Sleep { world: self.clone(), until_ms, timer: None })
+    }
+}
+
+impl Random for World {
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut state = self.lock();
+        for chunk in bytes.chunks_mut(8) {
+            let drawn = state.draw().to_le_bytes();
+            chunk.copy_from_slice(&drawn[..chunk.len()]);
+        }
+    }
+}
+
+/// Removes its timer when dropped, so that a race that was won leaves nothing behind.
+struct Sleep {
+    world: World,
+    until_ms: UnixMs,
+    timer: Option<(UnixMs, u64)>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let world = self.world.clone();
+        let mut state = world.lock();
+        if state.now_ms >= self.until_ms && self.timer.is_some() {
+            return Poll::Ready(());
+        }
+        if let Some(old) = self.timer {
+            state.timers.remove(&old);
+        }
+        let wait_ms = self.until_ms.saturating_sub(state.now_ms);
+        let key = state.timer_key(wait_ms);
+        state.timers.insert(key, Timer::Wake(cx.waker().clone()));
+        self.timer = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(timer) = self.timer {
+            self.world.lock().timers.remove(&timer);
+        }
+    }
+}

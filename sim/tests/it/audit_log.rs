@@ -1,0 +1,50 @@
+use sim::campaign::{self, Plan};
+use sim::scenario::audit_log::{Bug, run};
+
+/// How long the simulation may take inside the tests.
+#[expect(clippy::disallowed_methods, reason = "the test runner sets the time box")]
+fn seconds() -> u64 {
+    std::env::var("GUILD_SIM_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+}
+
+#[test]
+fn crashes_anywhere_lose_nothing_double_nothing_and_keep_order() {
+    let plan =
+        Plan { from: 0, seeds: u64::MAX, seconds: Some(seconds()), repeat_one_in: 10, threads: 2 };
+    let summary = campaign::run(plan, |seed| run(seed, None));
+    println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
+    assert!(summary.failure.is_none(), "{:#?}", summary.failure);
+    assert!(summary.seeds >= 20, "only {} seeds were run", summary.seeds);
+    assert!(summary.repeated >= 2, "no seed was run twice");
+    for point in [
+        "before a statement",
+        "after a statement",
+        "before the commit",
+        "after the commit",
+        "after the bells",
+        "before the delivery",
+        "after the delivery",
+        "between two steps",
+    ] {
+        assert!(summary.crashes.get(point).is_some_and(|n| *n > 0), "no crash {point}");
+    }
+}
+
+/// The checkers are worth something only if they see what they are for.
+fn is_found_and_replays(bug: Bug, words: &str) {
+    let plan = Plan { from: 0, seeds: 500, seconds: None, repeat_one_in: 0, threads: 1 };
+    let found = campaign::run(plan, |seed| run(seed, Some(bug))).failure.expect("not found");
+    assert!(found.violations.iter().any(|v| v.contains(words)), "{:#?}", found.violations);
+    assert_eq!(run(found.seed, Some(bug)), found, "the seed does not replay");
+    assert_eq!(run(found.seed, None).violations, Vec::<String>::new(), "it is not the bug");
+}
+
+#[test]
+fn a_bell_before_its_commit_is_found() {
+    is_found_and_replays(Bug::RingBeforeCommit, "a bell on");
+}
+
+#[test]
+fn a_drain_without_lease_is_found() {
+    is_found_and_replays(Bug::DrainWithoutLease, "at the same time");
+}

@@ -1,0 +1,166 @@
+//! `cargo xtask test`: every check that must pass before a change is taken, in the order of their price.
+
+use std::time::Instant;
+
+use crate::workspace::{self, Workspace};
+use crate::{Result, fuzz, setup, tidy};
+
+/// How long each simulation inside the tests may run.
+const SIM_SECONDS: &str = "GUILD_SIM_SECONDS";
+const FULL_SIM_SECONDS: u64 = 45;
+const QUICK_SIM_SECONDS: u64 = 5;
+const FUZZ_SECONDS: u64 = 5;
+
+const CARGO_DENY_VERSION: &str = "0.20.2";
+
+struct Step {
+    name: &'static str,
+    /// Whether `--quick` runs it too.
+    quick: bool,
+    run: fn(&Workspace, quick: bool) -> Result,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "toolchain", quick: true, run: toolchain },
+    Step { name: "format", quick: true, run: format },
+    Step { name: "tidy", quick: true, run: |tree, _| tidy::run(tree) },
+    Step { name: "lint", quick: true, run: lint },
+    Step { name: "tests", quick: true, run: tests },
+    Step {
+        name: "fuzz: every parser",
+        quick: false,
+        run: |tree, _| fuzz::smoke(tree, FUZZ_SECONDS),
+    },
+    Step { name: "fuzz: a planted bug", quick: false, run: |tree, _| fuzz::find_planted(tree) },
+    Step { name: "licences and sources", quick: false, run: deny },
+];
+
+/// Runs the steps; the first failure ends it.
+pub(crate) fn run(tree: &Workspace, quick: bool) -> Result {
+    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick || !quick).collect();
+    let start = Instant::now();
+    let outcome = run_steps(&steps, |step| (step.run)(tree, quick));
+    println!(
+        "\n{} of {} steps in {:.0} s",
+        outcome.passed,
+        steps.len(),
+        start.elapsed().as_secs_f64()
+    );
+    println!("{}", outcome.summary());
+    outcome.failure.map_or(Ok(()), Err)
+}
+
+struct Outcome {
+    passed: usize,
+    failure: Option<String>,
+}
+
+impl Outcome {
+    fn summary(&self) -> String {
+        format!("{} passed, {} failed", self.passed, usize::from(self.failure.is_some()))
+    }
+}
+
+fn run_steps(steps: &[&Step], mut run: impl FnMut(&Step) -> Result) -> Outcome {
+    let total = steps.len();
+    for (done, step) in steps.iter().enumerate() {
+        let place = format!("[{}/{total}] {}", done + 1, step.name);
+        println!("{place} …");
+        let start = Instant::now();
+        let result = run(step);
+        let seconds = start.elapsed().as_secs_f64();
+        if let Err(why) = result {
+            println!("{place}: FAILED after {seconds:.1} s: {why}");
+            return Outcome { passed: done, failure: Some(format!("{} failed", step.name)) };
+        }
+        println!("{place}: ok, {seconds:.1} s");
+    }
+    Outcome { passed: total, failure: None }
+}
+
+fn toolchain(tree: &Workspace, _: bool) -> Result {
+    let parts = [
+        ("rustc", vec!["--version"]),
+        ("cargo", vec!["--version"]),
+        ("cargo", vec!["fmt", "--version"]),
+        ("cargo", vec!["clippy", "--version"]),
+    ];
+    for (program, arguments) in parts {
+        let version = workspace::output(tree.program(program).args(&arguments)).map_err(|e| {
+            format!("{e}\ninstall Rust from https://rustup.rs, then: rustup component add rustfmt clippy")
+        })?;
+        print!("  {version}");
+    }
+    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS])
+}
+
+fn format(tree: &Workspace, _: bool) -> Result {
+    tree.cargo(&["fmt", "--all", "--check"])
+        .and_then(|()| tree.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
+        .map_err(|e| {
+            format!("{e}\nmend with: cargo fmt --all && cargo fmt --manifest-path fuzz/Cargo.toml")
+        })
+}
+
+fn lint(tree: &Workspace, _: bool) -> Result {
+    tree.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+}
+
+fn tests(tree: &Workspace, quick: bool) -> Result {
+    let mut command = tree.program("cargo");
+    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no");
+    if quick {
+        // Examples in the documentation are linked one by one, which takes longer than running them.
+        command.args(["--lib", "--bins", "--tests"]);
+    }
+    let seconds = if quick { QUICK_SIM_SECONDS } else { FULL_SIM_SECONDS };
+    workspace::run(command.env(SIM_SECONDS, seconds.to_string()))
+}
+
+fn deny(tree: &Workspace, _: bool) -> Result {
+    let root = tree.target("tools");
+    let program = root.join("bin/cargo-deny");
+    let wanted = format!("cargo-deny {CARGO_DENY_VERSION}");
+    let present = program.is_file()
+        && workspace::output(tree.program(&program).arg("--version"))
+            .is_ok_and(|v| v.trim() == wanted);
+    if !present {
+        println!("  building {wanted}, once");
+        let mut command = tree.program("cargo");
+        command.args(["install", "--locked", "--profile", "dev", "--force", "--root"]).arg(&root);
+        workspace::run(command.args(["--version", CARGO_DENY_VERSION, "cargo-deny"]))?;
+    }
+    workspace::run(tree.program(&program).args([
+        "check",
+        "--hide-inclusion-graph",
+        "bans",
+        "licenses",
+        "sources",
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_failure_ends_it_and_is_counted() {
+        let steps: Vec<&Step> = STEPS.iter().collect();
+        let mut ran = Vec::new();
+        let outcome = run_steps(&steps, |step| {
+            ran.push(step.name);
+            if step.name == "tidy" { Err("planted".to_owned()) } else { Ok(()) }
+        });
+        assert_eq!(ran, ["toolchain", "format", "tidy"]);
+        assert_eq!(outcome.summary(), "2 passed, 1 failed");
+        assert_eq!(outcome.failure.as_deref(), Some("tidy failed"));
+    }
+
+    #[test]
+    fn without_failure_all_are_counted() {
+        let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick).collect();
+        let outcome = run_steps(&steps, |_| Ok(()));
+        assert_eq!(outcome.summary(), format!("{} passed, 0 failed", steps.len()));
+        assert!(outcome.failure.is_none());
+    }
+}
