@@ -62,6 +62,9 @@ pub(crate) mod code {
         KEYSTORE_NO_PASSPHRASE = "keystore.no_passphrase", Invalid,
             "A passphrase is needed and there is no usable one.",
             "Run guild in a terminal, or name a file that holds the passphrase in GUILD_PASSPHRASE_FILE.";
+        BUG = "internal.bug", Internal,
+            "guild has a bug and stopped.",
+            "Please report it, with the command you ran and these lines.";
         NODE_RUNNING = "node.running", Conflict,
             "Another process holds the data directory.",
             "Use the node that runs, stop it, or choose another --data-dir.";

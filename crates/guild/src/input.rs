@@ -1,6 +1,6 @@
 //! Files that a command reads or writes, within limits.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -64,15 +64,23 @@ pub(crate) enum Existing {
     Replace,
 }
 
-/// Writes a file whole or not at all: a temporary neighbour, synced, then renamed.
+/// Writes a file whole or not at all: a temporary neighbour, synced, then renamed. A file that is replaced passes its
+/// mode on; a link stays a link.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> Result<()> {
+    let replaced = match existing {
+        Existing::Keep => None,
+        Existing::Replace => std::fs::canonicalize(path).ok(),
+    };
+    let path = replaced.as_deref().unwrap_or(path);
+    let permissions =
+        replaced.as_ref().and_then(|old| old.metadata().ok()).map(|m| m.permissions());
     let directory = match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
-    let written = write_new(&temporary, bytes, mode)
+    let written = write_new(&temporary, bytes, mode, permissions)
         .and_then(|()| put_in_place(&temporary, path, existing))
         .and_then(|()| File::open(directory)?.sync_all());
     if written.is_err() {
@@ -82,9 +90,17 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32, existing: Existi
     written.map_err(|e| Error::io(path, &e))
 }
 
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+fn write_new(
+    path: &Path,
+    bytes: &[u8],
+    mode: u32,
+    permissions: Option<Permissions>,
+) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
+    if let Some(permissions) = permissions {
+        file.set_permissions(permissions)?;
+    }
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -102,5 +118,38 @@ fn put_in_place(from: &Path, to: &Path, existing: Existing) -> io::Result<()> {
             std::fs::remove_file(from)
         }
         renamed => Ok(renamed?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_on_demand_and_keeps_its_mode_and_links() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        write_whole(&file, b"one", 0o600, Existing::Keep).unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        for kept in [&file, &link] {
+            let refused = write_whole(kept, b"two", 0o600, Existing::Keep).unwrap_err();
+            assert_eq!(refused.code(), &code::IO_EXISTS);
+            assert_eq!(fs::read(&file).unwrap(), b"one");
+        }
+        fs::set_permissions(&file, Permissions::from_mode(0o664)).unwrap();
+        write_whole(&link, b"two", 0o600, Existing::Replace).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"two");
+        assert!(link.symlink_metadata().unwrap().is_symlink());
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o664);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_is_named() {
+        let refused = write_whole(Path::new("/nowhere/x"), b"", 0o600, Existing::Keep).unwrap_err();
+        assert_eq!((refused.code(), refused.file()), (&code::IO_NOT_FOUND, Some("/nowhere/x")));
     }
 }

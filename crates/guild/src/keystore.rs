@@ -215,7 +215,8 @@ pub(crate) fn new_passphrase(asked: bool, environment: &Environment) -> Result<O
     }
     let first = prompt("New passphrase: ")?;
     if first != prompt("The same again: ")? {
-        return Err(no_passphrase("the two passphrases differ"));
+        let differ = no_passphrase("the two passphrases differ; nothing was written");
+        return Err(differ.help("Try again, and type the same passphrase twice."));
     }
     Ok(Some(first))
 }

@@ -235,7 +235,10 @@ fn render(error: &Error, paint: bool) -> String {
     let mut text = String::new();
     let all: Vec<&Error> = std::iter::once(error).chain(error.others()).collect();
     for (i, problem) in all.iter().enumerate() {
-        let (name, said) = (problem.code().name, sentence(problem.message(), problem.place()));
+        let name = problem.code().name;
+        // The place stands on its own line; it is repeated only where the sentence needs it.
+        let subject = problem.place().filter(|_| lacks_subject(problem.message()));
+        let said = sentence(problem.message(), subject);
         text.push_str(&format!("{red}error[{name}]{off}: {}\n", printable(&said)));
         let place: Vec<_> = [error.file(), problem.place()].into_iter().flatten().collect();
         if !place.is_empty() {
@@ -253,13 +256,17 @@ fn render(error: &Error, paint: bool) -> String {
 
 /// The message as a whole sentence: "is missing" at `texts` becomes "texts is missing".
 pub(crate) fn sentence(message: &str, place: Option<&str>) -> String {
-    const VERBS: [&str; 6] = ["breaks ", "does ", "has ", "is ", "must ", "was "];
     match place {
-        Some(place) if VERBS.iter().any(|verb| message.starts_with(verb)) => {
-            format!("{place} {message}")
-        }
-        _ => message.to_owned(),
+        Some(place) if lacks_subject(message) => format!("{place} {message}"),
+        Some(place) => format!("{place}: {message}"),
+        None => message.to_owned(),
     }
+}
+
+/// Whether a message begins with a verb: then its subject is the place.
+fn lacks_subject(message: &str) -> bool {
+    const VERBS: [&str; 7] = ["breaks", "does", "has", "is", "must", "says", "was"];
+    VERBS.contains(&message.split(' ').next().unwrap_or_default())
 }
 
 /// The text with control characters made visible, so that hostile input cannot steer a terminal.
@@ -279,12 +286,8 @@ pub(crate) fn report_panics() {
     std::panic::set_hook(Box::new(|info| {
         let what = info.payload_as_str().unwrap_or("no message");
         let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let text = format!(
-            "error[internal.bug]: this is a bug in guild: {}\n  --> {place}\nhelp: Please report it, \
-             with the command you ran and these lines.\n",
-            printable(what)
-        );
-        let _ = io::stderr().write_all(text.as_bytes());
+        let bug = Error::new(&code::BUG, format!("this is a bug in guild: {what}")).at(place);
+        let _ = io::stderr().write_all(render(&bug, false).as_bytes());
     }));
 }
 

@@ -210,7 +210,7 @@ fn deliver(
 ) -> Result<Answer> {
     file.path().clone_into(&mut made.file);
     if let Some(out) = out {
-        write_whole(out, bytes, mode_like(out), existing)?;
+        write_whole(out, bytes, 0o644, existing)?;
         made.out = Some(out.to_owned());
     } else if cx.out.json() {
         made.content = Some(String::from_utf8_lossy(bytes).into_owned());
@@ -223,10 +223,4 @@ fn deliver(
         cx.out.line(&out.display().to_string())?;
     }
     Ok(Answer::Yes)
-}
-
-/// The mode of the file that is replaced; else what a new file has.
-fn mode_like(path: &Path) -> u32 {
-    use std::os::unix::fs::PermissionsExt;
-    path.metadata().map_or(0o644, |metadata| metadata.permissions().mode() & 0o777)
 }

@@ -14,12 +14,9 @@ pub(crate) fn checks(checks: &Verification, cx: &mut Context<'_>) -> Result<()> 
         match &check.outcome {
             Ok(holds) => cx.out.line(&format!("  ok      {name:width$}  {holds}"))?,
             Err(problem) => {
-                let place = problem.place();
-                let said = sentence(&problem.message, place.as_deref());
+                let said = sentence(&problem.message, problem.place().as_deref());
                 cx.out.line(&format!("  FAILED  {name:width$}  {said}"))?;
-                let code = problem.code.name;
-                let place = place.map(|place| format!("{place}, ")).unwrap_or_default();
-                cx.out.line(&format!("          {:width$}  --> {place}{code}", ""))?;
+                cx.out.line(&format!("          {:width$}  [{}]", "", problem.code.name))?;
             }
         }
     }

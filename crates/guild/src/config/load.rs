@@ -271,3 +271,36 @@ pub(super) fn insert(tree: &mut toml::Table, path: &str, value: toml::Value) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::error::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn any_path() -> impl Strategy<Value = String> {
+        let known: Vec<_> = key::KEYS.iter().map(|key| key.path.to_owned()).collect();
+        prop_oneof![4 => prop::sample::select(known), 1 => "[a-z._]{0,20}"]
+    }
+
+    fn any_text() -> impl Strategy<Value = String> {
+        prop_oneof![any::<String>(), any::<i64>().prop_map(|n| n.to_string()), "[0-9.:a-z]{0,20}"]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_setting_is_taken_or_refused(path in any_path(), text in any_text()) {
+            let mut layers = Layered { tree: tree_of(&Config::default()), origins: BTreeMap::new() };
+            match layers.set_text(&path, &text, Origin::Flag("--set")) {
+                Ok(()) => prop_assert!(layers.tree.try_into::<Config>().is_ok()),
+                Err(refused) => {
+                    prop_assert_eq!(refused.kind(), Kind::Invalid);
+                    prop_assert_eq!(layers.tree, tree_of(&Config::default()));
+                }
+            }
+        }
+    }
+}

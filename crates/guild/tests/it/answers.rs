@@ -21,6 +21,8 @@ fn help_lists_the_commands() {
     Usage: guild [OPTIONS] <COMMAND>
 
     Commands:
+      up           Run this node until it is told to stop
+      log          Read and write the audit log
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       receipts     Check signed receipts
