@@ -31,6 +31,8 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
+        // Before anybody can know that there is something to stop.
+        stop_on_signal(&shutdown)?;
         let node = Node::start(&loaded, &shutdown).await?;
         let ready =
             Ready { url: node.url(), data_dir: &loaded.config.data_dir, pid: std::process::id() };
@@ -42,7 +44,6 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
             cx.out.line("Ctrl-C stops it")?;
         }
         cx.out.flush()?;
-        stop_on_signal(&shutdown)?;
         node.run().await
     })?;
     if !cx.out.json() {

@@ -7,5 +7,6 @@ mod config;
 mod docs;
 mod doctor;
 mod key;
+mod node;
 mod replay;
 mod support;

@@ -1,0 +1,276 @@
+//! One integration binary for the crate: the routes, on a real store, without a socket.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use futures_util::StreamExt;
+use guild_bus::{Bus, Local};
+use guild_gateway::{Options, Service};
+use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
+use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
+use guild_store::{Hooks, Migrations, Service as StoreService};
+use http_body_util::BodyExt;
+use serde_json::{Map, Value, json};
+use tower::ServiceExt;
+
+/// Time stands still: nothing here may depend on a sweep or a keep-alive.
+struct Still;
+impl Clock for Still {
+    fn now_ms(&self) -> UnixMs {
+        1_000
+    }
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[derive(Default)]
+struct Counting(AtomicU64);
+impl Random for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        let drawn = self.0.fetch_add(1, Ordering::SeqCst).to_le_bytes();
+        bytes.iter_mut().zip(drawn.iter().cycle()).for_each(|(byte, drawn)| *byte = *drawn);
+    }
+}
+
+struct Scene {
+    _dir: tempfile::TempDir,
+    store: Option<StoreService>,
+    log: AuditLog,
+    bus: Arc<Local>,
+    shutdown: Shutdown,
+    gateway: Service,
+}
+
+impl Scene {
+    fn new(options: Options) -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        let file = guild_store::Options::file(&dir.path().join("node.db"));
+        let store = StoreService::open(&file, &Migrations::store(), Hooks::default(), 0).unwrap();
+        let bus = Arc::new(Local::new());
+        let log = AuditLog::new(
+            LogOptions::default(),
+            store.handle(),
+            bus.clone(),
+            Arc::new(Still),
+            Arc::new(Counting::default()),
+        );
+        let shutdown = Shutdown::new();
+        let gateway =
+            Service::new(options, log.clone(), Arc::new(Still), "secret", shutdown.clone());
+        Scene { _dir: dir, store: Some(store), log, bus, shutdown, gateway }
+    }
+
+    async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
+        let answer = self.gateway.router().oneshot(request).await.unwrap();
+        let status = answer.status();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    async fn note(&self, action: &str) -> i64 {
+        let note = Note {
+            entry_id: None,
+            actor: "tester".to_owned(),
+            action: action.to_owned(),
+            subject: None,
+            detail: Map::new(),
+        };
+        self.log.append(note).await.unwrap().1
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.take() {
+            store.close();
+        }
+    }
+}
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).header("host", "127.0.0.1:4848").body(Body::empty()).unwrap()
+}
+
+fn post(body: &str, token: Option<&str>) -> Request<Body> {
+    let mut request = Request::post("/api/log").header("host", "localhost");
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    request.body(Body::from(body.to_owned())).unwrap()
+}
+
+#[tokio::test]
+async fn it_answers_under_its_own_names_only() {
+    let options = Options { hosts: vec!["guild.example".to_owned()], ..Options::default() };
+    let scene = Scene::new(options);
+    let with_host =
+        |host: &str| Request::get("/healthz").header("host", host).body(Body::empty()).unwrap();
+    for host in ["127.0.0.1", "localhost:9", "[::1]:4848", "guild.example"] {
+        assert_eq!(scene.ask(with_host(host)).await.0, StatusCode::OK, "{host}");
+    }
+    for host in ["evil.example", "", "127.0.0.1.evil.example", "localhost.evil.example:80"] {
+        let (status, body) = scene.ask(with_host(host)).await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "{host}");
+        assert_eq!(body["error"]["code"], "gateway.unknown_host");
+    }
+    let nameless = Request::get("/healthz").body(Body::empty()).unwrap();
+    assert_eq!(scene.ask(nameless).await.0, StatusCode::FORBIDDEN);
+}
+
+#[tokio::test]
+async fn only_the_token_lets_one_write_and_a_repeat_is_the_same_entry() {
+    let scene = Scene::new(Options::default());
+    let body = r#"{"entry_id":"entry_00000000000000000000000000000001","actor":"me","action":"a.b","detail":{"x":1}}"#;
+    for token in [None, Some(""), Some("secre"), Some("secrets")] {
+        let (status, answer) = scene.ask(post(body, token)).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (StatusCode::FORBIDDEN, &json!("gateway.no_token"))
+        );
+    }
+    let first = scene.ask(post(body, Some("secret"))).await;
+    assert_eq!(first.0, StatusCode::CREATED);
+    assert_eq!(first, scene.ask(post(body, Some("secret"))).await);
+    let other = body.replace("\"x\":1", "\"x\":2");
+    let (status, answer) = scene.ask(post(&other, Some("secret"))).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::CONFLICT, &json!("store.event_conflict"))
+    );
+    let (_, page) = scene.ask(get("/api/log")).await;
+    assert_eq!(page["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(page["entries"][0]["detail"], json!({"x": 1}));
+}
+
+#[tokio::test]
+async fn rubbish_gets_a_typed_refusal_and_changes_nothing() {
+    let scene = Scene::new(Options { body_max_bytes: 1_000, ..Options::default() });
+    for body in [
+        "",
+        "[]",
+        "{",
+        "null",
+        r#"{"actor":"a"}"#,
+        r#"{"actor":"a","action":"a.b","colour":1}"#,
+        r#"{"actor":"a","action":"a.b","action":"a.c"}"#,
+        r#"{"actor":1,"action":"a.b"}"#,
+        r#"{"actor":"a","action":"not an action"}"#,
+        r#"{"actor":"a","action":"a.b","entry_id":"x"}"#,
+        r#"{"actor":"a","action":"a.b","detail":{"x":9007199254740993}}"#,
+        &"[".repeat(500),
+    ] {
+        let (status, answer) = scene.ask(post(body, Some("secret"))).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(
+            answer["error"]["code"].is_string() && answer["error"]["field"].is_string(),
+            "{answer}"
+        );
+    }
+    let large = post(&" ".repeat(1_001), Some("secret"));
+    let answer = scene.gateway.router().oneshot(large).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
+    for path in
+        ["/api/log?after=x", "/api/log?limit=-1", "/api/events?after=1.5", "/api/events?last=x"]
+    {
+        let (status, answer) = scene.ask(get(path)).await;
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!("gateway.bad_request")),
+            "{path}"
+        );
+    }
+    let (status, answer) = scene.ask(get("/nowhere")).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::NOT_FOUND, &json!("gateway.no_such_path"))
+    );
+    let delete =
+        Request::delete("/api/log").header("host", "localhost").body(Body::empty()).unwrap();
+    assert_eq!(scene.ask(delete).await.0, StatusCode::METHOD_NOT_ALLOWED);
+    let (_, page) = scene.ask(get("/api/log")).await;
+    assert_eq!(page, json!({"entries": [], "next_after": 0}));
+}
+
+#[tokio::test]
+async fn pages_lead_to_the_next() {
+    let scene = Scene::new(Options::default());
+    for _ in 0..5 {
+        scene.note("a.b").await;
+    }
+    let mut seen = Vec::new();
+    let mut after = 0;
+    loop {
+        let (_, page) = scene.ask(get(&format!("/api/log?after={after}&limit=2"))).await;
+        let entries = page["entries"].as_array().unwrap().clone();
+        if entries.is_empty() {
+            break;
+        }
+        seen.extend(entries.iter().map(|entry| entry["seq"].as_i64().unwrap()));
+        after = page["next_after"].as_i64().unwrap();
+    }
+    assert_eq!(seen, [1, 2, 3, 4, 5]);
+}
+
+/// The numbers of the next `count` events of a stream.
+async fn numbers(
+    stream: &mut (impl StreamExt<Item = Result<axum::body::Bytes, axum::Error>> + Unpin),
+    count: usize,
+) -> Vec<i64> {
+    let mut text = String::new();
+    while text.matches("\n\n").count() < count {
+        let piece = stream.next().await.unwrap().unwrap();
+        text.push_str(std::str::from_utf8(&piece).unwrap());
+    }
+    text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect()
+}
+
+async fn open(scene: &Scene, request: Request<Body>) -> axum::body::BodyDataStream {
+    let answer = scene.gateway.router().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK);
+    assert_eq!(answer.headers()["content-type"], "text/event-stream");
+    answer.into_body().into_data_stream()
+}
+
+#[tokio::test]
+async fn a_stream_goes_on_behind_what_was_seen_and_ends_with_the_node() {
+    let scene = Scene::new(Options::default());
+    for _ in 0..3 {
+        scene.note("a.b").await;
+    }
+    let mut stream = open(&scene, get("/api/events?after=1")).await;
+    assert_eq!(numbers(&mut stream, 2).await, [2, 3]);
+    let next = scene.note("a.b").await;
+    scene.bus.ring(guild_store::audit::TOPIC, next - 1);
+    assert_eq!(numbers(&mut stream, 1).await, [4]);
+
+    let mut again = get("/api/events?after=0");
+    again.headers_mut().insert("last-event-id", "2".parse().unwrap());
+    let mut resumed = open(&scene, again).await;
+    assert_eq!(numbers(&mut resumed, 2).await, [3, 4]);
+
+    let mut newest = open(&scene, get("/api/events?last=1")).await;
+    assert_eq!(numbers(&mut newest, 1).await, [4]);
+
+    scene.shutdown.trigger();
+    assert!(stream.next().await.is_none());
+    assert!(resumed.next().await.is_none());
+}
+
+#[tokio::test]
+async fn streams_are_limited_and_given_back() {
+    let scene = Scene::new(Options { streams_max: 1, ..Options::default() });
+    scene.note("a.b").await;
+    let first = open(&scene, get("/api/events")).await;
+    let (status, answer) = scene.ask(get("/api/events")).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::SERVICE_UNAVAILABLE, &json!("gateway.too_many_streams"))
+    );
+    drop(first);
+    let mut second = open(&scene, get("/api/events")).await;
+    assert_eq!(numbers(&mut second, 1).await, [1]);
+}

@@ -1,0 +1,178 @@
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::mpsc;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::Home;
+
+/// A node that runs until it is stopped or killed.
+struct Node {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    url: String,
+}
+
+impl Node {
+    /// Starts one and waits until it answers.
+    fn up(home: &Home, more: &[&str]) -> Node {
+        let args = [&["up", "--json", "--quiet"], more].concat();
+        let mut command = home.command(&args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        Node { child, stdout, url: ready["url"].as_str().unwrap().to_owned() }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn stop(mut self) -> i32 {
+        self.signal(Signal::TERM);
+        let code = self.child.wait().unwrap().code().unwrap();
+        let mut rest = String::new();
+        self.stdout.read_line(&mut rest).unwrap();
+        code
+    }
+
+    fn kill(mut self) {
+        self.signal(Signal::KILL);
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // A test that failed must leave no process behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+const ANY_PORT: [&str; 2] = ["--set", "gateway.listen=127.0.0.1:0"];
+
+fn actions(home: &Home) -> Vec<String> {
+    let run = home.run(&["log", "tail", "--json", "-n", "100000"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    run.stdout
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<Value>(line).unwrap()["action"].as_str().unwrap().to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn a_node_starts_is_alone_answers_and_ends_cleanly() {
+    let home = Home::new();
+    let node = Node::up(&home, &ANY_PORT);
+    let second = home.run(&["up"]);
+    assert_eq!(second.code, 2, "{second:?}");
+    assert!(
+        second.stderr.contains("error[node.running]") && second.stderr.contains(&node.url),
+        "{second:?}"
+    );
+    let (code, written) = home.json(&["log", "append", "test.done", "--detail", r#"{"n":1}"#]);
+    assert_eq!((code, &written["seq"]), (0, &json!(2)));
+    assert_eq!(node.stop(), 0);
+    assert_eq!(actions(&home), ["node.started", "test.done", "node.stopped"]);
+    let node_file = home.path().join(".local/share/guildhall/node.json");
+    assert!(!node_file.exists(), "a stopped node has no address");
+}
+
+#[test]
+fn a_killed_node_keeps_what_it_answered_and_its_place_is_free() {
+    let home = Home::new();
+    for round in 0..3 {
+        let node = Node::up(&home, &ANY_PORT);
+        for entry in 0..5 {
+            let action = format!("round{round}.entry{entry}");
+            assert_eq!(home.run(&["log", "append", &action]).code, 0);
+        }
+        node.kill();
+    }
+    let stored = actions(&home);
+    let wanted: Vec<String> = (0..3)
+        .flat_map(|round| {
+            std::iter::once("node.started".to_owned())
+                .chain((0..5).map(move |entry| format!("round{round}.entry{entry}")))
+        })
+        .collect();
+    assert_eq!(stored, wanted);
+}
+
+#[test]
+fn a_follower_sees_every_entry_once_across_a_restart() {
+    let home = Home::new();
+    let node = Node::up(&home, &ANY_PORT);
+    let mut command = home.command(&["log", "tail", "--follow", "--json", "-n", "100"]);
+    let mut tail = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let (seen, numbers) = mpsc::channel();
+    let lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    let reader = std::thread::spawn(move || {
+        for line in lines.map_while(Result::ok) {
+            let entry: Value = serde_json::from_str(&line).unwrap();
+            let _ = seen.send(entry["seq"].as_i64().unwrap());
+        }
+    });
+    assert_eq!(numbers.recv().unwrap(), 1);
+    home.run(&["log", "append", "before.kill"]);
+    assert_eq!(numbers.recv().unwrap(), 2);
+    node.kill();
+    // Written while nobody runs: the follower learns of it from the next node.
+    assert_eq!(home.run(&["log", "append", "between.nodes"]).code, 0);
+    let node = Node::up(&home, &ANY_PORT);
+    home.run(&["log", "append", "after.start"]);
+    assert_eq!(
+        [numbers.recv().unwrap(), numbers.recv().unwrap(), numbers.recv().unwrap()],
+        [3, 4, 5]
+    );
+    tail.kill().unwrap();
+    tail.wait().unwrap();
+    reader.join().unwrap();
+    assert_eq!(numbers.try_iter().count(), 0);
+    node.stop();
+}
+
+#[test]
+fn a_taken_port_is_avoided_unless_it_was_chosen_and_the_new_one_is_kept() {
+    // Whether or not something listens on the usual port here, from now on something does.
+    let _holder = std::net::TcpListener::bind("127.0.0.1:4848");
+    let home = Home::new();
+    let chosen = home.run(&["up", "--set", "gateway.listen=127.0.0.1:4848"]);
+    assert_eq!(chosen.code, 3, "{chosen:?}");
+    assert!(chosen.stderr.contains("error[node.listen]"), "{chosen:?}");
+    let first = Node::up(&home, &[]);
+    let address = first.url.clone();
+    assert_ne!(address, "http://127.0.0.1:4848");
+    assert_eq!(first.stop(), 0);
+    let second = Node::up(&home, &[]);
+    assert_eq!(second.url, address);
+    second.stop();
+}
+
+#[test]
+fn a_database_of_a_newer_program_is_refused_and_left_alone() {
+    let home = Home::new();
+    assert_eq!(home.run(&["log", "append", "test.done"]).code, 0);
+    let file = home.path().join(".local/share/guildhall/node.db");
+    let newer = guild_store::Migrations::store().and([guild_store::Migration {
+        area: "store",
+        number: 99,
+        name: "later",
+        sql: "CREATE TABLE later (x BIGINT)".into(),
+    }]);
+    newer.apply(&mut guild_store::Sqlite::open(&file).unwrap(), 0).unwrap();
+    for args in [&["up"][..], &["log", "append", "test.again"], &["log", "tail"]] {
+        let run = home.run(args);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stderr.contains("error[store.newer_schema]"), "{run:?}");
+    }
+}
