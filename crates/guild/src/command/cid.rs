@@ -1,6 +1,7 @@
 //! `guild cid`
 
 use std::io::Read;
+use std::num::NonZeroUsize;
 use std::path::Path;
 
 use guild_protocol::content::{Directory, Importer, Options, Tree, Version};
@@ -11,7 +12,7 @@ use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
 use crate::output::{Answer, Output};
 
-const PIECE_BYTES: usize = 1024 * 1024;
+const PIECE_BYTES: u64 = 8 * 1024 * 1024;
 /// How often a person who waits is told how far it is.
 const PROGRESS_EVERY_BYTES: u64 = 64 * 1024 * 1024;
 
@@ -91,22 +92,25 @@ fn wrapped_as(args: &Args) -> Result<Option<String>> {
 }
 
 fn import(input: &Input, options: Options, blocks: &mut u64, out: &mut Output) -> Result<Tree> {
+    let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let mut importer = Importer::new(options, |_| {
         *blocks += 1;
         Ok(())
-    })?;
+    })?
+    .with_threads(threads);
     let mut reader = input.open()?;
-    let mut piece = vec![0; PIECE_BYTES];
+    let mut piece = Vec::new();
     let (mut read_bytes, mut told_bytes) = (0u64, 0u64);
     loop {
-        let count = match reader.read(&mut piece) {
-            Ok(0) => break,
-            Ok(count) => count,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(Error::io(input.path(), &e)),
-        };
-        importer.push(piece.get(..count).unwrap_or_default()).in_file(input.path())?;
-        read_bytes = read_bytes.saturating_add(u64::try_from(count).unwrap_or(u64::MAX));
+        piece.clear();
+        // Whole pieces, also from a pipe that gives little at a time: all threads then have something to hash.
+        let read = reader.by_ref().take(PIECE_BYTES).read_to_end(&mut piece);
+        read.map_err(|e| Error::io(input.path(), &e))?;
+        if piece.is_empty() {
+            break;
+        }
+        importer.push(&piece).in_file(input.path())?;
+        read_bytes = read_bytes.saturating_add(u64::try_from(piece.len()).unwrap_or(u64::MAX));
         if read_bytes - told_bytes >= PROGRESS_EVERY_BYTES {
             told_bytes = read_bytes;
             out.progress(&format!("{} MiB read", read_bytes / (1024 * 1024)));
