@@ -19,6 +19,11 @@ const BUSY_TIMEOUT_MS: u64 = 5_000;
 const STATEMENT_CACHE: usize = 256;
 
 impl Sqlite {
+    /// The version of SQLite that is built in.
+    pub fn version() -> &'static str {
+        rusqlite::version()
+    }
+
     /// Opens the file for writing, creating it if need be.
     pub fn open(path: &Path) -> Result<Sqlite> {
         let this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;

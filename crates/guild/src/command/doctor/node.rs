@@ -6,10 +6,12 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use guild_protocol::env::Clock;
+use guild_store::Sqlite;
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::Check;
 use crate::config::Loaded;
+use crate::node;
 use crate::real::{SystemClock, SystemRandom};
 
 /// 2025-01-01T00:00:00Z: an earlier clock is a wrong one.
@@ -25,6 +27,7 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
         data_directory(dir),
         free_space(dir),
         file_locking(dir),
+        database(dir),
         clock(SystemClock.now_ms()),
         randomness(),
         listener(loaded),
@@ -67,6 +70,27 @@ fn data_directory(dir: &Path) -> Check {
             name,
             format!("{} is not writable: {e}", dir.display()),
             "Choose another with --data-dir, or change its owner.",
+        ),
+    }
+}
+
+/// A real database, made and migrated where the node's would be.
+fn database(dir: &Path) -> Check {
+    let name = "database";
+    let path = nearest_existing(dir).join(format!(".guild-doctor-{}.db", std::process::id()));
+    let made = Sqlite::open(&path).and_then(|mut db| node::migrations().apply(&mut db, 0));
+    for end in ["", "-wal", "-shm"] {
+        let mut file = path.clone().into_os_string();
+        file.push(end);
+        // Whatever was not made need not be removed.
+        let _ = std::fs::remove_file(file);
+    }
+    match made {
+        Ok(()) => Check::ok(name, format!("SQLite {}, with a write-ahead log", Sqlite::version())),
+        Err(e) => Check::missing(
+            name,
+            format!("SQLite cannot work here: {e}"),
+            "Choose a --data-dir on a local file system.",
         ),
     }
 }
