@@ -7,6 +7,8 @@ use guild_protocol::hash::{Hash, from_hex, to_hex};
 use guild_protocol::id::{EntryId, ReceiptId};
 use guild_protocol::identity::{PublicKey, SecretKey, Signature};
 use guild_protocol::json;
+use guild_protocol::nostr::EventId;
+use guild_protocol::schema::SchemaId;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
@@ -23,6 +25,12 @@ fn check_names(text: &str) {
     }
     if let Ok(id) = text.parse::<ReceiptId>() {
         assert_eq!(id.as_str(), text);
+    }
+    if let Ok(id) = text.parse::<EventId>() {
+        assert_eq!(id.hex(), text);
+    }
+    if let Ok(id) = text.parse::<SchemaId>() {
+        assert_eq!(id.to_string().parse(), Ok(id));
     }
     if let Ok(hash) = text.parse::<Hash>() {
         assert_eq!(hash.to_string(), text);

@@ -168,6 +168,10 @@ impl Cid {
         if !rest.is_empty() {
             return Err(malformed("bytes follow its end"));
         }
+        // The reader below drops the bits of a number beyond 64.
+        if cid.to_bytes() != bytes {
+            return Err(malformed("it is not in its normal form"));
+        }
         Ok(Cid(cid))
     }
 }

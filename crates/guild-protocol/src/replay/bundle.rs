@@ -26,8 +26,8 @@ pub const UNKNOWN_POLICY: &str = "unknown";
 const MAX_BUNDLE_BYTES: usize = 64 * 1024 * 1024;
 const ID_PREFIX: &str = "replay_";
 const TYPE_PREFIX: &str = "bundle.";
-/// The runtime event in which an import keeps what has no other place.
-const METADATA: &str = "bundle.metadata";
+/// The runtime event in which an import keeps what has no other place. Without the dot, so that it is no entry's type.
+const METADATA: &str = "bundle";
 
 #[derive(Serialize, Deserialize)]
 struct Bundle {

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::check::parse;
 use super::fields::{self, SessionStatus};
 use super::rules::Rules;
 use super::{
@@ -123,6 +124,9 @@ impl Writer {
             members.insert("trajectory_hash".to_owned(), chain.to_string().into());
         }
         let mut line = json::to_canonical(&members)?;
+        // Nothing is written that would not be read: a value may be nested too deeply, or a double such as 1e20,
+        // whose canonical text is an integer beyond all readers.
+        parse(&line)?;
         line.push(b'\n');
         let bytes = self.bytes.saturating_add(line.len());
         // Room for the last line is kept, so that every session can end.

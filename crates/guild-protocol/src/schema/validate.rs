@@ -107,7 +107,17 @@ impl<'g> Walk<'g> {
         }
     }
 
+    /// What the field allows is said of the one written form, so that this form is allowed too.
     fn text(&mut self, field: &Field, text: &str, at: &Place<'_>) -> Value {
+        let written = match field.format {
+            None => Ok(text.to_owned()),
+            Some(Format::Sha256) => Hash::parse_liberal(text).map(|hash| hash.to_string()),
+            Some(Format::PublicKey) => text.parse::<PublicKey>().map(|key| key.npub()),
+        };
+        let text = match &written {
+            Ok(written) => written.as_str(),
+            Err(error) => return self.refuse(&code::FORMAT, at, error.message()),
+        };
         if let Some(texts) = &field.one_of
             && !texts.iter().any(|one| one == text)
         {
@@ -121,15 +131,7 @@ impl<'g> Walk<'g> {
             let message = format!("{:?} does not begin with {prefix}", shorten(text));
             return self.refuse(&code::FORMAT, at, message);
         }
-        let written = match field.format {
-            None => return Value::from(text),
-            Some(Format::Sha256) => Hash::parse_liberal(text).map(|hash| hash.to_string()),
-            Some(Format::PublicKey) => text.parse::<PublicKey>().map(|key| key.npub()),
-        };
-        match written {
-            Ok(written) => Value::from(written),
-            Err(error) => self.refuse(&code::FORMAT, at, error.message()),
-        }
+        Value::from(text)
     }
 
     fn number(&mut self, field: &Field, number: &Number, at: &Place<'_>) -> Value {

@@ -299,6 +299,15 @@ fn options_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_cid_with_a_number_beyond_64_bits_is_refused() {
+    // The codec has ten bytes; those of the last above its lowest bit would be dropped.
+    let codec = |last: u8| [&[0x01][..], &[0xde; 9], &[last, 0x12, 0x01, 0xff]].concat();
+    assert_eq!(Cid::from_bytes(&codec(0x01)).unwrap().to_bytes(), codec(0x01));
+    let error = Cid::from_bytes(&codec(0x19)).unwrap_err();
+    assert_eq!(error.code().name, "cid.malformed");
+}
+
+#[test]
 fn cids_are_read_in_every_base_and_only_in_normal_form() {
     let digest = Hash::of(b"hello");
     let [node, raw] = Cid::candidates(digest);

@@ -439,6 +439,21 @@ fn the_writer_refuses_what_a_reader_would_and_stays_usable() {
 }
 
 #[test]
+fn the_writer_refuses_values_that_no_reader_takes() {
+    let (mut writer, _) = Writer::start(&start()).unwrap();
+    let deep = (0..127).fold(json!(0), |inner, _| json!([inner]));
+    for (params, fits) in [(deep.clone(), true), (json!([deep]), false), (json!(1e20), false)] {
+        let id = format!("call-{fits}-{}", params.to_string().len());
+        let event = Event::ToolCall { id, tool: "x".into(), params, step_id: "s".into() };
+        let written = writer.push(t(0), &event);
+        assert_eq!(
+            written.map_err(|e| e.code().name).err(),
+            (!fits).then_some("replay.line_malformed")
+        );
+    }
+}
+
+#[test]
 fn what_is_not_a_replay_is_an_error() {
     let header = r#"{"event":"ReplayHeader","replay_version":9,"producer":"x@1","created_at":"2026-01-15T08:30:00Z"}"#;
     for (bytes, code) in [

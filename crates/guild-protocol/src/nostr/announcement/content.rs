@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{CONTENT_LIMITS, code};
 use crate::amount::Msat;
-use crate::json::{self, Doc};
+use crate::json::{self, Doc, MAX_SAFE_INTEGER};
 use crate::{Error, Result};
 
 /// A value that is understood or left alone.
@@ -267,8 +267,11 @@ impl Claim for KindNames {
         value.as_array()?.iter().map(name).collect::<Option<_>>().map(KindNames)
     }
     fn write(&self) -> Value {
-        let item = |text: &String| match text.parse::<u16>() {
-            Ok(number) if number.to_string() == *text => Value::from(number),
+        // Every number that is read as a text is written as a number again.
+        let item = |text: &String| match text.parse::<u64>() {
+            Ok(number) if number <= MAX_SAFE_INTEGER && number.to_string() == *text => {
+                Value::from(number)
+            }
             _ => Value::from(text.as_str()),
         };
         Value::Array(self.0.iter().map(item).collect())

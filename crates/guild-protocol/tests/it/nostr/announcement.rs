@@ -119,6 +119,14 @@ fn an_odd_field_is_kept_and_hides_nothing() {
 }
 
 #[test]
+fn a_number_that_is_no_kind_stays_a_number() {
+    let text = r#"{"supported_kinds":[5050,505000,"x"]}"#;
+    assert_eq!(Content::parse(text).unwrap().to_json().unwrap(), text);
+    let double = Content::parse(r#"{"supported_kinds":[5050,5050e2,"x"]}"#).unwrap();
+    assert_eq!(double.to_json().unwrap(), text);
+}
+
+#[test]
 fn supply_classes_have_several_spellings() {
     for class in SupplyClass::ALL {
         assert_eq!(SupplyClass::of(class.as_str()), Some(class));

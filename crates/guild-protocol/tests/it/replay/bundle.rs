@@ -79,6 +79,16 @@ fn bundles_with_errors_are_refused() {
 }
 
 #[test]
+fn an_entry_of_any_type_goes_back() {
+    let mut old = old_bundle();
+    old["timeline"][5]["type"] = json!("metadata");
+    let replay = bundle::import(old.to_string().as_bytes()).unwrap();
+    let exported: Value = serde_json::from_slice(&bundle::export(&replay).unwrap()).unwrap();
+    assert_eq!(exported["timeline"][5], old["timeline"][5]);
+    assert_eq!(exported["metadata"], old["metadata"]);
+}
+
+#[test]
 fn a_replay_of_ours_exports_to_a_bundle() {
     let (file, _) = good();
     let exported: Value = serde_json::from_slice(&bundle::export(&file).unwrap()).unwrap();

@@ -114,6 +114,27 @@ fn a_wrong_shape_is_named_by_its_field() {
 }
 
 #[test]
+fn bounds_are_those_of_the_written_form() {
+    let hash = |bounds: Value| {
+        let mut field = json!({"type": "string", "format": "sha256"});
+        field.as_object_mut().unwrap().extend(bounds.as_object().unwrap().clone());
+        let schema = json!({"schema_id": "acme.x.v1", "inputs": {"h": field}, "outputs": {},
+            "verification_mode": "objective"});
+        let mut registry = Registry::builtin();
+        let id = registry.add_json(schema.to_string().as_bytes()).unwrap();
+        let bare = registry.validate_input(&id, &json!({"h": "ab".repeat(32)}));
+        let written =
+            registry.validate_input(&id, &json!({"h": format!("sha256:{}", "ab".repeat(32))}));
+        assert_eq!(bare, written);
+        bare.is_ok()
+    };
+    assert!(hash(json!({"max_bytes": 71, "prefix": "sha256:"})));
+    assert!(!hash(json!({"max_bytes": 70})));
+    assert!(!hash(json!({"prefix": "ab"})));
+    assert!(!hash(json!({"enum": ["ab".repeat(32)]})));
+}
+
+#[test]
 fn all_contradictions_are_listed() {
     let mut schema = review();
     schema["inputs"] = json!({

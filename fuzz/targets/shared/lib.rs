@@ -1,0 +1,4 @@
+//! What several targets need.
+
+pub mod edits;
+pub mod fixed;
