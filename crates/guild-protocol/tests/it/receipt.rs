@@ -222,6 +222,29 @@ fn a_receipt_signed_by_another_is_refused_though_all_hashes_fit() {
     assert_eq!(problems, [code::SIGNER.name]);
 }
 
+/// The buyer can sign anything; what is not a receipt stays none.
+#[test]
+fn members_that_a_receipt_does_not_have_are_refused_though_they_are_signed() {
+    for (key, place) in [("zz", "zz"), ("amount.units", "amount.units"), ("", "")] {
+        let mut value: Value = serde_json::from_slice(&good()).unwrap();
+        let members = value.as_object_mut().unwrap();
+        for computed in ["receipt_id", "digest", "signature"] {
+            members.remove(computed);
+        }
+        members.insert(key.to_owned(), json!(1));
+        let id = json::hash(members).unwrap();
+        members.insert("receipt_id".to_owned(), json!(format!("rcpt_{}", id.hex())));
+        let digest = json::hash(members).unwrap();
+        let signature = buyer().sign_digest(digest.as_bytes()).unwrap();
+        members.insert("digest".to_owned(), json!(digest));
+        let public_key = buyer().public_key().hex();
+        let signature = json!({ "public_key": public_key, "scheme": "bip340", "value": signature });
+        members.insert("signature".to_owned(), signature);
+        let refused = receipt::verify(&json::to_canonical(&value).unwrap()).unwrap_err();
+        assert_eq!((refused.code().name, refused.place()), ("json.shape", Some(place)));
+    }
+}
+
 #[test]
 fn other_layouts_of_the_same_receipt_are_refused() {
     let good = good();
