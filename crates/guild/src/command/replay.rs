@@ -126,6 +126,10 @@ fn verify(args: &VerifyArgs, cx: &mut Context<'_>) -> Result<Answer> {
     if !hash.is_empty() {
         fields.push(("  trajectory", &hash));
     }
+    let signed_by = report.signed_by.map(|key| key.npub());
+    if let Some(npub) = &signed_by {
+        fields.push(("  signed by", npub));
+    }
     fields.push(("  lines", &lines));
     fields.push(("  tool calls", &tool_calls));
     cx.out.fields(&fields)?;
