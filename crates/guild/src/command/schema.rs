@@ -119,7 +119,9 @@ fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
     if cx.out.json() {
         cx.out.object(true, Show { schema_hash: schema.hash()?.to_string(), schema })?;
     } else {
-        cx.out.line(&schema.to_json_pretty()?)?;
+        for line in schema.to_json_pretty()?.lines() {
+            cx.out.line(line)?;
+        }
     }
     Ok(Answer::Yes)
 }
