@@ -58,6 +58,14 @@ struct Line<T> {
     body: T,
 }
 
+/// A path in a JSON answer. A name that is not UTF-8 is shown as well as can be; it is no reason not to answer.
+pub(crate) fn lossy<S: serde::Serializer>(
+    path: impl AsRef<Path>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.as_ref().display())
+}
+
 #[derive(Serialize)]
 struct Failure<'a> {
     error: ErrorBody<'a>,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Output, lossy};
 
 const PIECE_BYTES: usize = 1024 * 1024;
 /// How often a person who waits is told how far it is.
@@ -38,6 +38,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     cid: String,
     content_bytes: u64,

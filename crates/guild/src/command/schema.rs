@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 use crate::suggest;
 
 /// More files than this in a directory are something else than schemas.
@@ -144,6 +144,7 @@ enum Checked {
 
 #[derive(Serialize)]
 struct CheckBody<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     schema_id: &'a str,
     #[serde(flatten)]
