@@ -273,6 +273,36 @@ fn other_forms_of_a_value_are_refused_though_they_are_signed() {
     for moment in ["2026-01-15T08:30:60.000Z", "2026-01-15T08:30:00.000z", "2026-01-15T08:30:00Z"] {
         assert_eq!(named(&|r| r["timestamp"] = json!(moment)), malformed("timestamp"));
     }
+    let proof = |rail: &str, asset: &str, kind: &str, value: &str| {
+        named(&|r| {
+            r["rail"] = json!(rail);
+            r["asset_id"] = json!(asset);
+            r["amount"]["asset_id"] = json!(asset);
+            r["payment_proof"] = json!({ "type": kind, "value": value });
+        })
+    };
+    let (digits, mint) = ("ab".repeat(32), "BTC_CASHU(https://mint.example)");
+    assert_eq!(proof("lightning", "BTC_LN", "lightning_preimage", &digits), []);
+    for bad in ["ab", "", &digits.to_uppercase(), &format!("0x{digits}")] {
+        let said = proof("lightning", "BTC_LN", "lightning_preimage", bad);
+        assert_eq!(said, malformed("payment_proof.value"), "{bad}");
+    }
+    for bad in ["cashuA", "cashuB", "cashuC00", "cashuA a"] {
+        let said = proof("cashu", mint, "cashu_proof", bad);
+        assert_eq!(said, malformed("payment_proof.value"), "{bad}");
+    }
+    let no_msats = |r: &mut Value| drop(r.as_object_mut().unwrap().remove("amount_msats"));
+    assert_eq!(named(&no_msats), [(code::AMOUNT.name, "amount_msats".to_owned())]);
+    let needless_msats = |r: &mut Value| {
+        r["asset_id"] = json!("USD_MICRO");
+        r["amount"]["asset_id"] = json!("USD_MICRO");
+    };
+    assert_eq!(named(&needless_msats), [(code::AMOUNT.name, "amount_msats".to_owned())]);
+    let no_job = |r: &mut Value| {
+        r["job_hash"] = Value::Null;
+        r["request_id"] = Value::Null;
+    };
+    assert_eq!(named(&no_job), [(code::STATUS.name, "verdict_hash".to_owned())]);
     // Of two spellings of the signer's key only one is its form, whoever made the signature.
     let text = String::from_utf8(good()).unwrap();
     let text = text.replace(&buyer().public_key().hex(), &buyer().public_key().npub());

@@ -1,7 +1,9 @@
 //! Files that somebody sealed by hand: the chain fits, so only the rules of the fields can refuse them.
 
 use guild_protocol::json as canonical;
-use guild_protocol::replay::{Writer, chain_next, chain_start, code, verify};
+use guild_protocol::replay::{
+    Checker, MAX_LINE_BYTES, MAX_LINES, Writer, chain_next, chain_start, code, verify,
+};
 use serde_json::{Value, json};
 
 use super::{Event, Output, call, events, good, start, t, write};
@@ -108,4 +110,108 @@ fn the_writer_writes_nothing_that_cannot_be_read() {
     let end = writer.finish(t(2), super::SessionStatus::Success, 1.0).unwrap();
     file.extend(end.line);
     assert!(verify(&file, None).unwrap().checks.holds());
+}
+
+#[test]
+fn every_field_keeps_its_range_and_its_words() {
+    let beyond_32_bits = json!(2_147_483_648_i64);
+    for (line, key, value) in [
+        (3, "step_count", json!(-1)),
+        (4, "tool", json!("t".repeat(201))),
+        (4, "id", json!("")),
+        (5, "exit_code", beyond_32_bits.clone()),
+        (5, "latency_ms", json!(-1)),
+        (5, "output_encoding", json!("zip")),
+        (5, "step_utility", json!(1.5)),
+        (6, "iterations", json!(256)),
+        (7, "verification_delta", beyond_32_bits.clone()),
+        (7, "exit_codes", json!([0, beyond_32_bits])),
+        (9, "seq", json!(-1)),
+        (10, "confidence", json!(-0.5)),
+        (10, "total_latency_ms", json!(-1)),
+        (10, "total_tool_calls", json!(-1)),
+        (10, "trajectory_hash_alg", json!("guild.chain.v2")),
+    ] {
+        let change = |lines: &mut Vec<Value>| lines[line - 1][key] = value;
+        assert_eq!(refused(change), [format!("{line} {key}")]);
+    }
+}
+
+/// All that the verifier says: code, line and field.
+fn said(file: &[u8]) -> Vec<(&'static str, u64, String)> {
+    let report = verify(file, None).unwrap();
+    let problems = report.checks.problems();
+    problems.map(|p| (p.code.name, p.line.unwrap(), p.field.clone().unwrap())).collect()
+}
+
+#[test]
+fn content_sessions_and_steps_are_checked_behind_a_good_chain() {
+    let one = |code: &'static guild_protocol::error::Code, line, field: &str| {
+        vec![(code.name, line, field.to_owned())]
+    };
+    let payload = |lines: &mut Vec<Value>| lines[8]["payload"] = json!({ "reason": "other" });
+    assert_eq!(said(&resealed(payload)), one(&code::HASH, 9, "payload"));
+    let session = |lines: &mut Vec<Value>| lines[8]["session_id"] = "other".into();
+    assert_eq!(said(&resealed(session)), one(&code::ORDER, 9, "session_id"));
+    let late_call = |lines: &mut Vec<Value>| {
+        let (mut call, mut result) = (lines[3].clone(), lines[4].clone());
+        for (line, t) in [(&mut call, 35), (&mut result, 35)] {
+            line["id"] = "late".into();
+            line["t"] = super::t(t).to_string().into();
+        }
+        lines.insert(6, call);
+        lines.insert(7, result);
+        lines[11]["total_tool_calls"] = 2.into();
+        lines[11]["total_latency_ms"] = 90.into();
+    };
+    assert_eq!(said(&resealed(late_call)), one(&code::CALLS, 7, "step_id"));
+}
+
+/// Whoever takes the chain from the first lines alone must not be believed.
+#[test]
+fn a_file_that_lost_a_part_of_its_chain_is_refused() {
+    let (file, _) = good();
+    let lines = || file.trim_ascii().split(|b| *b == b'\n').map(<[u8]>::to_vec);
+    for (kept, members) in [("chain", ["trajectory_hash", ""]), ("trajectory_hash", ["chain", ""])]
+    {
+        let mut stripped = Vec::new();
+        for (number, line) in lines().enumerate() {
+            let mut line: Value = serde_json::from_slice(&line).unwrap();
+            let object = line.as_object_mut().unwrap();
+            let last = number == 9;
+            for member in members.iter().chain((!last).then_some(&kept)) {
+                object.remove(*member);
+            }
+            stripped.extend(format!("{line}\n").into_bytes());
+        }
+        assert_eq!(said(&stripped), [(code::CHAIN.name, 1, "chain".to_owned())], "{kept}");
+    }
+}
+
+#[test]
+fn problems_are_counted_beyond_those_listed() {
+    let (file, _) = good();
+    let rubbish = [&file[..], &b"rubbish\n".repeat(150)].concat();
+    let report = verify(&rubbish, None).unwrap();
+    assert_eq!(report.checks.problems().count(), 101);
+    let last = report.checks.problems().last().unwrap();
+    assert_eq!(last.message, "50 more problems are not listed");
+}
+
+#[test]
+fn lines_are_limited_in_number_and_length() {
+    const HEADER: &[u8] = b"{\"event\":\"ReplayHeader\",\"replay_version\":1,\"producer\":\"p@1\",\
+        \"created_at\":\"2026-01-15T08:30:00Z\"}\n";
+    let mut checker = Checker::new();
+    checker.line(HEADER).unwrap();
+    for _ in 1..MAX_LINES {
+        checker.line(b"\n").unwrap();
+    }
+    assert_eq!(checker.line(b"\n").unwrap_err().code(), &code::LIMIT);
+
+    let mut checker = Checker::new();
+    checker.line(HEADER).unwrap();
+    checker.line(&vec![b' '; MAX_LINE_BYTES]).unwrap();
+    let refused = checker.line(&vec![b' '; MAX_LINE_BYTES + 1]).unwrap_err();
+    assert_eq!((refused.code(), refused.place()), (&code::LIMIT, Some("line 3")));
 }
