@@ -215,3 +215,13 @@ fn lines_are_limited_in_number_and_length() {
     let refused = checker.line(&vec![b' '; MAX_LINE_BYTES + 1]).unwrap_err();
     assert_eq!((refused.code(), refused.place()), (&code::LIMIT, Some("line 3")));
 }
+
+#[test]
+fn a_seal_that_is_not_the_end_of_the_chain_is_refused() {
+    let (file, seal) = write(&events());
+    let text = String::from_utf8(file).unwrap();
+    let stated = |hash: &str| format!("\"trajectory_hash\":\"{hash}\"");
+    let other = guild_protocol::hash::Hash::of(b"other").to_string();
+    let forged = text.replace(&stated(&seal.to_string()), &stated(&other));
+    assert_eq!(said(forged.as_bytes()), [(code::CHAIN.name, 10, "trajectory_hash".to_owned())]);
+}
