@@ -50,6 +50,8 @@ impl AssetId {
             None => (text, None),
         };
         let word = |b: u8| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_';
+        // Amounts are shown to people who decide by them: nothing invisible, nothing that looks like something else.
+        let in_mint = |b: u8| b.is_ascii_graphic() && b != b'(' && b != b')';
         if name.is_empty() || !name.bytes().all(word) {
             return refuse("must be upper-case letters, digits and underscores");
         }
@@ -58,8 +60,10 @@ impl AssetId {
         }
         match mint {
             None => {}
-            Some(Some(mint)) if !mint.is_empty() && !mint.contains(['(', ')', ' ']) => {}
-            Some(_) => return refuse("must close its mint in one pair of parentheses"),
+            Some(Some(mint)) if !mint.is_empty() && mint.bytes().all(in_mint) => {}
+            Some(_) => {
+                return refuse("must close its mint, plain ASCII, in one pair of parentheses");
+            }
         }
         Ok(AssetId(text.to_owned()))
     }
@@ -213,6 +217,10 @@ mod tests {
             "BTC_CASHU(x",
             "BTC_CASHU(a)(b)",
             "A B_C",
+            "BTC_CASHU(a b)",
+            "BTC_CASHU(a\nb)",
+            "BTC_CASHU(\u{1b}[2J)",
+            "BTC_CASHU(\u{202e}a)",
             &long,
         ] {
             assert_eq!(AssetId::new(bad).unwrap_err().code(), &code::BAD_ASSET, "{bad}");

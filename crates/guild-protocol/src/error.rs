@@ -131,24 +131,24 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// A failure with this code and a sentence about this very case.
     pub fn new(code: &'static Code, message: impl Into<String>) -> Error {
-        Error { code, message: message.into(), at: None }
+        Error { code, message: bounded(message.into()), at: None }
     }
 
     /// The same failure, placed: a field path (`amount.units`), a line or a byte offset.
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Error {
-        self.at = Some(place.into());
+        self.at = Some(bounded(place.into()));
         self
     }
 
     /// The same failure seen from an outer object: `units` at `amount` becomes `amount.units`.
     #[must_use]
     pub fn within(mut self, outer: &str) -> Error {
-        self.at = Some(match self.at {
+        self.at = Some(bounded(match self.at {
             Some(inner) if inner.starts_with('[') => format!("{outer}{inner}"),
             Some(inner) => format!("{outer}.{inner}"),
             None => outer.to_owned(),
-        });
+        }));
         self
     }
 
@@ -170,6 +170,15 @@ impl Error {
     /// Where in the input, if that is known.
     pub fn place(&self) -> Option<&str> {
         self.at.as_deref()
+    }
+}
+
+/// A message or a place may repeat what a stranger wrote: never more of it than a few lines.
+fn bounded(text: String) -> String {
+    const MAX_CHARS: usize = 1_000;
+    match text.char_indices().nth(MAX_CHARS) {
+        None => text,
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }
 }
 
@@ -195,6 +204,15 @@ mod tests {
         assert_eq!(e.to_string(), "[2].amount.units: must be positive");
         let e = Error::new(&SYNTAX, "x").at("[0]").within("texts");
         assert_eq!(e.place(), Some("texts[0]"));
+    }
+
+    #[test]
+    fn hostile_texts_are_cut() {
+        let long = "é".repeat(5_000);
+        let e = Error::new(&SYNTAX, long.clone()).at(long.clone()).within(&long);
+        assert_eq!(e.message().chars().count(), 1_001);
+        assert_eq!(e.place().unwrap().chars().count(), 1_001);
+        assert!(e.message().ends_with("é…"));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! `prefix_` + 64 hex digits of SHA-256.
 
 use crate::env::{Clock, Random};
-use crate::hash::Hash;
+use crate::hash::{Hash, shorten};
 use crate::{Error, Result};
 
 /// The codes of this module.
@@ -40,7 +40,10 @@ pub fn check(text: &str, prefix: &str, digits: usize) -> Result<()> {
         Some(rest) if rest.len() == digits && hex(rest) => Ok(()),
         _ => Err(Error::new(
             &code::BAD_ID,
-            format!("{text:?} is not an id of the form {prefix}_ + {digits} lower-case hex digits"),
+            format!(
+                "{:?} is not an id of the form {prefix}_ + {digits} lower-case hex digits",
+                shorten(text)
+            ),
         )),
     }
 }

@@ -22,6 +22,7 @@ use crate::{Error, Result};
 mod build;
 pub mod legacy;
 mod parse;
+mod read;
 mod write;
 
 /// The codes of this module.
@@ -154,14 +155,14 @@ pub fn decode<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
 
 /// As [`decode`], within these limits.
 pub fn decode_within<T: DeserializeOwned>(text: &[u8], limits: Limits) -> Result<T> {
-    Doc::parse_within(text, limits)?;
-    decode_checked(text)
+    decode_checked(Doc::parse_within(text, limits)?)
 }
 
 /// As [`decode`], and the bytes must be exactly the canonical form.
 pub fn decode_canonical<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
-    require_canonical(text, &Doc::parse(text)?)?;
-    decode_checked(text)
+    let doc = Doc::parse(text)?;
+    require_canonical(text, &doc)?;
+    decode_checked(doc)
 }
 
 /// Checks that `text` is exactly the canonical form of `doc`, and says where it first is not.
@@ -179,14 +180,10 @@ pub fn require_canonical(text: &[u8], doc: &Doc<'_>) -> Result<()> {
     Err(Error::new(&code::NOT_CANONICAL, what).at(format!("byte {same}")))
 }
 
-fn decode_checked<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
-    let mut reader = serde_json::Deserializer::from_slice(text);
-    serde_path_to_error::deserialize(&mut reader).map_err(|e| {
+fn decode_checked<T: DeserializeOwned>(doc: Doc<'_>) -> Result<T> {
+    serde_path_to_error::deserialize(read::Reader(doc)).map_err(|e| {
         let place = e.path().to_string();
-        let message = e.into_inner().to_string();
-        // serde_json appends a position; the field path says more.
-        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(head, _)| head);
-        let error = Error::new(&code::SHAPE, message);
+        let error = Error::new(&code::SHAPE, e.into_inner().0);
         if place == "." { error } else { error.at(place) }
     })
 }

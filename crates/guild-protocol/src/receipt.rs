@@ -21,7 +21,9 @@ mod forms;
 mod read;
 mod values;
 
-pub(crate) use forms::{amounts as amount_problems, rails as rail_problems};
+pub(crate) use forms::{
+    amounts as amount_problems, payment_forms as payment_form_problems, rails as rail_problems,
+};
 pub use read::{explain, verify};
 pub use values::{Proof, Rail, Status};
 

@@ -155,7 +155,9 @@ impl Type {
         let Doc::Object(members) = doc else { return Ok(()) };
         for (key, value) in members {
             let path = if outer.is_empty() { key.to_string() } else { format!("{outer}.{key}") };
-            let Some(field) = self.fields.iter().find(|field| field.path == path) else {
+            // A key with a dot in it would look like the path of a field inside another.
+            let known = |field: &&Field| field.path == path && !key.contains('.');
+            let Some(field) = self.fields.iter().find(known) else {
                 return Err(
                     Error::new(&code::SHAPE, "is not a field of this version").at(shorten(&path))
                 );
@@ -254,6 +256,10 @@ mod tests {
             (r#"{"name":"a","nest":{"eggs":3.5}}"#, "nest.eggs: must be of type integer"),
             (r#"{"name":"a","nest":{}}"#, "nest.eggs: is missing"),
             (r#"{"name":"a","nest":{"eggs":1,"x":1}}"#, "nest.x: is not a field of this version"),
+            (
+                r#"{"name":"a","nest":{"eggs":1},"nest.eggs":1}"#,
+                "nest.eggs: is not a field of this version",
+            ),
             (r#"{"name":1,"nest":null}"#, "name: must be of type text"),
             (r#"{"name":"a","nest":[]}"#, "nest: must be of type object or null"),
             (r#"{"name":"a"}"#, "nest: is missing"),

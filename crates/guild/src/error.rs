@@ -6,6 +6,7 @@ use std::path::Path;
 
 use guild_protocol::error::{Code, Kind};
 use guild_protocol::problems::Problems;
+use rustix::io::Errno;
 
 /// The exit code of a command that answers no.
 pub(crate) const EXIT_NO: u8 = 1;
@@ -123,7 +124,11 @@ impl Error {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => &code::IO_DENIED,
             io::ErrorKind::IsADirectory => &code::IO_NOT_A_FILE,
             io::ErrorKind::AlreadyExists => &code::IO_EXISTS,
-            _ => &code::IO_FAILED,
+            // Links in a circle and names that are too long: no such file can exist, and trying again changes nothing.
+            _ => match Errno::from_io_error(error) {
+                Some(Errno::LOOP | Errno::NAMETOOLONG) => &code::IO_NOT_FOUND,
+                _ => &code::IO_FAILED,
+            },
         };
         Error::new(code, plain(error)).in_file(path)
     }
@@ -301,5 +306,9 @@ mod tests {
         assert_eq!(code(io::ErrorKind::NotFound), "io.not_found");
         assert_eq!(code(io::ErrorKind::PermissionDenied), "io.denied");
         assert_eq!(code(io::ErrorKind::TimedOut), "io.failed");
+        for hopeless in [Errno::LOOP, Errno::NAMETOOLONG] {
+            let error = Error::io(Path::new("x"), &hopeless.into());
+            assert_eq!((error.code().name, error.exit_code()), ("io.not_found", 2));
+        }
     }
 }

@@ -58,6 +58,14 @@ struct Line<T> {
     body: T,
 }
 
+/// A path in a JSON answer. A name that is not UTF-8 is shown as well as can be; it is no reason not to answer.
+pub(crate) fn lossy<S: serde::Serializer>(
+    path: impl AsRef<Path>,
+    to: S,
+) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.as_ref().display())
+}
+
 #[derive(Serialize)]
 struct Failure<'a> {
     error: ErrorBody<'a>,
@@ -129,7 +137,7 @@ impl Output {
         self.closed
     }
 
-    /// One line of text. What a file or a stranger said cannot move the cursor.
+    /// One line of text, whatever a file or a stranger said in it.
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         self.raw(printable(text).as_bytes())?;
         self.raw(b"\n")
@@ -269,16 +277,25 @@ fn lacks_subject(message: &str) -> bool {
     VERBS.contains(&message.split(' ').next().unwrap_or_default())
 }
 
-/// The text with control characters made visible, so that hostile input cannot steer a terminal.
+/// The text on one line, with whatever steers a terminal made visible: hostile input can neither move the cursor,
+/// nor add a line that looks like one of ours, nor show its letters in another order.
 fn printable(text: &str) -> Cow<'_, str> {
-    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
     if !text.contains(steers) {
         return Cow::Borrowed(text);
     }
     let shown = text
         .chars()
-        .map(|c| if steers(c) { c.escape_unicode().to_string() } else { c.to_string() });
+        .map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() });
     Cow::Owned(shown.collect())
+}
+
+fn steers(c: char) -> bool {
+    let separates = matches!(c, '\u{2028}' | '\u{2029}');
+    let turns_around = matches!(
+        c,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    (c.is_control() && c != '\t') || separates || turns_around
 }
 
 /// From now on a panic prints a short request to report it, in place of the runtime's own words.
@@ -304,7 +321,9 @@ mod tests {
 
     #[test]
     fn hostile_text_cannot_steer_the_terminal() {
-        assert_eq!(printable("a\u{1b}[2Jb\u{9b}é\n"), "a\\u{1b}[2Jb\\u{9b}é\n");
+        assert_eq!(printable("a\u{1b}[2Jb\u{9b}é\t"), "a\\u{1b}[2Jb\\u{9b}é\t");
+        assert_eq!(printable("a\n  ok\rb\u{2028}"), "a\\n  ok\\rb\\u{2028}");
+        assert_eq!(printable("\u{202e}a\u{2069}\u{200f}"), "\\u{202e}a\\u{2069}\\u{200f}");
     }
 
     #[test]

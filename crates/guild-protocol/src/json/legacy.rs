@@ -48,8 +48,9 @@ fn object(members: &[(Cow<'_, str>, Doc<'_>)], out: &mut Vec<u8>) -> Result<()> 
     out.push(b'{');
     for (i, (key, value)) in sorted.into_iter().enumerate() {
         if key.bytes().any(|b| matches!(b, b'"' | b'\\' | 0..=0x1f)) {
+            let short = shorten(key);
             let message =
-                format!("the key {key:?} needs escaping, which the legacy form does not do");
+                format!("the key {short:?} needs escaping, which the legacy form does not do");
             return Err(Error::new(&code::LEGACY_KEY, message));
         }
         if i > 0 {
@@ -58,7 +59,7 @@ fn object(members: &[(Cow<'_, str>, Doc<'_>)], out: &mut Vec<u8>) -> Result<()> 
         out.push(b'"');
         out.extend_from_slice(key.as_bytes());
         out.extend_from_slice(b"\":");
-        legacy(value, out).map_err(|e| e.within(key))?;
+        legacy(value, out).map_err(|e| e.within(&shorten(key)))?;
     }
     out.push(b'}');
     Ok(())

@@ -158,7 +158,8 @@ impl<'a> Reader<'a> {
         match sort_members(&mut members) {
             Ok(()) => Ok(Doc::Object(members)),
             Err(key) => {
-                Err(self.error(&code::DUPLICATE_KEY, format!("the key {key:?} stands twice")))
+                let short = crate::hash::shorten(&key);
+                Err(self.error(&code::DUPLICATE_KEY, format!("the key {short:?} stands twice")))
             }
         }
     }

@@ -73,9 +73,35 @@ fn name(text: &str) -> Result<(), String> {
 
 /// Every field that does not have its form.
 pub(super) fn forms(doc: &Doc<'_>) -> Vec<Problem> {
-    let malformed = |field: &str, message| Problem::new(&code::BAD_VALUE, message).at(field);
+    forms_of(doc, |_| true)
+}
+
+/// The same of the fields by which a receipt and a replay alike state a payment.
+pub(crate) fn payment_forms(doc: &Doc<'_>) -> Vec<Problem> {
+    let mut problems =
+        forms_of(doc, |field| matches!(field, "amount.asset_id" | "asset_id" | "rail"));
+    let whole = |proof: &Doc<'_>| match proof {
+        Doc::Null => true,
+        Doc::Object(members) => {
+            members.len() == 2 && text_at(proof, "type").is_some() && proof.get("value").is_some()
+        }
+        _ => false,
+    };
+    if doc.get("payment_proof").is_some_and(|proof| !whole(proof)) {
+        let message = "must be null, or an object of type and value";
+        problems.push(malformed("payment_proof", message.to_owned()));
+    }
+    problems
+}
+
+fn malformed(field: &str, message: String) -> Problem {
+    Problem::new(&code::BAD_VALUE, message).at(field)
+}
+
+fn forms_of(doc: &Doc<'_>, wanted: fn(&str) -> bool) -> Vec<Problem> {
     let mut problems: Vec<_> = FORMS
         .iter()
+        .filter(|(field, _)| wanted(field))
         .filter_map(|(field, form)| Some(malformed(field, form(text_at(doc, field)?).err()?)))
         .collect();
     if let Some((field, message)) = proof_problem(doc) {

@@ -5,6 +5,7 @@ use super::report::{Report, Standing};
 use super::rules::Rules;
 use super::{MAX_BYTES, MAX_LINE_BYTES, MAX_LINES, REPLAY_VERSION, code, fields};
 use crate::hash::Hash;
+use crate::identity::PublicKey;
 use crate::json::{self, Doc, Limits};
 use crate::receipt::{self, Receipt};
 use crate::verification::{Problem, Verification};
@@ -225,9 +226,10 @@ impl Checker {
         if reading == Reading::Strict || !chain.is_empty() {
             checks.record("chain", "every line continues the chain up to the seal", chain);
         }
-        if let Some(receipt) = receipt {
-            self.match_receipt(receipt, reading, &mut checks)?;
-        }
+        let signer = match receipt {
+            Some(receipt) => self.match_receipt(receipt, reading, &mut checks)?,
+            None => None,
+        };
         let whole = checks.holds();
         checks.record("origin", "not marked as repaired or imported", self.origin_problems());
         let standing = match (whole, reading) {
@@ -240,6 +242,7 @@ impl Checker {
         };
         Ok(Report {
             standing,
+            signed_by: signer.filter(|_| standing == Standing::Verified),
             checks,
             session_id: self.rules.session_id,
             policy_bundle_id: self.rules.policy_bundle_id,
@@ -291,12 +294,13 @@ impl Checker {
         problems
     }
 
+    /// Who signed the receipt, if the receipt holds.
     fn match_receipt(
         &self,
         bytes: &[u8],
         reading: Reading,
         checks: &mut Verification,
-    ) -> Result<()> {
+    ) -> Result<Option<PublicKey>> {
         let verification = receipt::verify(bytes).map_err(|e| e.within("receipt"))?;
         let problems = verification.problems().map(|problem| Problem {
             field: problem.field.as_ref().map(|field| format!("receipt.{field}")),
@@ -309,7 +313,7 @@ impl Checker {
             checks.record("trajectory_hash", "", [problem]);
         }
         if !verification.holds() {
-            return Ok(());
+            return Ok(None);
         }
         let receipt = Receipt::from_verified(bytes)?;
         let stated = receipt.stated();
@@ -325,7 +329,7 @@ impl Checker {
         checks.record("session_id", "of one session", differs(session, "session_id"));
         let policy = self.rules.policy_bundle_id.as_ref() != Some(&stated.policy_bundle_id);
         checks.record("policy_bundle_id", "under one policy", differs(policy, "policy_bundle_id"));
-        Ok(())
+        Ok(Some(stated.buyer_id))
     }
 }
 

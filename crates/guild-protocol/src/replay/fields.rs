@@ -91,7 +91,8 @@ pub(super) fn problems(doc: &Doc<'_>, reading: Reading) -> Vec<Problem> {
             Some(Problem::new(&code::FIELD, message).at(shorten(key)))
         })
         .collect();
-    problems.extend(payment_problems(doc, event));
+    problems.extend(payment_problems(doc, event, reading));
+    problems.extend(lone_origin(doc, reading));
     problems.extend(lengths(doc));
     problems
 }
@@ -132,6 +133,9 @@ fn form(event: &str, key: &str, value: &Doc<'_>, reading: Reading) -> Result<(),
             }
             Ok(())
         }
+        ("imported" | "repaired", Doc::Bool(false)) if reading == Reading::Strict => {
+            Err("must be true where it stands".to_owned())
+        }
         (_, Doc::Number(written)) => range(key, written),
         ("exit_codes", Doc::Array(codes)) => codes.iter().try_for_each(|code| match code {
             Doc::Number(written) => range("exit_code", written),
@@ -163,12 +167,22 @@ fn range(key: &str, written: &str) -> Result<(), String> {
     }
 }
 
-fn payment_problems(doc: &Doc<'_>, event: &str) -> Vec<Problem> {
+fn payment_problems(doc: &Doc<'_>, event: &str, reading: Reading) -> Vec<Problem> {
     if event != "Payment" || doc.get("amount").is_none() {
         return Vec::new();
     }
-    let checks = [receipt::amount_problems(doc), receipt::rail_problems(doc)];
+    // Others may have rails and proofs of their own.
+    let forms = (reading == Reading::Strict).then(|| receipt::payment_form_problems(doc));
+    let checks = [forms, receipt::amount_problems(doc), receipt::rail_problems(doc)];
     checks.into_iter().flatten().flatten().map(|p| Problem { code: &code::FIELD, ..p }).collect()
+}
+
+/// A file that says where it was imported from says that it was: half a mark must not pass as none.
+fn lone_origin(doc: &Doc<'_>, reading: Reading) -> Option<Problem> {
+    let lone = reading == Reading::Strict
+        && doc.get("imported_from").is_some()
+        && doc.get("imported").is_none();
+    lone.then(|| Problem::new(&code::FIELD, "stands without imported").at("imported_from"))
 }
 
 fn lengths(doc: &Doc<'_>) -> Option<Problem> {

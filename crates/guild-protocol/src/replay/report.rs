@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::hash::Hash;
+use crate::identity::PublicKey;
 use crate::verification::Verification;
 
 /// How far a replay can be trusted.
@@ -44,6 +45,8 @@ impl Standing {
 pub struct Report {
     /// How far it can be trusted.
     pub standing: Standing,
+    /// Whose receipt signs for it, if it is verified. Anybody can sign for a replay: ask whether this is who must pay.
+    pub signed_by: Option<PublicKey>,
     /// Every check.
     pub checks: Verification,
     /// The session it tells of.

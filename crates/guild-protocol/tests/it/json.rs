@@ -237,3 +237,29 @@ proptest! {
         let _ = json::legacy::hash_text(&bytes);
     }
 }
+
+/// What a format calls an object is one: a list of the values in the order of some program's fields is not.
+#[test]
+fn a_list_is_never_taken_for_an_object() {
+    use guild_protocol::amount::Amount;
+    let read = |text: &[u8]| json::decode::<Amount>(text);
+    assert_eq!(read(br#"{"asset_id":"BTC_LN","units":5}"#).unwrap().units, 5);
+    let refused = read(br#"["BTC_LN",5]"#).unwrap_err();
+    assert_eq!(refused.code().name, "json.shape");
+    assert_eq!(refused.to_string(), "invalid type: sequence, expected struct Amount");
+    let nested = json::decode::<Vec<Amount>>(br#"[["BTC_LN",5]]"#).unwrap_err();
+    assert_eq!(nested.place(), Some("[0]"));
+}
+
+#[test]
+fn a_decoded_value_is_what_the_common_reader_reads() {
+    let text = br#"{"a":[1,-1,1.5,-0.0,1e300,9007199254740991,null,true,"\u00e9\ud83d\ude00"],"b":{"c":{}}}"#;
+    let common: Value = serde_json::from_slice(text).unwrap();
+    assert_eq!(json::decode::<Value>(text).unwrap(), common);
+    let refused = |text: &[u8]| json::decode::<Vec<u8>>(text).unwrap_err().to_string();
+    assert_eq!(refused(b"[1,-1]"), "[1]: invalid value: integer `-1`, expected u8");
+    assert_eq!(refused(b"[1,1.0]"), "[1]: invalid type: floating point `1.0`, expected u8");
+    assert_eq!(refused(b"[null]"), "[0]: invalid type: unit value, expected u8");
+    assert_eq!(json::decode::<Option<u8>>(b"null").unwrap(), None);
+    assert_eq!(json::decode::<(u8, u8)>(b"[1,2,3]").unwrap_err().code().name, "json.shape");
+}

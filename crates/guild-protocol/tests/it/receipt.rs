@@ -222,6 +222,97 @@ fn a_receipt_signed_by_another_is_refused_though_all_hashes_fit() {
     assert_eq!(problems, [code::SIGNER.name]);
 }
 
+/// The good receipt, changed and then signed by the buyer, who can sign anything.
+fn signed(change: impl FnOnce(&mut Value)) -> Vec<u8> {
+    let mut value: Value = serde_json::from_slice(&good()).unwrap();
+    change(&mut value);
+    let members = value.as_object_mut().unwrap();
+    for computed in ["receipt_id", "digest", "signature"] {
+        members.remove(computed);
+    }
+    let id = json::hash(members).unwrap();
+    members.insert("receipt_id".to_owned(), json!(format!("rcpt_{}", id.hex())));
+    let digest = json::hash(members).unwrap();
+    let signature = buyer().sign_digest(digest.as_bytes()).unwrap();
+    members.insert("digest".to_owned(), json!(digest));
+    let public_key = buyer().public_key().hex();
+    let signature = json!({ "public_key": public_key, "scheme": "bip340", "value": signature });
+    members.insert("signature".to_owned(), signature);
+    json::to_canonical(&value).unwrap()
+}
+
+#[test]
+fn members_that_a_receipt_does_not_have_are_refused_though_they_are_signed() {
+    assert_eq!(signed(|_| ()), good());
+    for key in ["zz", "amount.units", ""] {
+        let refused = receipt::verify(&signed(|receipt| receipt[key] = json!(1))).unwrap_err();
+        assert_eq!((refused.code().name, refused.place()), ("json.shape", Some(key)));
+    }
+}
+
+#[test]
+fn other_forms_of_a_value_are_refused_though_they_are_signed() {
+    let named = |change: &dyn Fn(&mut Value)| {
+        let verification = receipt::verify(&signed(change)).unwrap();
+        let said = verification.problems().map(|p| (p.code.name, p.field.clone().unwrap()));
+        said.collect::<Vec<_>>()
+    };
+    let malformed = |field: &str| vec![(code::BAD_VALUE.name, field.to_owned())];
+    let (hex, npub) = (provider().public_key().hex(), provider().public_key().npub());
+    for other in [hex, npub.to_uppercase(), String::new()] {
+        assert_eq!(named(&|r| r["provider_id"] = json!(other)), malformed("provider_id"));
+    }
+    let longest = "n".repeat(200);
+    for field in ["session_id", "policy_bundle_id", "request_id", "idempotency_key"] {
+        assert_eq!(named(&|r| r[field] = json!(longest)), []);
+        assert_eq!(named(&|r| r[field] = json!(format!("{longest}n"))), malformed(field));
+        assert_eq!(named(&|r| r[field] = json!("a\u{9b}b")), malformed(field));
+    }
+    let more = |r: &mut Value| r["payment_proof"]["value"]["more"] = json!(1);
+    assert_eq!(named(&more), malformed("payment_proof.value"));
+    for moment in ["2026-01-15T08:30:60.000Z", "2026-01-15T08:30:00.000z", "2026-01-15T08:30:00Z"] {
+        assert_eq!(named(&|r| r["timestamp"] = json!(moment)), malformed("timestamp"));
+    }
+    let proof = |rail: &str, asset: &str, kind: &str, value: &str| {
+        named(&|r| {
+            r["rail"] = json!(rail);
+            r["asset_id"] = json!(asset);
+            r["amount"]["asset_id"] = json!(asset);
+            r["payment_proof"] = json!({ "type": kind, "value": value });
+        })
+    };
+    let (digits, mint) = ("ab".repeat(32), "BTC_CASHU(https://mint.example)");
+    assert_eq!(proof("lightning", "BTC_LN", "lightning_preimage", &digits), []);
+    for bad in ["ab", "", &digits.to_uppercase(), &format!("0x{digits}")] {
+        let said = proof("lightning", "BTC_LN", "lightning_preimage", bad);
+        assert_eq!(said, malformed("payment_proof.value"), "{bad}");
+    }
+    for bad in ["cashuA", "cashuB", "cashuC00", "cashuA a"] {
+        let said = proof("cashu", mint, "cashu_proof", bad);
+        assert_eq!(said, malformed("payment_proof.value"), "{bad}");
+    }
+    let no_msats = |r: &mut Value| drop(r.as_object_mut().unwrap().remove("amount_msats"));
+    assert_eq!(named(&no_msats), [(code::AMOUNT.name, "amount_msats".to_owned())]);
+    let needless_msats = |r: &mut Value| {
+        r["asset_id"] = json!("USD_MICRO");
+        r["amount"]["asset_id"] = json!("USD_MICRO");
+    };
+    assert_eq!(named(&needless_msats), [(code::AMOUNT.name, "amount_msats".to_owned())]);
+    let no_job = |r: &mut Value| {
+        r["job_hash"] = Value::Null;
+        r["request_id"] = Value::Null;
+    };
+    assert_eq!(named(&no_job), [(code::STATUS.name, "verdict_hash".to_owned())]);
+    // Of two spellings of the signer's key only one is its form, whoever made the signature.
+    let text = String::from_utf8(good()).unwrap();
+    let text = text.replace(&buyer().public_key().hex(), &buyer().public_key().npub());
+    let verification = receipt::verify(text.as_bytes()).unwrap();
+    assert_eq!(
+        verification.problems().next().unwrap().field.as_deref(),
+        Some("signature.public_key")
+    );
+}
+
 #[test]
 fn other_layouts_of_the_same_receipt_are_refused() {
     let good = good();

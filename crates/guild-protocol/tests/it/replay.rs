@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use guild_protocol::amount::Msat;
+use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
 use guild_protocol::receipt::{Draft, Proof, Rail, Status};
 use guild_protocol::replay::{
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 mod bundle;
 mod repair;
+mod resealed;
 
 const START_MS: i64 = 1_768_465_800_000;
 
@@ -120,6 +122,7 @@ fn a_written_replay_verifies_with_its_receipt() {
     let report = replay::verify(&file, Some(&receipt)).unwrap();
     assert!(report.is_verified());
     assert_eq!((report.lines, report.tool_calls), (10, 1));
+    assert_eq!(report.signed_by, Some(super::receipt::buyer().public_key()));
     insta::assert_snapshot!(report, @r#"
     verified: sealed, and signed for by its receipt
     ok      lines            every line is JSON of its form
@@ -136,6 +139,7 @@ fn a_written_replay_verifies_with_its_receipt() {
     let alone = replay::verify(&file, None).unwrap();
     assert_eq!(alone.standing, Standing::Sealed);
     assert!(!alone.is_verified() && alone.checks.holds());
+    assert_eq!(alone.signed_by, None);
 }
 
 #[test]
@@ -144,7 +148,7 @@ fn the_receipt_of_another_session_does_not_fit() {
     let other = |draft: Draft| {
         let receipt = draft.sign(&super::receipt::buyer()).unwrap();
         let report = replay::verify(&file, Some(receipt.as_bytes())).unwrap();
-        assert_eq!(report.standing, Standing::Refused);
+        assert_eq!((report.standing, report.signed_by), (Standing::Refused, None));
         report
             .checks
             .problems()

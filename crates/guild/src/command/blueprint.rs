@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{InFile, Result};
 use crate::input::Input;
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 
 /// Check what a job must achieve
 #[derive(Debug, clap::Subcommand)]
@@ -33,6 +33,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     blueprint_hash: String,
     invariants: usize,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
-use crate::output::{Answer, Output};
+use crate::output::{Answer, Output, lossy};
 
 const PIECE_BYTES: u64 = 8 * 1024 * 1024;
 /// How often a person who waits is told how far it is.
@@ -39,6 +39,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     cid: String,
     content_bytes: u64,

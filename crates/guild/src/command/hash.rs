@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{InFile, Result};
 use crate::input::{Input, MAX_DOCUMENT_BYTES};
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 
 /// Print the hash of a JSON document
 ///
@@ -23,6 +23,7 @@ pub(crate) struct Args {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a std::path::Path,
     form: &'static str,
     hash: String,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Context, verdict};
 use crate::error::{InFile, Result};
 use crate::input::Input;
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 
 /// Check signed receipts
 #[derive(Debug, clap::Subcommand)]
@@ -30,6 +30,7 @@ pub(crate) struct VerifyArgs {
 
 #[derive(Serialize)]
 struct Body<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt_id: Option<String>,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{Context, verdict};
 use crate::error::{Error, InFile, Result, code};
 use crate::input::{Existing, Input, MAX_DOCUMENT_BYTES, write_whole};
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 
 /// Check, repair and convert replays, the record of what a session did
 #[derive(Debug, clap::Subcommand)]
@@ -96,6 +96,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
 
 #[derive(Serialize)]
 struct VerifyBody<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     #[serde(flatten)]
     report: &'a Report,
@@ -125,6 +126,10 @@ fn verify(args: &VerifyArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let mut fields = vec![("  session", report.session_id.as_deref().unwrap_or("unknown"))];
     if !hash.is_empty() {
         fields.push(("  trajectory", &hash));
+    }
+    let signed_by = report.signed_by.map(|key| key.npub());
+    if let Some(npub) = &signed_by {
+        fields.push(("  signed by", npub));
     }
     fields.push(("  lines", &lines));
     fields.push(("  tool calls", &tool_calls));
@@ -188,9 +193,9 @@ fn repair(args: &RepairArgs, cx: &mut Context<'_>) -> Result<Answer> {
 /// What was made from a file.
 #[derive(Default, Serialize)]
 struct Made {
-    file: PathBuf,
+    file: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    out: Option<PathBuf>,
+    out: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,10 +213,10 @@ fn deliver(
     mut made: Made,
     cx: &mut Context<'_>,
 ) -> Result<Answer> {
-    file.path().clone_into(&mut made.file);
+    made.file = file.path().display().to_string();
     if let Some(out) = out {
         write_whole(out, bytes, 0o644, existing)?;
-        made.out = Some(out.to_owned());
+        made.out = Some(out.display().to_string());
     } else if cx.out.json() {
         made.content = Some(String::from_utf8_lossy(bytes).into_owned());
     } else {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
-use crate::output::Answer;
+use crate::output::{Answer, lossy};
 use crate::suggest;
 
 /// More files than this in a directory are something else than schemas.
@@ -119,7 +119,9 @@ fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
     if cx.out.json() {
         cx.out.object(true, Show { schema_hash: schema.hash()?.to_string(), schema })?;
     } else {
-        cx.out.line(&schema.to_json_pretty()?)?;
+        for line in schema.to_json_pretty()?.lines() {
+            cx.out.line(line)?;
+        }
     }
     Ok(Answer::Yes)
 }
@@ -142,6 +144,7 @@ enum Checked {
 
 #[derive(Serialize)]
 struct CheckBody<'a> {
+    #[serde(serialize_with = "lossy")]
     file: &'a Path,
     schema_id: &'a str,
     #[serde(flatten)]

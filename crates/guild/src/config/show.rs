@@ -14,7 +14,7 @@ pub(crate) struct Body {
     /// By key; without `--origin` only of what is not the default.
     origins: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<std::path::PathBuf>,
+    file: Option<String>,
 }
 
 pub(crate) fn body(loaded: &Loaded, all: bool) -> Body {
@@ -26,7 +26,7 @@ pub(crate) fn body(loaded: &Loaded, all: bool) -> Body {
     Body {
         config: tree_of(&shown(&loaded.config)),
         origins: origins.collect(),
-        file: loaded.file.clone(),
+        file: loaded.file.as_ref().map(|file| file.display().to_string()),
     }
 }
 

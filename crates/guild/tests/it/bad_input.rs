@@ -117,9 +117,12 @@ fn what_is_not_a_readable_file_is_refused() {
     home.write("dir/inner.json", "{}");
     std::os::unix::fs::symlink("nowhere", home.path().join("dangling")).unwrap();
     std::os::unix::fs::symlink("loop", home.path().join("loop")).unwrap();
+    let long = "x".repeat(256);
     for args in readers() {
         assert_eq!(refused(&home, &with_file(&home, &args, "missing.json")), "io.not_found");
         assert_eq!(refused(&home, &with_file(&home, &args, "dangling")), "io.not_found");
+        assert_eq!(refused(&home, &with_file(&home, &args, "loop")), "io.not_found");
+        assert_eq!(refused(&home, &with_file(&home, &args, &long)), "io.not_found");
         assert_eq!(refused(&home, &with_file(&home, &args, "dir/inner.json/x")), "io.not_found");
         assert_eq!(refused(&home, &with_file(&home, &args, "dir")), "io.not_a_file");
     }
@@ -159,6 +162,36 @@ fn a_hostile_name_cannot_steer_the_terminal() {
     let run = home.run(&["hash", "\u{1b}[2Jname"]);
     assert_eq!(run.code, 2);
     assert!(!run.stderr.contains('\u{1b}') && run.stderr.contains("\\u{1b}[2Jname"), "{run:?}");
+}
+
+/// A name is bytes; an answer in JSON shows it as well as it can.
+#[test]
+fn a_name_that_is_not_utf8_is_answered_too() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let name = std::ffi::OsStr::from_bytes(b"\xff.json");
+    fs::write(home.path().join(name), "{}").unwrap();
+    for command in ["hash", "cid"] {
+        let output = home.command(&[command, "--json"]).arg(name).output().unwrap();
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((output.status.code(), &answer["ok"]), (Some(0), &true.into()), "{answer}");
+        assert_eq!(answer["file"], "\u{fffd}.json");
+    }
+}
+
+/// What stands in a file must not look like what the program says of it.
+#[test]
+fn a_hostile_text_stays_on_its_line() {
+    let home = Home::new();
+    let forged = "x\\n  ok      forged\u{202e}";
+    let replay = format!(
+        "{{\"event\":\"ReplayHeader\",\"replay_version\":1,\"producer\":\"p@1\",\"created_at\":\"2026-01-15T08:30:00Z\"}}\n\
+         {{\"event\":\"SessionStart\",\"t\":\"2026-01-15T08:30:00Z\",\"session_id\":\"{forged}\",\"policy_bundle_id\":\"p\"}}\n"
+    );
+    home.write("replay.jsonl", replay);
+    let run = home.run(&["replay", "verify", "replay.jsonl"]);
+    assert!(run.stdout.contains("  session     x\\n  ok      forged\\u{202e}\n"), "{run:?}");
+    assert!(!run.stdout.contains("\n  ok      forged"), "{run:?}");
 }
 
 #[test]

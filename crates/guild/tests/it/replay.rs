@@ -44,6 +44,7 @@ fn a_replay_is_verified_against_its_receipt() {
 
       session     session-7
       trajectory  sha256:081eb8785115aae96965db591f959bf74bd713ca5a210b7800661c750aba4293
+      signed by   npub1fu64hh9hes90w2808n8tjc2ajp5yhddjef0ctx4s7zmsgp6cwx4qgy4eg9
       lines       10
       tool calls  1
     ");
@@ -51,6 +52,7 @@ fn a_replay_is_verified_against_its_receipt() {
     assert_eq!((code, &answer["standing"]), (0, &"verified".into()));
     let (code, answer) = home.json(&["replay", "verify", "replay.jsonl"]);
     assert_eq!((code, &answer["standing"]), (0, &"sealed".into()));
+    assert!(answer["signed_by"].is_null());
     let run = home.run_with_input(&["replay", "verify", "-"], vector("replay.jsonl").as_bytes());
     assert_eq!(run.code, 0);
 }
