@@ -158,13 +158,6 @@ pub fn decode_within<T: DeserializeOwned>(text: &[u8], limits: Limits) -> Result
     decode_checked(Doc::parse_within(text, limits)?)
 }
 
-/// As [`decode`], and the bytes must be exactly the canonical form.
-pub fn decode_canonical<T: DeserializeOwned>(text: &[u8]) -> Result<T> {
-    let doc = Doc::parse(text)?;
-    require_canonical(text, &doc)?;
-    decode_checked(doc)
-}
-
 /// Checks that `text` is exactly the canonical form of `doc`, and says where it first is not.
 pub fn require_canonical(text: &[u8], doc: &Doc<'_>) -> Result<()> {
     let canonical = doc.to_canonical();

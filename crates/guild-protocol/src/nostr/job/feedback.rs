@@ -156,6 +156,7 @@ impl Feedback {
             tags.push(price.to_tag().map_err(|e| e.at("price"))?);
         }
         tags.append(&mut self.public_tags()?);
+        push_other(&mut tags, &self.other_tags)?;
         Ok(Draft { kind: kind::FEEDBACK, created_at, tags, content: self.content.clone() })
     }
 
@@ -173,6 +174,8 @@ impl Feedback {
             inside.push(price.to_tag().map_err(|e| e.at("price"))?);
         }
         inside.push(tag::tag(["content", &self.content]));
+        // A tag that is not understood may be private: what was read inside must not be sent outside.
+        push_other(&mut inside, &self.other_tags)?;
         let content = seal::seal_tags(own, customer, &inside, random)?;
         let mut tags = vec![self.status_tag(None)?];
         tags.append(&mut self.public_tags()?);
@@ -194,7 +197,6 @@ impl Feedback {
         let mut tags = vec![self.request.to_tag().map_err(|e| e.at("request"))?];
         tags.extend(self.customer.map(|key| tag::tag(["p", &key.hex()])));
         tags.extend(self.expires_at.map(|at| tag::tag(["expiration", &at.to_string()])));
-        push_other(&mut tags, &self.other_tags)?;
         Ok(tags)
     }
 }

@@ -176,7 +176,7 @@ impl Request {
         Ok(Draft { kind: self.kind, created_at, tags, content })
     }
 
-    /// Inputs and settings.
+    /// Inputs, settings, and whatever is not understood.
     fn private_tags(&self) -> Result<Vec<Tag>> {
         let mut tags = Vec::new();
         for (i, input) in self.inputs.iter().enumerate() {
@@ -199,6 +199,8 @@ impl Request {
             let head = ["param".to_owned(), param.name.clone()];
             tags.push(head.into_iter().chain(param.values.iter().cloned()).collect());
         }
+        // A tag that is not understood may be private: what was read inside must not be sent outside.
+        push_other(&mut tags, &self.other_tags)?;
         Ok(tags)
     }
 
@@ -224,7 +226,6 @@ impl Request {
         }
         tags.extend(self.providers.iter().map(|key| tag::tag(["p", &key.hex()])));
         tags.extend(self.topics.iter().map(|topic| tag::tag(["t", topic])));
-        push_other(&mut tags, &self.other_tags)?;
         Ok(tags)
     }
 }

@@ -382,3 +382,22 @@ proptest! {
         let _ = Feedback::parse(&with(7000), Some(&provider));
     }
 }
+
+#[test]
+fn a_tag_that_is_not_understood_is_sealed_with_the_rest() {
+    let (buyer, provider) = (secret("buyer"), secret("provider"));
+    let private = vec!["case".to_owned(), "4711".to_owned()];
+    let mut request = Request::new(5050);
+    request.providers = vec![provider.public_key()];
+    request.other_tags = vec![private.clone()];
+    let sealed = request.sealed_draft(1, &buyer, &Fixed(7)).unwrap().sign(&buyer).unwrap();
+    assert!(!sealed.to_json().contains("4711"));
+    let read = Request::parse(&sealed, Some(&provider)).unwrap();
+    assert_eq!(read.other_tags, [private.clone()]);
+
+    let mut feedback = Feedback::about(&sealed, Status::Processing);
+    feedback.other_tags = vec![private.clone()];
+    let sealed = feedback.sealed_draft(2, &provider, &Fixed(7)).unwrap().sign(&provider).unwrap();
+    assert!(!sealed.to_json().contains("4711"));
+    assert_eq!(Feedback::parse(&sealed, Some(&buyer)).unwrap().other_tags, [private]);
+}
