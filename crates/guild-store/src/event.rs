@@ -75,15 +75,35 @@ pub fn append(tx: &mut Tx<'_>, event: &NewEvent<'_>) -> Result<Appended> {
     }
 }
 
-/// Up to `limit` events of a topic after number `after`, in order.
+/// A page ends once its bodies have this many bytes, however many events were asked for: a reader holds one page in
+/// memory, and there are many readers.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// How many events one statement reads; a page may be larger than [`PAGE_BYTES`] by as many bodies.
+const CHUNK: i64 = 16;
+
+/// Up to `limit` events of a topic after number `after`, in order. Fewer than `limit` do not mean that there are no
+/// more; none does.
 pub fn after(rx: &mut Rx<'_>, topic: &str, after: i64, limit: i64) -> Result<Vec<Event>> {
-    let rows: Vec<(i64, String, String, i64, String)> = rx.all(
-        "SELECT seq, id, kind, at_ms, body FROM event WHERE topic = $1 AND seq > $2
-         ORDER BY seq LIMIT $3",
-        args![topic, after, limit],
-    )?;
-    let event = |(seq, id, kind, at_ms, body)| Event { seq, id, kind, at_ms, body };
-    Ok(rows.into_iter().map(event).collect())
+    let mut page: Vec<Event> = Vec::new();
+    let (mut after, mut left, mut bytes) = (after, limit, 0);
+    while left > 0 && bytes < PAGE_BYTES {
+        let count = left.min(CHUNK);
+        let rows: Vec<(i64, String, String, i64, String)> = rx.all(
+            "SELECT seq, id, kind, at_ms, body FROM event WHERE topic = $1 AND seq > $2
+             ORDER BY seq LIMIT $3",
+            args![topic, after, count],
+        )?;
+        let all_read = rows.len() < usize::try_from(count).unwrap_or(usize::MAX);
+        for (seq, id, kind, at_ms, body) in rows {
+            (after, left, bytes) = (seq, left - 1, bytes + body.len());
+            page.push(Event { seq, id, kind, at_ms, body });
+        }
+        if all_read {
+            break;
+        }
+    }
+    Ok(page)
 }
 
 /// The number before the last `count` events of a topic: following from there shows them.

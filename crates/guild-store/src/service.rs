@@ -37,7 +37,8 @@ impl Options {
     /// The SQLite file that the URL names.
     pub fn sqlite_path(&self) -> Result<PathBuf> {
         match self.url.strip_prefix("sqlite://") {
-            Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+            // A relative path would name another file from every directory, and `file:` would be a URI.
+            Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
             _ => Err(Error::BadUrl(self.url.clone())),
         }
     }
@@ -127,15 +128,8 @@ fn pump_thread(
     mut db: impl Db + 'static,
     max_calls: usize,
 ) -> Result<JoinHandle<()>> {
-    let run = move || {
-        while pump.wait() {
-            if pump.drain(&mut db, max_calls).is_err() {
-                return;
-            }
-        }
-    };
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(run)
+        .spawn(move || pump.run(&mut db, max_calls))
         .map_err(|e| Error::Database(format!("no thread could be started: {e}")))
 }
