@@ -55,23 +55,25 @@ impl Appended {
 
 /// Stores an event once. The same id with the same content is the same event; with other content it is refused.
 pub fn append(tx: &mut Tx<'_>, event: &NewEvent<'_>) -> Result<Appended> {
-    let stored: Option<(i64,)> = tx.first(
-        "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5)
-         ON CONFLICT (topic, id) DO NOTHING RETURNING seq",
-        args![event.topic, event.id, event.kind, event.at_ms, event.body],
-    )?;
-    if let Some((seq,)) = stored {
-        return Ok(Appended::New(seq));
-    }
+    // Looked for first: an insert that finds a conflict uses up a number, and a gap would look like a deletion.
     let known: Option<(i64, String, String)> = tx.first(
         "SELECT seq, kind, body FROM event WHERE topic = $1 AND id = $2",
         args![event.topic, event.id],
     )?;
     match known {
         Some((seq, kind, body)) if kind == event.kind && body == event.body => {
-            Ok(Appended::Known(seq))
+            return Ok(Appended::Known(seq));
         }
-        _ => Err(Error::EventConflict(event.id.to_owned())),
+        Some(_) => return Err(Error::EventConflict(event.id.to_owned())),
+        None => {}
+    }
+    let stored: Option<(i64,)> = tx.first(
+        "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5) RETURNING seq",
+        args![event.topic, event.id, event.kind, event.at_ms, event.body],
+    )?;
+    match stored {
+        Some((seq,)) => Ok(Appended::New(seq)),
+        None => Err(Error::Decode("an event was stored without a number".to_owned())),
     }
 }
 

@@ -45,8 +45,10 @@ fn numbers_go_on_after_failures_and_deletions() {
     assert_eq!(add("a", false), Ok(1));
     assert_eq!(add("b", true), Err(Error::Fenced));
     assert_eq!(add("c", false), Ok(2), "a failed call leaves no gap");
+    assert_eq!(add("c", false), Ok(2), "it is the same event");
+    assert_eq!(add("c2", false), Ok(3), "a repeated call leaves no gap");
     block_on(store.write(|tx| tx.exec("DELETE FROM event", args![]))).unwrap();
-    assert_eq!(add("d", false), Ok(3), "a number is never used again");
+    assert_eq!(add("d", false), Ok(4), "a number is never used again");
 }
 
 #[test]

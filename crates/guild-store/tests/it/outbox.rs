@@ -231,7 +231,8 @@ fn delivered_messages_and_empty_lanes_are_forgotten_however_many() {
     drain_from(&store, 1_000, options, |_| Err(Failure::Never("no".into())));
     let counts = "SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_lane)";
     let left = block_on(store.read(move |rx| rx.first::<(i64, i64)>(counts, &[]))).unwrap();
-    assert_eq!(left, Some((1, 1)), "only the dead letter stays");
+    // Its lane may be forgotten too by then.
+    assert!(matches!(left, Some((1, 0 | 1))), "only the dead letter stays: {left:?}");
 }
 
 #[test]

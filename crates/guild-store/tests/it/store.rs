@@ -260,3 +260,17 @@ fn many_who_open_a_new_database_at_once_all_succeed() {
         });
     }
 }
+
+#[test]
+fn a_simulated_file_has_the_log_of_a_real_one() {
+    use guild_store::{Columns, Db, Sqlite, Val};
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Sqlite::open_simulated(&dir.path().join("node.db")).unwrap();
+    let mut modes = Vec::new();
+    let mut read = |row: &dyn Columns| {
+        modes.push(row.val(0)? == Val::Text("wal"));
+        Ok(())
+    };
+    db.query("PRAGMA journal_mode", &[], &mut read).unwrap();
+    assert_eq!(modes, [true]);
+}
