@@ -48,3 +48,28 @@ fn a_bell_before_its_commit_is_found() {
 fn a_drain_without_lease_is_found() {
     is_found_and_replays(Bug::DrainWithoutLease, "at the same time");
 }
+
+#[test]
+fn a_message_that_overtakes_another_is_found() {
+    is_found_and_replays(Bug::DrainNewestFirst, "leaves before");
+}
+
+#[test]
+fn a_message_closed_without_delivery_is_found() {
+    is_found_and_replays(Bug::RetryWithoutDelivery, "never took it");
+}
+
+#[test]
+fn an_entry_written_twice_is_found() {
+    is_found_and_replays(Bug::AppendWithoutId, "are stored");
+}
+
+#[test]
+fn a_stream_that_skips_is_found() {
+    is_found_and_replays(Bug::FollowerSkips, "saw");
+}
+
+#[test]
+fn a_stream_that_trusts_bells_is_found() {
+    is_found_and_replays(Bug::FollowerWithoutSweep, "faults have ended");
+}
