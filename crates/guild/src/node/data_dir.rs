@@ -33,19 +33,20 @@ impl Hold {
         let opened =
             File::options().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(&path);
         let file = opened.map_err(|e| Error::io(&path, &e))?;
-        for wait_ms in [5, 20, 75, 0] {
+        let mut tries = 0;
+        loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {
-                    // Left by a holder that was killed. From here on it would lead others to nobody.
-                    NodeFile::remove(data_dir);
-                    return Ok(Hold(file));
-                }
-                // Perhaps somebody only asks whether it is taken.
-                Err(Errno::WOULDBLOCK) => pause(wait_ms),
+                Ok(()) => break,
+                // Perhaps somebody only asks whether it is taken, or is there for one write and has no address.
+                Err(Errno::WOULDBLOCK) if tries < patience(data_dir) => pause(),
+                Err(Errno::WOULDBLOCK) => return Err(taken(data_dir)),
                 Err(error) => return Err(Error::io(&path, &error.into())),
             }
+            tries += 1;
         }
-        Err(taken(data_dir))
+        // Left by a holder that was killed. From here on it would lead others to nobody.
+        NodeFile::remove(data_dir);
+        Ok(Hold(file))
     }
 
     /// Whether another process holds the directory.
@@ -57,8 +58,13 @@ impl Hold {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a few milliseconds, before there is a runtime")]
-fn pause(wait_ms: u64) {
-    std::thread::sleep(std::time::Duration::from_millis(wait_ms));
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(25));
+}
+
+/// How often to try again: a node stays, whoever has no address soon goes or soon has one.
+fn patience(data_dir: &Path) -> u32 {
+    if data_dir.join(NODE_FILE).exists() { 4 } else { 80 }
 }
 
 fn taken(data_dir: &Path) -> Error {
