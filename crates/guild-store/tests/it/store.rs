@@ -235,6 +235,16 @@ fn a_new_database_is_for_its_owner_only() {
 }
 
 #[test]
+fn a_closed_store_is_one_file() {
+    let mut scratch = Scratch::new();
+    block_on(scratch.store().write(|tx| put(tx, "a"))).unwrap();
+    scratch.close();
+    let names =
+        std::fs::read_dir(scratch.dir.path()).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["node.db"]);
+}
+
+#[test]
 fn a_file_that_is_just_being_made_is_told_from_a_damaged_one() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("node.db");
