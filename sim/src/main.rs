@@ -43,6 +43,16 @@ enum Planted {
     RingBeforeCommit,
     /// The outbox is drained by whoever comes along.
     DrainWithoutLease,
+    /// The outbox is drained from its end.
+    DrainNewestFirst,
+    /// A dead letter is retried by saying that it was delivered.
+    RetryWithoutDelivery,
+    /// A writer that was not answered writes again under another id.
+    AppendWithoutId,
+    /// A stream goes on one entry too late.
+    FollowerSkips,
+    /// A stream waits for bells alone.
+    FollowerWithoutSweep,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +60,11 @@ fn main() -> ExitCode {
     let bug = args.plant.map(|plant| match plant {
         Planted::RingBeforeCommit => Bug::RingBeforeCommit,
         Planted::DrainWithoutLease => Bug::DrainWithoutLease,
+        Planted::DrainNewestFirst => Bug::DrainNewestFirst,
+        Planted::RetryWithoutDelivery => Bug::RetryWithoutDelivery,
+        Planted::AppendWithoutId => Bug::AppendWithoutId,
+        Planted::FollowerSkips => Bug::FollowerSkips,
+        Planted::FollowerWithoutSweep => Bug::FollowerWithoutSweep,
     });
     let Scenario::AuditLog = args.scenario;
     let summary = match args.seed {

@@ -63,7 +63,7 @@ impl World {
         let mut state = self.lock();
         let now = state.now_ms.unsigned_abs();
         for part in [what, now] {
-            state.trace = (state.trace ^ part).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+            state.mix(part);
         }
     }
 
@@ -137,7 +137,14 @@ impl State {
         self.rng = self.rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.rng ^ (self.rng >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        let drawn = z ^ (z >> 31);
+        // Whoever draws, and when, is part of what happened.
+        self.mix(drawn);
+        drawn
+    }
+
+    fn mix(&mut self, part: u64) {
+        self.trace = (self.trace ^ part).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
     }
 
     fn timer_key(&mut self, wait_ms: i64) -> (UnixMs, u64) {

@@ -22,7 +22,12 @@ pub mod code {
             "Writing needs the node's token.",
             "Send `authorization: Bearer <token>` with the token from node.json in the data directory.";
         TOO_MANY_STREAMS = "gateway.too_many_streams", Unavailable,
-            "Too many streams are open.", "Close one, or raise gateway.streams_max.";
+            "Too many streams are open.", "Close one, then try again.";
+        TOO_LARGE = "gateway.too_large", Invalid,
+            "The body of the request is larger than the gateway reads.", "Send less at once.";
+        TOO_SLOW = "gateway.too_slow", Unavailable,
+            "The request took too long.",
+            "Send it again, with the same id: what was done already is not done twice.";
         SERVE = "gateway.serve", Unavailable,
             "The gateway cannot serve.", "The message names the cause.";
     }
@@ -54,6 +59,12 @@ pub enum Error {
     /// The limit is reached.
     #[error("{0} streams are open, which is the limit")]
     TooManyStreams(usize),
+    /// More than it reads.
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    /// Longer than it waits.
+    #[error("there was no answer within {0} ms")]
+    TooSlow(i64),
     /// The socket failed.
     #[error("{0}")]
     Serve(String),
@@ -75,6 +86,8 @@ impl Error {
             Error::UnknownHost(_) => &code::UNKNOWN_HOST,
             Error::NoToken => &code::NO_TOKEN,
             Error::TooManyStreams(_) => &code::TOO_MANY_STREAMS,
+            Error::TooLarge(_) => &code::TOO_LARGE,
+            Error::TooSlow(_) => &code::TOO_SLOW,
             Error::Serve(_) => &code::SERVE,
             Error::Role(error) => error.code(),
         }
@@ -98,6 +111,7 @@ impl IntoResponse for Error {
         let code = self.code();
         let status = match self {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             _ => StatusCode::from_u16(code.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::Sse;
@@ -16,7 +17,7 @@ use guild_roles::audit_log::{Entry, Follower};
 use serde::Deserialize;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::log::number;
+use crate::log::{bad_query, number};
 use crate::{Error, Result, Shared, guard};
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -29,9 +30,10 @@ pub(crate) struct StreamQuery {
 
 pub(crate) async fn events(
     State(shared): State<Shared>,
-    Query(query): Query<StreamQuery>,
+    query: Result<Query<StreamQuery>, QueryRejection>,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+    let Query(query) = query.map_err(bad_query)?;
     let after = first_number(&shared, &query, &headers).await?;
     let permit = shared.streams.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Error::TooManyStreams(shared.options.streams_max))?;

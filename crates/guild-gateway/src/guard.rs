@@ -5,6 +5,7 @@ use axum::http::header::{AUTHORIZATION, HOST};
 use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
+use futures_util::future::{Either, select};
 
 use crate::{Error, Result, Shared};
 
@@ -15,21 +16,52 @@ pub(crate) async fn known_host(
     request: Request,
     next: Next,
 ) -> Result<Response> {
-    let host = header(request.headers(), &HOST).unwrap_or_default();
-    let name = host_name(host);
-    let loopback = ["127.0.0.1", "localhost", "[::1]"];
-    if !loopback.contains(&name) && !shared.options.hosts.iter().any(|known| known == name) {
-        return Err(Error::UnknownHost(host.chars().take(200).collect()));
+    let mut named: Vec<&str> = Vec::new();
+    for host in request.headers().get_all(HOST) {
+        named.push(host.to_str().unwrap_or_default());
+    }
+    // One name, not two of which we check the first. A request line may carry another, for whoever forwards it.
+    let authority = request.uri().authority().map(|authority| authority.as_str());
+    let known = named.len() == 1
+        && named.iter().copied().chain(authority).all(|host| is_known(host, &shared.options.hosts));
+    if !known {
+        let told = named.iter().copied().chain(authority).collect::<Vec<_>>().join(", ");
+        return Err(Error::UnknownHost(told.chars().take(200).collect()));
     }
     Ok(next.run(request).await)
 }
 
-/// `[::1]:4848` → `[::1]`, `localhost:4848` → `localhost`.
-fn host_name(host: &str) -> &str {
-    match host.rfind(']') {
-        Some(end) => host.get(..=end).unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+/// Ends a request that takes too long: one whose body never comes, above all. A stream is not meant: its answer begins
+/// at once.
+pub(crate) async fn in_time(
+    State(shared): State<Shared>,
+    request: Request,
+    next: Next,
+) -> Result<Response> {
+    let answer = std::pin::pin!(next.run(request));
+    match select(answer, shared.clock.sleep(shared.options.request_max_ms)).await {
+        Either::Left((answer, _)) => Ok(answer),
+        Either::Right(_) => Err(Error::TooSlow(shared.options.request_max_ms)),
     }
+}
+
+fn is_known(host: &str, hosts: &[String]) -> bool {
+    let Some(name) = host_name(host) else { return false };
+    let loopback = ["127.0.0.1", "localhost", "[::1]"];
+    loopback.iter().any(|known| known.eq_ignore_ascii_case(name))
+        || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// `[::1]:4848` → `[::1]`, `localhost:4848` → `localhost`. Nothing, if it is not a name with or without a port.
+fn host_name(host: &str) -> Option<&str> {
+    let end = match host.rfind(']') {
+        Some(end) => end + 1,
+        None => host.find(':').unwrap_or(host.len()),
+    };
+    let (name, rest) = host.split_at_checked(end)?;
+    let port = rest.strip_prefix(':').unwrap_or_default();
+    let good = rest.is_empty() || port.parse::<u16>().is_ok();
+    (good && !name.is_empty()).then_some(name)
 }
 
 /// Refuses a request that does not carry the node's token.
@@ -56,10 +88,12 @@ mod tests {
 
     #[test]
     fn the_port_is_not_part_of_the_name() {
-        let names =
-            ["localhost:4848", "localhost", "[::1]:4848", "127.0.0.1:1", "", "evil.example:80"];
-        let expected = ["localhost", "localhost", "[::1]", "127.0.0.1", "", "evil.example"];
-        assert_eq!(names.map(host_name), expected);
+        let names = ["localhost:4848", "localhost", "[::1]:4848", "127.0.0.1:1", "evil.example:80"];
+        let expected = ["localhost", "localhost", "[::1]", "127.0.0.1", "evil.example"];
+        assert_eq!(names.map(host_name), expected.map(Some));
+        let rubbish =
+            ["", ":80", "[::1]evil", "[::1]evil:80", "localhost:evil", "a:1:2", "a:99999"];
+        assert_eq!(rubbish.map(host_name), [None; 7]);
     }
 
     #[test]

@@ -12,16 +12,20 @@ mod events;
 mod guard;
 mod health;
 mod log;
+mod socket;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::get;
+use futures_util::future::{Either, select};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
+
+use socket::Limited;
 
 pub use error::{Error, Result, code};
 
@@ -37,6 +41,14 @@ pub struct Options {
     pub keep_alive_ms: i64,
     /// The largest body it reads.
     pub body_max_bytes: usize,
+    /// How long a request may take until its answer begins, its body included.
+    pub request_max_ms: i64,
+    /// How many connections may be open at once; further ones wait.
+    pub connections_max: usize,
+    /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
+    pub idle_max_ms: i64,
+    /// How long, after the shutdown, answers that are under way may still take.
+    pub farewell_ms: i64,
 }
 
 impl Default for Options {
@@ -46,6 +58,10 @@ impl Default for Options {
             streams_max: 256,
             keep_alive_ms: 15_000,
             body_max_bytes: 128 * 1024,
+            request_max_ms: 30_000,
+            connections_max: 1_024,
+            idle_max_ms: 60_000,
+            farewell_ms: 2_000,
         }
     }
 }
@@ -64,6 +80,8 @@ struct Shared {
 /// The gateway, ready to serve.
 pub struct Service {
     router: Router,
+    clock: Arc<dyn Clock>,
+    options: Arc<Options>,
     shutdown: Shutdown,
 }
 
@@ -76,15 +94,16 @@ impl Service {
         token: &str,
         shutdown: Shutdown,
     ) -> Service {
+        let options = Arc::new(options);
         let shared = Shared {
             log,
-            clock,
+            clock: clock.clone(),
             shutdown: shutdown.clone(),
             token: token.into(),
             streams: Arc::new(Semaphore::new(options.streams_max)),
-            options: Arc::new(options),
+            options: options.clone(),
         };
-        Service { router: router(shared), shutdown }
+        Service { router: router(shared), clock, options, shutdown }
     }
 
     /// The routes, for a test without a socket.
@@ -92,12 +111,25 @@ impl Service {
         self.router.clone()
     }
 
-    /// Serves until the shutdown; then ends the streams and finishes the answers that are under way.
+    /// Serves until the shutdown; then ends the streams and finishes the answers that are under way, within
+    /// `farewell_ms`. A client that does not read or does not finish its request cannot hold up the end.
     pub async fn run(self, listener: TcpListener) -> Result<()> {
+        let Options { connections_max, idle_max_ms, farewell_ms, .. } = *self.options;
+        let listener = Limited::new(listener, self.clock.clone(), connections_max, idle_max_ms);
         let served = axum::serve(listener, self.router)
             .with_graceful_shutdown(self.shutdown.triggered())
-            .await;
-        served.map_err(|e| Error::Serve(e.to_string()))
+            .into_future();
+        let late = std::pin::pin!(async {
+            self.shutdown.triggered().await;
+            self.clock.sleep(farewell_ms).await;
+        });
+        match select(served, late).await {
+            Either::Left((served, _)) => served.map_err(|e| Error::Serve(e.to_string())),
+            Either::Right(_) => {
+                tracing::info!("some connections did not end in time and are dropped");
+                Ok(())
+            }
+        }
     }
 }
 
@@ -110,6 +142,7 @@ fn router(shared: Shared) -> Router {
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(DefaultBodyLimit::max(body_max_bytes))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::in_time))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::known_host))
         .with_state(shared)
 }

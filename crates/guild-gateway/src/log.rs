@@ -2,6 +2,7 @@
 
 use axum::Json;
 use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use guild_protocol::id::EntryId;
@@ -21,8 +22,9 @@ pub(crate) struct PageQuery {
 
 pub(crate) async fn page(
     State(shared): State<Shared>,
-    Query(query): Query<PageQuery>,
+    query: Result<Query<PageQuery>, QueryRejection>,
 ) -> Result<Json<Value>> {
+    let Query(query) = query.map_err(bad_query)?;
     let after = number("after", query.after.as_deref(), 0)?;
     let limit = number("limit", query.limit.as_deref(), 100)?;
     let entries = shared.log.page(after, limit).await?;
@@ -45,9 +47,13 @@ struct NewNote {
 pub(crate) async fn append(
     State(shared): State<Shared>,
     headers: HeaderMap,
-    body: Bytes,
+    body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Value>)> {
     guard::require_token(&shared, &headers)?;
+    let body = body.map_err(|rejected| match rejected.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Error::TooLarge(shared.options.body_max_bytes),
+        _ => Error::bad("body", rejected.body_text()),
+    })?;
     let note: NewNote = strict_json::decode(&body).map_err(|e| {
         Error::bad(e.place().unwrap_or("body"), format!("{} ({})", e.message(), e.code().name))
     })?;
@@ -60,6 +66,12 @@ pub(crate) async fn append(
     };
     let (entry_id, seq) = shared.log.append(note).await?;
     Ok((StatusCode::CREATED, Json(json!({ "entry_id": entry_id, "seq": seq }))))
+}
+
+/// A query that is no query: the same parameter twice, or bytes that are no text.
+#[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` gives")]
+pub(crate) fn bad_query(rejected: QueryRejection) -> Error {
+    Error::bad("query", rejected.body_text())
 }
 
 /// A parameter that counts: a whole number, not negative.

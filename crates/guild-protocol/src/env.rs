@@ -2,9 +2,10 @@
 //!
 //! Nothing below the binary touches the real ones, so the simulation can decide all of them.
 
-use std::future::{Future, poll_fn};
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use crate::identity::{PublicKey, Signature};
@@ -60,7 +61,8 @@ pub struct Shutdown(Arc<Mutex<ShutdownState>>);
 #[derive(Default)]
 struct ShutdownState {
     triggered: bool,
-    wakers: Vec<Waker>,
+    waits_made: u64,
+    wakers: BTreeMap<u64, Waker>,
 }
 
 impl Shutdown {
@@ -72,39 +74,105 @@ impl Shutdown {
     /// Makes the wish. Once made it stays.
     pub fn trigger(&self) {
         let wakers = {
-            let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
             state.triggered = true;
             std::mem::take(&mut state.wakers)
         };
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_values().for_each(Waker::wake);
     }
 
     /// Whether the wish has been made.
     pub fn is_triggered(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).triggered
+        self.lock().triggered
     }
 
     /// Ready once the wish has been made.
     pub fn triggered(&self) -> impl Future<Output = ()> + Send + Unpin + use<> {
-        let this = self.clone();
-        poll_fn(move |cx| this.poll_triggered(cx))
+        Triggered { shutdown: self.clone(), wait: None }
     }
 
-    fn poll_triggered(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn lock(&self) -> MutexGuard<'_, ShutdownState> {
+        // Nothing panics while holding the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One wait. It takes its waker away when it is dropped: streams come and go while the wish lives as long as the
+/// process.
+struct Triggered {
+    shutdown: Shutdown,
+    wait: Option<u64>,
+}
+
+impl Future for Triggered {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let shutdown = self.shutdown.clone();
+        let mut state = shutdown.lock();
         if state.triggered {
             return Poll::Ready(());
         }
-        // A task that polls often must not pile up wakers.
-        if !state.wakers.iter().any(|w| w.will_wake(cx.waker())) {
-            state.wakers.push(cx.waker().clone());
-        }
+        let wait = *self.wait.get_or_insert_with(|| {
+            state.waits_made = state.waits_made.wrapping_add(1);
+            state.waits_made
+        });
+        state.wakers.insert(wait, cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Drop for Triggered {
+    fn drop(&mut self) {
+        if let Some(wait) = self.wait {
+            let waker = self.shutdown.lock().wakers.remove(&wait);
+            // Outside the lock: the last waker of a task may drop what the task held.
+            drop(waker);
+        }
     }
 }
 
 impl std::fmt::Debug for Shutdown {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Shutdown").field(&self.is_triggered()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_that_is_over_leaves_nothing_behind() {
+        let shutdown = Shutdown::new();
+        let mut cx = Context::from_waker(Waker::noop());
+        for _ in 0..10 {
+            let mut wait = pin!(shutdown.triggered());
+            assert_eq!(wait.as_mut().poll(&mut cx), Poll::Pending);
+            assert_eq!(wait.as_mut().poll(&mut cx), Poll::Pending);
+            assert_eq!(shutdown.lock().wakers.len(), 1);
+        }
+        assert!(shutdown.lock().wakers.is_empty());
+    }
+
+    #[test]
+    fn every_wait_is_woken() {
+        struct Count(std::sync::atomic::AtomicUsize);
+        impl std::task::Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let shutdown = Shutdown::new();
+        let woken = Arc::new(Count(0.into()));
+        let waker = Waker::from(woken.clone());
+        let mut cx = Context::from_waker(&waker);
+        let (mut a, mut b) = (pin!(shutdown.triggered()), pin!(shutdown.triggered()));
+        assert!(a.as_mut().poll(&mut cx).is_pending() && b.as_mut().poll(&mut cx).is_pending());
+        shutdown.trigger();
+        assert_eq!(woken.0.load(std::sync::atomic::Ordering::SeqCst), 2);
+        assert!(a.as_mut().poll(&mut cx).is_ready() && b.as_mut().poll(&mut cx).is_ready());
     }
 }

@@ -136,7 +136,11 @@ fn body_of(entry: &NewEntry) -> Result<String> {
     if body.len() > DETAIL_MAX_BYTES {
         return malformed("detail", format!("an entry has at most {DETAIL_MAX_BYTES} bytes"));
     }
-    Ok(body)
+    // What cannot be read back would stop every reader at this entry for ever: too deep a nesting, for one.
+    match json::decode::<Body>(body.as_bytes()) {
+        Ok(_) => Ok(body),
+        Err(error) => malformed("detail", format!("could not be read back: {}", error.message())),
+    }
 }
 
 fn check_name(field: &'static str, name: &str) -> Result<()> {

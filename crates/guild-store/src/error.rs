@@ -27,6 +27,9 @@ pub mod code {
         NEWER_SCHEMA = "store.newer_schema", Conflict,
             "The database was written by a newer version of the program.",
             "Use that version, or a data directory of its own.";
+        OLDER_SCHEMA = "store.older_schema", Unavailable,
+            "The database was written by an older version of the program, or is just being made.",
+            "Start the node once: it brings the database up to date.";
         CHANGED_MIGRATION = "store.changed_migration", Corrupt,
             "A migration that this database has applied differs from the one in the program.",
             "Use the version of the program that wrote the database.";
@@ -77,6 +80,9 @@ pub enum Error {
     /// The database is newer than the program.
     #[error("the database has migration {0}, which this program does not know")]
     NewerSchema(String),
+    /// The program is newer than the database.
+    #[error("the database lacks migration {0}")]
+    OlderSchema(String),
     /// An applied migration is not the one we have.
     #[error("migration {0} differs from the one this database has applied")]
     ChangedMigration(String),
@@ -120,6 +126,7 @@ impl Error {
             Error::Database(_) => &code::DATABASE,
             Error::Decode(_) => &code::DECODE,
             Error::NewerSchema(_) => &code::NEWER_SCHEMA,
+            Error::OlderSchema(_) => &code::OLDER_SCHEMA,
             Error::ChangedMigration(_) => &code::CHANGED_MIGRATION,
             Error::BadUrl(_) => &code::BAD_URL,
             Error::EventConflict(_) => &code::EVENT_CONFLICT,

@@ -55,35 +55,57 @@ impl Appended {
 
 /// Stores an event once. The same id with the same content is the same event; with other content it is refused.
 pub fn append(tx: &mut Tx<'_>, event: &NewEvent<'_>) -> Result<Appended> {
-    let stored: Option<(i64,)> = tx.first(
-        "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5)
-         ON CONFLICT (topic, id) DO NOTHING RETURNING seq",
-        args![event.topic, event.id, event.kind, event.at_ms, event.body],
-    )?;
-    if let Some((seq,)) = stored {
-        return Ok(Appended::New(seq));
-    }
+    // Looked for first: an insert that finds a conflict uses up a number, and a gap would look like a deletion.
     let known: Option<(i64, String, String)> = tx.first(
         "SELECT seq, kind, body FROM event WHERE topic = $1 AND id = $2",
         args![event.topic, event.id],
     )?;
     match known {
         Some((seq, kind, body)) if kind == event.kind && body == event.body => {
-            Ok(Appended::Known(seq))
+            return Ok(Appended::Known(seq));
         }
-        _ => Err(Error::EventConflict(event.id.to_owned())),
+        Some(_) => return Err(Error::EventConflict(event.id.to_owned())),
+        None => {}
+    }
+    let stored: Option<(i64,)> = tx.first(
+        "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5) RETURNING seq",
+        args![event.topic, event.id, event.kind, event.at_ms, event.body],
+    )?;
+    match stored {
+        Some((seq,)) => Ok(Appended::New(seq)),
+        None => Err(Error::Decode("an event was stored without a number".to_owned())),
     }
 }
 
-/// Up to `limit` events of a topic after number `after`, in order.
+/// A page ends once its bodies have this many bytes, however many events were asked for: a reader holds one page in
+/// memory, and there are many readers.
+const PAGE_BYTES: usize = 256 * 1024;
+
+/// How many events one statement reads; a page may be larger than [`PAGE_BYTES`] by as many bodies.
+const CHUNK: i64 = 16;
+
+/// Up to `limit` events of a topic after number `after`, in order. Fewer than `limit` do not mean that there are no
+/// more; none does.
 pub fn after(rx: &mut Rx<'_>, topic: &str, after: i64, limit: i64) -> Result<Vec<Event>> {
-    let rows: Vec<(i64, String, String, i64, String)> = rx.all(
-        "SELECT seq, id, kind, at_ms, body FROM event WHERE topic = $1 AND seq > $2
-         ORDER BY seq LIMIT $3",
-        args![topic, after, limit],
-    )?;
-    let event = |(seq, id, kind, at_ms, body)| Event { seq, id, kind, at_ms, body };
-    Ok(rows.into_iter().map(event).collect())
+    let mut page: Vec<Event> = Vec::new();
+    let (mut after, mut left, mut bytes) = (after, limit, 0);
+    while left > 0 && bytes < PAGE_BYTES {
+        let count = left.min(CHUNK);
+        let rows: Vec<(i64, String, String, i64, String)> = rx.all(
+            "SELECT seq, id, kind, at_ms, body FROM event WHERE topic = $1 AND seq > $2
+             ORDER BY seq LIMIT $3",
+            args![topic, after, count],
+        )?;
+        let all_read = rows.len() < usize::try_from(count).unwrap_or(usize::MAX);
+        for (seq, id, kind, at_ms, body) in rows {
+            (after, left, bytes) = (seq, left - 1, bytes + body.len());
+            page.push(Event { seq, id, kind, at_ms, body });
+        }
+        if all_read {
+            break;
+        }
+    }
+    Ok(page)
 }
 
 /// The number before the last `count` events of a topic: following from there shows them.

@@ -39,6 +39,12 @@ const LEDGER: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
     area TEXT NOT NULL, number BIGINT NOT NULL, name TEXT NOT NULL, hash TEXT NOT NULL,
     applied_ms BIGINT NOT NULL, PRIMARY KEY (area, number))";
 
+const LEDGER_EXISTS: Sql = Sql {
+    lite: "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'schema_migration'",
+    pg: "SELECT 1 FROM pg_catalog.pg_tables
+         WHERE schemaname = current_schema() AND tablename = 'schema_migration'",
+};
+
 impl Migrations {
     /// Those of this crate.
     pub fn store() -> Migrations {
@@ -77,10 +83,7 @@ impl Migrations {
         let missing = self.missing(db)?;
         match missing.first() {
             None => Ok(()),
-            Some(first) => Err(Error::Database(format!(
-                "migration {} is not applied; start the node once to bring the database up to date",
-                first.label()
-            ))),
+            Some(first) => Err(Error::OlderSchema(first.label())),
         }
     }
 
@@ -103,6 +106,15 @@ impl Migrations {
     /// What the database lacks; an error if it has something else than we know.
     fn missing(&self, db: &mut dyn Db) -> Result<Vec<&Migration>> {
         let mut applied = BTreeMap::new();
+        // A database that somebody is just making has no table yet.
+        let mut made = false;
+        db.query(db.pick(LEDGER_EXISTS), &[], &mut |_| {
+            made = true;
+            Ok(())
+        })?;
+        if !made {
+            return Ok(self.0.iter().collect());
+        }
         let sql = "SELECT area, number, name, hash FROM schema_migration";
         db.query(sql, &[], &mut |row| {
             let (area, number, name, hash) = <(String, i64, String, String)>::decode(row)?;

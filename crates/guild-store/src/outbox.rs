@@ -58,7 +58,9 @@ pub struct DeadLetter {
     pub last_error: String,
 }
 
-/// Queues a message. The same idempotency key with the same content is the same message.
+/// Queues a message. The same idempotency key with the same content is the same message, for as long as it is
+/// remembered (`keep_done_ms` after its delivery). So a message is queued in the transaction of a change that itself
+/// happens once.
 pub fn enqueue(tx: &mut Tx<'_>, message: &NewMessage<'_>, now_ms: UnixMs) -> Result<()> {
     let queued: Option<(i64,)> = tx.first(
         "INSERT INTO outbox (sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)

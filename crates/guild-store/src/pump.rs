@@ -66,7 +66,11 @@ impl Hooks {
 
     fn ring_all(&self, bells: &[(String, i64)]) {
         if let Some(ring) = &self.ring {
-            bells.iter().for_each(|(topic, after)| ring(topic, *after));
+            let all = || bells.iter().for_each(|(topic, after)| ring(topic, *after));
+            if catch_unwind(AssertUnwindSafe(all)).is_err() {
+                // The write is committed and its callers must learn that; a lost bell is only a lost hint.
+                tracing::error!("the bell hook panicked");
+            }
         }
     }
 }
@@ -181,6 +185,14 @@ impl Queue {
         self.lock().closed = true;
         self.arrived.notify_all();
     }
+
+    /// Nobody drains it any more: whoever waits is told, and nobody else begins to.
+    fn abandon(&self) {
+        self.close();
+        let jobs = std::mem::take(&mut self.lock().jobs);
+        // Outside the lock: an answer may wake a caller that calls again.
+        jobs.into_iter().for_each(|job| job.answer(Some(Error::Closed)));
+    }
 }
 
 /// The handle of a store: cheap to clone, safe to share.
@@ -259,7 +271,7 @@ impl Pump {
     }
 
     /// Blocks until a call waits; false once the store is closed and drained. For a thread.
-    pub(crate) fn wait(&self) -> bool {
+    fn wait(&self) -> bool {
         let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.closed;
         let waiting = self.queue.arrived.wait_while(self.queue.lock(), idle);
         !waiting.unwrap_or_else(PoisonError::into_inner).jobs.is_empty()
@@ -269,9 +281,22 @@ impl Pump {
     pub fn drain(&self, db: &mut dyn Db, max: usize) -> Result<()> {
         let mut waiting = self.queue.lock();
         let count = waiting.jobs.len().min(max);
-        let jobs = waiting.jobs.drain(..count).collect();
+        let jobs: Vec<_> = waiting.jobs.drain(..count).collect();
         drop(waiting);
-        self.commit(db, jobs)
+        // Another pump of the same queue may have been faster.
+        if jobs.is_empty() { Ok(()) } else { self.commit(db, jobs) }
+    }
+
+    /// Drains until the store is closed. However it ends, by a bug too, no caller waits for ever.
+    pub(crate) fn run(&self, db: &mut dyn Db, max: usize) {
+        struct Abandon<'a>(&'a Queue);
+        impl Drop for Abandon<'_> {
+            fn drop(&mut self) {
+                self.0.abandon();
+            }
+        }
+        let _abandon = Abandon(&self.queue);
+        while self.wait() && self.drain(db, max).is_ok() {}
     }
 
     fn commit(&self, db: &mut dyn Db, mut jobs: Vec<Box<dyn Job>>) -> Result<()> {

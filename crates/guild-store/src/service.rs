@@ -5,7 +5,6 @@ use std::thread::JoinHandle;
 
 use guild_protocol::env::UnixMs;
 
-use crate::db::Db;
 use crate::pump::{Hooks, Pump, Store, pumps};
 use crate::sqlite::Sqlite;
 use crate::{Error, Migrations, Result};
@@ -37,7 +36,8 @@ impl Options {
     /// The SQLite file that the URL names.
     pub fn sqlite_path(&self) -> Result<PathBuf> {
         match self.url.strip_prefix("sqlite://") {
-            Some(path) if !path.is_empty() => Ok(PathBuf::from(path)),
+            // A relative path would name another file from every directory, and `file:` would be a URI.
+            Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
             _ => Err(Error::BadUrl(self.url.clone())),
         }
     }
@@ -56,7 +56,8 @@ impl Options {
 #[derive(Debug)]
 pub struct Service {
     store: Store,
-    threads: Vec<JoinHandle<()>>,
+    writer: Option<JoinHandle<Sqlite>>,
+    readers: Vec<JoinHandle<Sqlite>>,
 }
 
 impl Service {
@@ -93,17 +94,17 @@ impl Service {
         hooks: &Hooks,
     ) -> Result<Service> {
         let (store, writes, reads) = pumps(options.queue_max_calls, hooks);
-        let mut threads = Vec::new();
-        match writer {
-            Some(db) => {
-                threads.push(pump_thread("store-writer", writes, db, options.commit_max_calls)?);
+        let writer = match writer {
+            Some(db) => Some(pump_thread("store-writer", writes, db, options.commit_max_calls)?),
+            None => {
+                store.close_writes();
+                None
             }
-            None => store.close_writes(),
-        }
-        for db in readers {
-            threads.push(pump_thread("store-reader", reads.clone(), db, 1)?);
-        }
-        Ok(Service { store, threads })
+        };
+        let readers =
+            readers.into_iter().map(|db| pump_thread("store-reader", reads.clone(), db, 1));
+        let readers = readers.collect::<Result<_>>()?;
+        Ok(Service { store, writer, readers })
     }
 
     /// The handle that everybody uses.
@@ -114,9 +115,11 @@ impl Service {
     /// Takes no further calls, finishes those that wait, and ends the threads. Blocks.
     pub fn close(self) {
         self.store.close();
-        for thread in self.threads {
+        // The writer's connection is the last to close: only it can bring the write-ahead log home, so that the file
+        // alone is the whole database.
+        for thread in self.readers.into_iter().chain(self.writer) {
             // A panic of the pump has been reported by the panic hook; there is nothing left to save here.
-            let _ = thread.join();
+            drop(thread.join());
         }
     }
 }
@@ -124,18 +127,14 @@ impl Service {
 fn pump_thread(
     name: &str,
     pump: Pump,
-    mut db: impl Db + 'static,
+    mut db: Sqlite,
     max_calls: usize,
-) -> Result<JoinHandle<()>> {
-    let run = move || {
-        while pump.wait() {
-            if pump.drain(&mut db, max_calls).is_err() {
-                return;
-            }
-        }
-    };
+) -> Result<JoinHandle<Sqlite>> {
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(run)
+        .spawn(move || {
+            pump.run(&mut db, max_calls);
+            db
+        })
         .map_err(|e| Error::Database(format!("no thread could be started: {e}")))
 }

@@ -24,8 +24,9 @@ impl Sqlite {
         rusqlite::version()
     }
 
-    /// Opens the file for writing, creating it if need be.
+    /// Opens the file for writing, creating it if need be, readable by its owner only.
     pub fn open(path: &Path) -> Result<Sqlite> {
+        create_private(path)?;
         let this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;
         this.0.execute_batch(DURABLE).map_err(refused)?;
         Ok(this)
@@ -63,6 +64,17 @@ impl Sqlite {
         connection.busy_timeout(timeout).map_err(refused)?;
         connection.execute_batch(EVERYWHERE).map_err(refused)?;
         Ok(Sqlite(connection))
+    }
+}
+
+/// SQLite gives a new file the mode that the process happens to have, and the files beside it the mode of the first.
+fn create_private(path: &Path) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    match std::fs::File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            Err(Error::Database(format!("{}: {error}", path.display())))
+        }
+        _ => Ok(()),
     }
 }
 

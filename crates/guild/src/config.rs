@@ -66,11 +66,12 @@ pub(crate) enum LogFormat {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Gateway {
     pub(crate) listen: SocketAddr,
+    pub(crate) hosts: String,
 }
 
 impl Default for Gateway {
     fn default() -> Gateway {
-        Gateway { listen: SocketAddr::from(([127, 0, 0, 1], 4848)) }
+        Gateway { listen: SocketAddr::from(([127, 0, 0, 1], 4848)), hosts: String::new() }
     }
 }
 

@@ -80,6 +80,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32, existing: Existi
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
+    // Left by a killed process that had our number; in a container that is every start's number.
+    let _ = std::fs::remove_file(&temporary);
     let written = write_new(&temporary, bytes, mode, permissions)
         .and_then(|()| put_in_place(&temporary, path, existing))
         .and_then(|()| File::open(directory)?.sync_all());
@@ -145,6 +147,16 @@ mod tests {
         assert!(link.symlink_metadata().unwrap().is_symlink());
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o664);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "no temporary file is left");
+    }
+
+    #[test]
+    fn what_a_killed_process_left_is_in_nobodys_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = dir.path().join(format!(".file.{}.tmp", std::process::id()));
+        fs::write(&left, "half").unwrap();
+        write_whole(&dir.path().join("file"), b"whole", 0o600, Existing::Keep).unwrap();
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), b"whole");
+        assert!(!left.exists());
     }
 
     #[test]

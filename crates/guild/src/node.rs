@@ -1,6 +1,6 @@
 //! A running node: one process that holds a data directory, with its store, its services and its listener.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Node {
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
         let drainer = parts.drainer(loaded)?;
         let gateway = Gateway::new(
-            guild_gateway::Options::default(),
+            gateway_options(loaded, address),
             parts.log.clone(),
             parts.clock.clone(),
             &node_file.token,
@@ -171,8 +171,26 @@ impl Node {
     }
 }
 
+/// Where a process on this host reaches it: "any address" is not one that can be asked.
 fn url(address: SocketAddr) -> String {
-    format!("http://{address}")
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+    let named =
+        loaded.config.gateway.hosts.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let mut hosts: Vec<String> = named.map(str::to_owned).collect();
+    match address.ip() {
+        ip if ip.is_unspecified() => {}
+        IpAddr::V4(ip) => hosts.push(ip.to_string()),
+        IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
+    }
+    guild_gateway::Options { hosts, ..guild_gateway::Options::default() }
 }
 
 /// Reads a database beside whoever writes it.

@@ -1,5 +1,7 @@
 //! What the program says about itself while it runs: to standard error, so that answers stay clean.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Level, Log, LogFormat};
@@ -8,6 +10,8 @@ use crate::config::{Level, Log, LogFormat};
 pub(crate) fn start(log: &Log, louder: i16) {
     let builder = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        // A file that is read later should not be full of colours.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(filter(log.level, louder));
     // A second start would be refused: the first one stays.
     let _ = match log.format {

@@ -1,15 +1,18 @@
 //! The audit log under crashes: append → event row → outbox → bell → stream.
 //!
 //! One to three processes share a database. Each appends its entries one after another, and repeats an append until
-//! it is answered; each drains the outbox; each streams the log to a client that outlives it. What must hold:
+//! it is answered; each drains the outbox, and has an operator who retries dead letters; each streams the log to a
+//! client that outlives it. What must hold:
 //!
-//! 1. every entry is stored exactly once, and the entries of one writer in their order;
+//! 1. every entry is stored exactly once, numbered without a gap, and the entries of one writer in their order;
 //! 2. every client sees every entry, in order, and each once;
 //! 3. no bell tells of something that is not committed;
 //! 4. no two processes deliver one lane at a time, unless the first one's lease has run out;
-//! 5. when faults end, everything is delivered.
+//! 5. no message leaves before an earlier one of its lane, unless that one was a dead letter;
+//! 6. no message is closed that the sink has not taken;
+//! 7. when faults end, everything is delivered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guild_bus::Bus;
@@ -32,6 +35,16 @@ pub enum Bug {
     RingBeforeCommit,
     /// The outbox is drained by whoever comes along.
     DrainWithoutLease,
+    /// The outbox is drained from its end.
+    DrainNewestFirst,
+    /// A dead letter is retried by saying that it was delivered.
+    RetryWithoutDelivery,
+    /// A writer that was not answered writes again under another id.
+    AppendWithoutId,
+    /// A stream goes on one entry too late.
+    FollowerSkips,
+    /// A stream waits for bells alone.
+    FollowerWithoutSweep,
 }
 
 const ENTRIES_PER_PROCESS: usize = 6;
@@ -46,8 +59,14 @@ const FAULTS: Faults =
 struct Clients {
     /// Per process: how many of its entries have been answered.
     answered: Vec<usize>,
+    /// Entries that a writer has tried to append; kept for the planted bug alone.
+    tried: BTreeSet<(usize, usize)>,
     /// Per process: what its stream client has seen.
     seen: Vec<Vec<(i64, EntryId)>>,
+    /// The keys of the messages that the sink has taken.
+    taken: BTreeSet<String>,
+    /// The numbers of the messages that were dead letters once.
+    once_dead: BTreeSet<i64>,
 }
 
 /// A delivery that has begun and not ended.
@@ -80,6 +99,13 @@ impl Place {
             Place::Memory(name) => Sqlite::open_memory(name),
             Place::File(dir) => Sqlite::open_simulated(&dir.path().join("node.db")),
         }
+    }
+
+    /// As in production, a reader cannot write.
+    fn connect_reader(&self) -> Result<Sqlite, Error> {
+        let mut db = self.connect()?;
+        db.batch("PRAGMA query_only = ON")?;
+        Ok(db)
     }
 }
 
@@ -117,9 +143,15 @@ struct Shared {
     bug: Option<Bug>,
 }
 
+/// In one world of four the faults end while there is still much to do: a crash also rescues, since whoever starts anew
+/// looks around, and what only works by being restarted must be seen too.
+fn faults_until_ms(seed: u64) -> UnixMs {
+    if seed % 4 == 3 { 200 } else { FAULTS_UNTIL_MS }
+}
+
 /// Runs one seed.
 pub fn run(seed: u64, bug: Option<Bug>) -> Report {
-    let world = World::new(seed, FAULTS_UNTIL_MS);
+    let world = World::new(seed, faults_until_ms(seed));
     let report = |violations: Vec<String>, polls| Report {
         seed,
         trace: world.trace(),
@@ -178,7 +210,7 @@ fn simulate(shared: &Shared) -> u64 {
 
 /// One life of one process.
 fn boot(shared: &Shared, executor: &mut Executor, process: usize, life: &Life) {
-    let (Ok(writer), Ok(reader)) = (shared.place.connect(), shared.place.connect()) else {
+    let (Ok(writer), Ok(reader)) = (shared.place.connect(), shared.place.connect_reader()) else {
         shared.world.violate("a process could not open the database".to_owned());
         return;
     };
@@ -187,7 +219,7 @@ fn boot(shared: &Shared, executor: &mut Executor, process: usize, life: &Life) {
     let ring = move |topic: &str, after: i64| ringing.ring(topic, after);
     let store = executor.spawn_store(process, life, (writer, reader), ring, plant(shared));
     let log = AuditLog::new(
-        LogOptions { page_max: 4, sweep_ms: 200 },
+        LogOptions { page_max: 4, sweep_ms: sweep_ms(shared.bug) },
         store.clone(),
         bus.clone(),
         Arc::new(shared.world.clone()),
@@ -196,12 +228,17 @@ fn boot(shared: &Shared, executor: &mut Executor, process: usize, life: &Life) {
     let deliver = watched_sink(shared, process, life, bell_sink(bus.clone()));
     executor.spawn(process, append_all(shared.clone(), process, log.clone()));
     executor.spawn(process, stream(shared.clone(), process, log));
+    executor.spawn(process, operate(shared.clone(), store.clone()));
     match shared.bug {
-        Some(Bug::DrainWithoutLease) => {
-            executor.spawn(process, drain_without_lease(shared.world.clone(), store, deliver));
+        Some(bug @ (Bug::DrainWithoutLease | Bug::DrainNewestFirst)) => {
+            executor.spawn(process, drain_wrongly(bug, shared.world.clone(), store, deliver));
         }
         _ => executor.spawn(process, drain(shared.clone(), store, bus, deliver)),
     }
+}
+
+fn sweep_ms(bug: Option<Bug>) -> i64 {
+    if bug == Some(Bug::FollowerWithoutSweep) { 2 * END_MS } else { 200 }
 }
 
 fn plant(shared: &Shared) -> Option<Plant> {
@@ -222,20 +259,31 @@ async fn append_all(shared: Shared, process: usize, log: AuditLog) {
             return;
         }
         let note = Note {
-            entry_id: entry_id(process, next),
+            entry_id: match shared.bug {
+                Some(Bug::AppendWithoutId) if is_repeat(&shared, process, next) => None,
+                _ => entry_id(process, next),
+            },
             actor: format!("writer-{process}"),
             action: "test.appended".to_owned(),
             subject: Some(next.to_string()),
             detail: Map::new(),
         };
         match log.append(note).await {
-            Ok(_) => lock(&shared.clients).answered[process] += 1,
+            Ok((_, seq)) => {
+                shared.world.note(seq.unsigned_abs());
+                lock(&shared.clients).answered[process] += 1;
+            }
             Err(error) if error.is_closed() => return,
             Err(_) => {}
         }
         let pause_ms = i64::try_from(shared.world.below(60)).unwrap_or(0);
         shared.world.sleep(pause_ms).await;
     }
+}
+
+/// Whether this writer has tried to append this entry before, in this life or an earlier one.
+fn is_repeat(shared: &Shared, process: usize, entry: usize) -> bool {
+    !lock(&shared.clients).tried.insert((process, entry))
 }
 
 fn entry_id(process: usize, entry: usize) -> Option<EntryId> {
@@ -245,10 +293,12 @@ fn entry_id(process: usize, entry: usize) -> Option<EntryId> {
 /// The stream to a client that reconnects after every crash with the last number it saw.
 async fn stream(shared: Shared, process: usize, log: AuditLog) {
     let last = lock(&shared.clients).seen[process].last().map_or(0, |(seq, _)| *seq);
-    let mut follower = log.follow(last);
+    let skipped = i64::from(shared.bug == Some(Bug::FollowerSkips) && last > 0);
+    let mut follower = log.follow(last + skipped);
     loop {
         match follower.next().await {
             Ok(entries) => {
+                entries.iter().for_each(|entry| shared.world.note(entry.seq.unsigned_abs()));
                 let seen = entries.into_iter().map(|entry| (entry.seq, entry.entry_id));
                 lock(&shared.clients).seen[process].extend(seen);
             }
@@ -280,15 +330,43 @@ async fn drain(shared: Shared, store: Store, bus: Arc<dyn Bus>, deliver: Deliver
     }
 }
 
-/// The planted bug: reads what is queued and delivers it, whoever else does the same.
-async fn drain_without_lease(world: World, store: Store, deliver: Deliver) {
+/// The operator: now and then retries what was given up.
+async fn operate(shared: Shared, store: Store) {
     loop {
-        let queued = store.read(|rx| {
-            rx.all::<(i64, String, String, String, String)>(
-                "SELECT seq, sink, key, idempotency_key, body FROM outbox WHERE state = 'queued' ORDER BY seq",
-                args![],
-            )
-        });
+        let pause_ms = i64::try_from(shared.world.below(150)).unwrap_or(0);
+        shared.world.sleep(pause_ms).await;
+        let dead = store.read(|rx| outbox::dead_letters(rx, 10)).await.unwrap_or_default();
+        for seq in dead.into_iter().map(|letter| letter.message.seq) {
+            let (now_ms, bug) = (shared.world.now_ms(), shared.bug);
+            let retried = store.write(move |tx| match bug {
+                Some(Bug::RetryWithoutDelivery) => {
+                    let done = "UPDATE outbox SET state = 'done' WHERE seq = $1 AND state = 'dead'";
+                    tx.exec(done, args![seq]).map(|changed| changed == 1)
+                }
+                _ => outbox::retry(tx, seq, now_ms),
+            });
+            match retried.await {
+                Ok(_) => shared.world.note(seq.unsigned_abs()),
+                Err(Error::Closed) => return,
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// The planted bugs: reads what is queued and delivers it, whoever else does the same, or in another order.
+async fn drain_wrongly(bug: Bug, world: World, store: Store, deliver: Deliver) {
+    let sql = match bug {
+        Bug::DrainNewestFirst => {
+            "SELECT seq, sink, key, idempotency_key, body FROM outbox WHERE state = 'queued' ORDER BY seq DESC"
+        }
+        _ => {
+            "SELECT seq, sink, key, idempotency_key, body FROM outbox WHERE state = 'queued' ORDER BY seq"
+        }
+    };
+    loop {
+        let queued =
+            store.read(move |rx| rx.all::<(i64, String, String, String, String)>(sql, args![]));
         for (seq, sink, key, idempotency_key, body) in queued.await.unwrap_or_default() {
             let message = Message { seq, sink, key, idempotency_key, body, attempts: 0 };
             if deliver(message).await.is_err() {
@@ -315,20 +393,43 @@ fn watched_sink(shared: &Shared, process: usize, life: &Life, inner: Deliver) ->
         let (shared, life, inner) = (shared.clone(), life.clone(), inner.clone());
         Box::pin(async move {
             let flight = begin(&shared, process, &life, &message);
+            check_order(&shared, &message);
             let slow_ms = i64::try_from(shared.world.below(25)).unwrap_or(0);
             shared.world.sleep(slow_ms).await;
             if life.dies_at("before the delivery", FAULTS.crash_one_in) {
                 return Err(Failure::Retry("dead".to_owned()));
             }
-            let answer = match shared.world.fault(10) {
-                true => Err(Failure::Retry("the sink fails now and then".to_owned())),
-                false => inner(message).await,
+            let (key, seq) = (message.idempotency_key.clone(), message.seq);
+            let answer = if shared.world.fault(10) {
+                Err(Failure::Retry("the sink fails now and then".to_owned()))
+            } else if shared.world.fault(10) {
+                lock(&shared.clients).once_dead.insert(seq);
+                Err(Failure::Never("the sink refuses now and then".to_owned()))
+            } else {
+                inner(message).await
             };
+            if answer.is_ok() {
+                lock(&shared.clients).taken.insert(key);
+            }
             life.dies_at("after the delivery", FAULTS.crash_one_in);
             drop(flight);
             answer
         })
     })
+}
+
+/// An earlier message of the lane that was never taken must not still be waiting.
+fn check_order(shared: &Shared, message: &Message) {
+    let sql = "SELECT seq, idempotency_key FROM outbox
+        WHERE sink = $1 AND key = $2 AND seq < $3 AND state = 'queued'";
+    let args = args![&message.sink, &message.key, message.seq];
+    let earlier: Vec<(i64, String)> = shared.eye.all(sql, args).unwrap_or_default();
+    let clients = lock(&shared.clients);
+    for (seq, key) in earlier {
+        if !clients.taken.contains(&key) && !clients.once_dead.contains(&seq) {
+            shared.world.violate(format!("message {} leaves before message {seq}", message.seq));
+        }
+    }
 }
 
 /// Ends the delivery when dropped: also when the drainer gives up on it.
@@ -374,6 +475,8 @@ fn begin(shared: &Shared, process: usize, life: &Life, message: &Message) -> Fli
 /// A bell for something after N: something after N must be there for everybody to read.
 fn bell_witness(world: World, eye: Eye) -> Witness {
     Arc::new(move |topic, after| {
+        world.note_text(topic);
+        world.note(after.unsigned_abs());
         let sql = match topic {
             audit::TOPIC => "SELECT coalesce(max(seq), 0) FROM event",
             _ => "SELECT coalesce(max(seq), 0) FROM outbox",
@@ -421,7 +524,29 @@ fn check_history(shared: &Shared, processes: usize) {
             world.violate(format!("client {client} saw {seen:?}, stored is {stored:?}"));
         }
     }
+    let wanted = processes * ENTRIES_PER_PROCESS;
+    if stored.len() != wanted {
+        world.violate(format!("{wanted} entries were appended, {} are stored", stored.len()));
+    }
+    if let Some((seq, _)) = (1..).zip(&stored).map(|(n, row)| (n, row.0)).find(|(n, seq)| n != seq)
+    {
+        world.violate(format!("there is no entry with number {seq}"));
+    }
     stored.iter().for_each(|(seq, id)| world.note_text(&format!("{seq} {id}")));
+    check_outbox(shared);
+}
+
+fn check_outbox(shared: &Shared) {
+    let sql = "SELECT seq, idempotency_key, state, attempts, closed_ms FROM outbox ORDER BY seq";
+    type Row = (i64, String, String, i64, Option<i64>);
+    let rows: Vec<Row> = shared.eye.all(sql, args![]).unwrap_or_default();
+    for row in rows {
+        let (seq, key, state, ..) = &row;
+        if state == "done" && !lock(&shared.clients).taken.contains(key) {
+            shared.world.violate(format!("message {seq} is closed, and the sink never took it"));
+        }
+        shared.world.note_text(&format!("{row:?}"));
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -117,6 +117,15 @@ async fn it_answers_under_its_own_names_only() {
         assert_eq!(status, StatusCode::FORBIDDEN, "{host}");
         assert_eq!(body["error"]["code"], "gateway.unknown_host");
     }
+    for host in ["[::1]evil.example", "localhost:evil", ":80"] {
+        assert_eq!(scene.ask(with_host(host)).await.0, StatusCode::FORBIDDEN, "{host}");
+    }
+    assert_eq!(scene.ask(with_host("LocalHost")).await.0, StatusCode::OK);
+    let mut two = with_host("localhost");
+    two.headers_mut().append("host", "evil.example".parse().unwrap());
+    assert_eq!(scene.ask(two).await.0, StatusCode::FORBIDDEN);
+    let absolute = Request::get("http://evil.example/healthz").header("host", "localhost");
+    assert_eq!(scene.ask(absolute.body(Body::empty()).unwrap()).await.0, StatusCode::FORBIDDEN);
     let nameless = Request::get("/healthz").body(Body::empty()).unwrap();
     assert_eq!(scene.ask(nameless).await.0, StatusCode::FORBIDDEN);
 }
@@ -171,11 +180,19 @@ async fn rubbish_gets_a_typed_refusal_and_changes_nothing() {
         );
     }
     let large = post(&" ".repeat(1_001), Some("secret"));
-    let answer = scene.gateway.router().oneshot(large).await.unwrap();
-    assert_eq!(answer.status(), StatusCode::PAYLOAD_TOO_LARGE);
-    for path in
-        ["/api/log?after=x", "/api/log?limit=-1", "/api/events?after=1.5", "/api/events?last=x"]
-    {
+    let (status, answer) = scene.ask(large).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::PAYLOAD_TOO_LARGE, &json!("gateway.too_large"))
+    );
+    for path in [
+        "/api/log?after=x",
+        "/api/log?limit=-1",
+        "/api/log?after=1&after=2",
+        "/api/events?after=1.5",
+        "/api/events?last=x",
+        "/api/events?last=1&last=1",
+    ] {
         let (status, answer) = scene.ask(get(path)).await;
         assert_eq!(
             (status, &answer["error"]["code"]),
@@ -273,4 +290,75 @@ async fn streams_are_limited_and_given_back() {
     drop(first);
     let mut second = open(&scene, get("/api/events")).await;
     assert_eq!(numbers(&mut second, 1).await, [1]);
+}
+
+/// Nothing is waited for.
+struct Hasty;
+impl Clock for Hasty {
+    fn now_ms(&self) -> UnixMs {
+        1_000
+    }
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_not_waited_for() {
+    let scene = Scene::new(Options::default());
+    let gateway = Service::new(
+        Options::default(),
+        scene.log.clone(),
+        Arc::new(Hasty),
+        "secret",
+        scene.shutdown.clone(),
+    );
+    let body =
+        Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+    let request = Request::post("/api/log").header("host", "localhost").body(body).unwrap();
+    let answer = gateway.router().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn half_a_request_does_not_hold_up_the_end() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let scene = Scene::new(Options::default());
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // Time stands still for requests and connections; only the farewell is over at once.
+    struct Farewell;
+    impl Clock for Farewell {
+        fn now_ms(&self) -> UnixMs {
+            0
+        }
+        fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+            match duration_ms == Options::default().farewell_ms {
+                true => Box::pin(std::future::ready(())),
+                false => Box::pin(std::future::pending()),
+            }
+        }
+    }
+    let gateway = Service::new(
+        Options::default(),
+        scene.log.clone(),
+        Arc::new(Farewell),
+        "secret",
+        scene.shutdown.clone(),
+    );
+    let client = async {
+        let mut half = tokio::net::TcpStream::connect(address).await.unwrap();
+        half.write_all(b"POST /api/log HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nx")
+            .await
+            .unwrap();
+        let mut whole = tokio::net::TcpStream::connect(address).await.unwrap();
+        whole.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut first = [0; 12];
+        whole.read_exact(&mut first).await.unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+        scene.shutdown.trigger();
+        half
+    };
+    let (served, _half) = futures_util::join!(gateway.run(listener), client);
+    served.unwrap();
 }

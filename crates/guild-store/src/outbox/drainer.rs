@@ -1,7 +1,9 @@
 //! Carries messages from the outbox to their sinks.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::hash::to_hex;
@@ -41,7 +43,7 @@ pub struct Options {
     pub backoff_min_ms: i64,
     /// The longest wait.
     pub backoff_max_ms: i64,
-    /// How long a delivered message is remembered.
+    /// How long a delivered message is remembered, and with it its idempotency key.
     pub keep_done_ms: i64,
 }
 
@@ -91,6 +93,12 @@ struct Courier {
     options: Options,
 }
 
+/// What a sink's loop remembers of its rounds.
+struct Rounds {
+    tidied_ms: Option<UnixMs>,
+    seen_ms: UnixMs,
+}
+
 impl Drainer {
     /// A drainer without sinks.
     pub fn new(
@@ -123,8 +131,10 @@ impl Drainer {
 
 impl Courier {
     async fn drain_sink(&self, sink: String, deliver: Deliver, mut wake: Wake) {
-        let mut next_forget_ms = self.clock.now_ms();
+        let mut rounds = Rounds { tidied_ms: None, seen_ms: UnixMs::MIN };
         loop {
+            // Before the next lane, not after the last: a sink that is never idle must be tidied too.
+            self.tidy(&sink, &mut rounds).await;
             match self.drain_lane(&sink, &deliver).await {
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -133,14 +143,27 @@ impl Courier {
                     tracing::warn!(sink, %error, code = error.code().name, "the outbox cannot be drained now");
                 }
             }
-            if self.clock.now_ms() >= next_forget_ms {
-                next_forget_ms =
-                    self.clock.now_ms().saturating_add(self.options.keep_done_ms / 24 + 1);
-                self.forget(&sink).await;
-            }
             let pause_ms = self.pause_ms(&sink).await;
             select(wake(), self.clock.sleep(pause_ms)).await;
         }
+    }
+
+    /// Forgets what is old now and then; at the start and whenever the clock was set back, also recalls what would
+    /// wait for a moment that was never meant.
+    async fn tidy(&self, sink: &str, rounds: &mut Rounds) {
+        let now_ms = self.clock.now_ms();
+        let set_back = now_ms < rounds.seen_ms;
+        rounds.seen_ms = now_ms;
+        let every_ms = self.options.keep_done_ms / 24 + 1;
+        let fresh = rounds.tidied_ms.is_some_and(|last| now_ms < last.saturating_add(every_ms));
+        if fresh && !set_back {
+            return;
+        }
+        if rounds.tidied_ms.is_none() || set_back {
+            self.recall(sink, now_ms).await;
+        }
+        rounds.tidied_ms = Some(now_ms);
+        self.forget(sink, now_ms).await;
     }
 
     /// Claims, delivers and settles one lane; false if none is due.
@@ -170,20 +193,28 @@ impl Courier {
         messages: Vec<Message>,
         deliver: &Deliver,
     ) -> Outcome {
-        let mut outcome = Outcome { done: None, failed: None };
+        let mut outcome = Outcome::default();
         for message in messages {
+            // A clock that was set back makes no lease longer.
             let left_ms = lease.until_ms.saturating_sub(self.clock.now_ms());
-            if left_ms <= 0 {
+            let left_ms = left_ms.min(self.options.lease_ms);
+            // A delivery that has too little time left would be cut off and counted as a failure: the next lease has
+            // more.
+            let too_late = !outcome.done.is_empty() && left_ms < self.options.lease_ms / 2;
+            if left_ms <= 0 || too_late {
                 break;
             }
             let (seq, attempts) = (message.seq, message.attempts);
-            let delivery = select(deliver(message), self.clock.sleep(left_ms)).await;
-            let failure = match delivery {
-                Either::Left((Ok(()), _)) => {
-                    outcome.done = Some(seq);
+            // A sink that panics fails this message, not the node: otherwise every start would end at it again.
+            let delivery = AssertUnwindSafe(async { deliver(message).await }).catch_unwind();
+            let delivery = std::pin::pin!(delivery);
+            let failure = match select(delivery, self.clock.sleep(left_ms)).await {
+                Either::Left((Ok(Ok(())), _)) => {
+                    outcome.done.push(seq);
                     continue;
                 }
-                Either::Left((Err(failure), _)) => failure,
+                Either::Left((Ok(Err(failure)), _)) => failure,
+                Either::Left((Err(_), _)) => Failure::Retry("the sink panicked".to_owned()),
                 Either::Right(_) => Failure::Retry("no answer within the lease".to_owned()),
             };
             outcome.failed = Some(self.failed(seq, attempts, failure));
@@ -203,11 +234,32 @@ impl Courier {
         Failed { seq, error, again_ms }
     }
 
-    async fn forget(&self, sink: &str) {
-        let before_ms = self.clock.now_ms().saturating_sub(self.options.keep_done_ms);
+    async fn recall(&self, sink: &str, now_ms: UnixMs) {
+        let Options { backoff_max_ms, lease_ms, .. } = self.options;
+        let longest_ms = backoff_max_ms.max(lease_ms).saturating_mul(2);
         let kind = sink.to_owned();
-        if let Err(error) = self.store.write(move |tx| lane::forget(tx, &kind, before_ms)).await {
-            tracing::warn!(sink, %error, "old messages could not be forgotten");
+        let recalled = self.store.write(move |tx| lane::recall(tx, &kind, now_ms, longest_ms));
+        match recalled.await {
+            Ok(0) => {}
+            Ok(count) => {
+                tracing::warn!(sink, count, "messages waited for a time that a wrong clock gave");
+            }
+            Err(error) => tracing::warn!(sink, %error, "the outbox could not be looked through"),
+        }
+    }
+
+    async fn forget(&self, sink: &str, now_ms: UnixMs) {
+        let before_ms = now_ms.saturating_sub(self.options.keep_done_ms);
+        loop {
+            let kind = sink.to_owned();
+            match self.store.write(move |tx| lane::forget(tx, &kind, before_ms)).await {
+                Ok(forgotten) if forgotten >= lane::FORGET_MAX => {}
+                Ok(_) => return,
+                Err(error) => {
+                    tracing::warn!(sink, %error, "old messages could not be forgotten");
+                    return;
+                }
+            }
         }
     }
 

@@ -16,10 +16,11 @@ pub(super) struct Lease {
     pub(super) until_ms: UnixMs,
 }
 
-/// What became of a batch: the messages up to `done` were delivered, the one after it may have failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What became of a batch. The delivered messages are named one by one: a dead letter that is retried meanwhile has
+/// a number among theirs and was not delivered.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
-    pub(super) done: Option<i64>,
+    pub(super) done: Vec<i64>,
     pub(super) failed: Option<Failed>,
 }
 
@@ -112,11 +113,11 @@ pub(super) fn settle(
          WHERE sink = $1 AND key = $2 AND token = $3 AND epoch = $4",
         args![&lease.sink, &lease.key, &lease.token, lease.epoch],
     )?;
-    if let Some(last) = outcome.done {
-        tx.exec(
-            "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = $4, last_error = NULL
-             WHERE sink = $1 AND key = $2 AND state = 'queued' AND seq <= $3",
-            args![&lease.sink, &lease.key, last, now_ms],
+    for seq in &outcome.done {
+        tx.cas(
+            "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = $2, last_error = NULL
+             WHERE seq = $1 AND state = 'queued'",
+            args![*seq, now_ms],
         )?;
     }
     if let Some(failed) = &outcome.failed {
@@ -143,12 +144,45 @@ pub(super) fn next_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<UnixMs>> {
     Ok(next.and_then(|(due_ms,)| due_ms))
 }
 
-/// Forgets delivered messages and empty lanes that nobody needs any more.
+/// How much is forgotten in one transaction, so that no other write waits long for it.
+pub(super) const FORGET_MAX: u64 = 1_000;
+
+/// Forgets delivered messages, oldest first, and lanes that have nothing left. Both at most [`FORGET_MAX`]; the larger
+/// count.
 pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, closed_before_ms: UnixMs) -> Result<u64> {
-    tx.exec(
+    let messages = tx.exec(
         "DELETE FROM outbox WHERE seq IN
            (SELECT seq FROM outbox WHERE state = 'done' AND sink = $1 AND closed_ms < $2
-            ORDER BY seq LIMIT 1000)",
+            ORDER BY closed_ms LIMIT 1000)",
         args![sink, closed_before_ms],
-    )
+    )?;
+    // A lane without a due time has nothing queued; the next message makes it anew. Whoever still believes to hold it
+    // has a token that no later row of it will have.
+    let lanes = tx.exec(
+        "DELETE FROM outbox_lane WHERE sink = $1 AND key IN
+           (SELECT key FROM outbox_lane WHERE sink = $1 AND due_ms IS NULL AND token IS NULL
+            LIMIT 1000)",
+        args![sink],
+    )?;
+    Ok(messages.max(lanes))
+}
+
+/// Brings back what a clock that was wrong has put into the far future: no wait and no lease is meant to be longer
+/// than `longest_ms`. Tells how many messages it was.
+pub(super) fn recall(tx: &mut Tx<'_>, sink: &str, now_ms: UnixMs, longest_ms: i64) -> Result<u64> {
+    let horizon_ms = now_ms.saturating_add(longest_ms);
+    let recalled = tx.exec(
+        "UPDATE outbox SET due_ms = $2 WHERE sink = $1 AND state = 'queued' AND due_ms > $3",
+        args![sink, now_ms, horizon_ms],
+    )?;
+    tx.exec(
+        "UPDATE outbox_lane SET due_ms = $2 WHERE sink = $1 AND due_ms > $3",
+        args![sink, now_ms, horizon_ms],
+    )?;
+    // The token stays, so a holder that is still alive can settle until another one claims the lane.
+    tx.exec(
+        "UPDATE outbox_lane SET until_ms = $2 WHERE sink = $1 AND until_ms > $3",
+        args![sink, now_ms, horizon_ms],
+    )?;
+    Ok(recalled)
 }

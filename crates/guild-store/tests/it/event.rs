@@ -45,8 +45,10 @@ fn numbers_go_on_after_failures_and_deletions() {
     assert_eq!(add("a", false), Ok(1));
     assert_eq!(add("b", true), Err(Error::Fenced));
     assert_eq!(add("c", false), Ok(2), "a failed call leaves no gap");
+    assert_eq!(add("c", false), Ok(2), "it is the same event");
+    assert_eq!(add("c2", false), Ok(3), "a repeated call leaves no gap");
     block_on(store.write(|tx| tx.exec("DELETE FROM event", args![]))).unwrap();
-    assert_eq!(add("d", false), Ok(3), "a number is never used again");
+    assert_eq!(add("d", false), Ok(4), "a number is never used again");
 }
 
 #[test]
@@ -85,4 +87,48 @@ fn an_entry_that_breaks_a_rule_is_refused_by_its_field() {
     assert_eq!(refused(NewEntry { detail, ..entry(1, "a.b") }), "detail");
     let rows = block_on(scratch.store().read(|rx| audit::after(rx, 0, 10))).unwrap();
     assert_eq!(rows, []);
+}
+
+#[test]
+fn what_could_not_be_read_back_is_not_written() {
+    let scratch = Scratch::new();
+    let mut nested = json!(1);
+    for _ in 0..200 {
+        nested = json!({ "a": nested });
+    }
+    let detail = nested.as_object().unwrap().clone();
+    let deep = NewEntry { detail, ..entry(1, "a.b") };
+    let refused = block_on(scratch.store().write(move |tx| audit::append(tx, &deep, 0)));
+    assert!(matches!(refused, Err(Error::EntryMalformed { field: "detail", .. })), "{refused:?}");
+    block_on(scratch.store().write(|tx| audit::append(tx, &entry(2, "a.b"), 0))).unwrap();
+    assert_eq!(block_on(scratch.store().read(|rx| audit::after(rx, 0, 10))).unwrap().len(), 1);
+}
+
+#[test]
+fn a_page_has_a_limit_in_bytes_and_leads_on() {
+    let scratch = Scratch::new();
+    let fill = scratch.store().write(|tx| {
+        let body = "x".repeat(60_000);
+        for id in 0..40 {
+            let id = id.to_string();
+            event::append(tx, &NewEvent { topic: "t", id: &id, kind: "k", at_ms: 0, body: &body })?;
+        }
+        Ok(())
+    });
+    block_on(fill).unwrap();
+    let page = |after| {
+        block_on(scratch.store().read(move |rx| event::after(rx, "t", after, 500))).unwrap()
+    };
+    let (mut seen, mut pages) = (Vec::new(), 0);
+    loop {
+        let page = page(seen.last().copied().unwrap_or(0));
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.iter().map(|event| event.body.len()).sum::<usize>() < 1_300_000);
+        seen.extend(page.iter().map(|event| event.seq));
+        pages += 1;
+    }
+    assert_eq!(seen, (1..=40).collect::<Vec<i64>>());
+    assert!(pages > 1);
 }

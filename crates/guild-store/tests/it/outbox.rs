@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, NewMessage, Options};
-use guild_store::{Error, Store};
+use guild_store::{Error, Store, args};
 
 use crate::{Scratch, block_on};
 
@@ -51,17 +51,27 @@ fn drain(
     store: &Store,
     answer: impl Fn(&Message) -> Result<(), Failure> + Send + Sync + 'static,
 ) -> Vec<String> {
+    drain_from(store, 0, Options::default(), answer)
+}
+
+/// The same, beginning at this moment.
+fn drain_from(
+    store: &Store,
+    now_ms: UnixMs,
+    options: Options,
+    answer: impl Fn(&Message) -> Result<(), Failure> + Send + Sync + 'static,
+) -> Vec<String> {
     let given = Arc::new(Mutex::new(Vec::new()));
     let seen = given.clone();
     let deliver: Deliver = Arc::new(move |message| {
         seen.lock().unwrap().push(message.idempotency_key.clone());
         Box::pin(std::future::ready(answer(&message)))
     });
-    let options =
-        Options { max_attempts: 3, backoff_min_ms: 10, sweep_ms: 5, ..Options::default() };
+    let options = Options { max_attempts: 3, backoff_min_ms: 10, sweep_ms: 5, ..options };
     let shutdown = Shutdown::new();
     let drainer =
-        Drainer::new(options, store.clone(), Arc::new(Jumping::default()), Arc::new(Zero)).unwrap();
+        Drainer::new(options, store.clone(), Arc::new(Jumping(now_ms.into())), Arc::new(Zero))
+            .unwrap();
     let draining = drainer
         .sink("s", deliver, Box::new(|| Box::pin(std::future::pending())))
         .run(shutdown.clone());
@@ -137,4 +147,120 @@ fn settings_out_of_range_are_refused() {
         refused.err(),
         Some(Error::BadOptions("outbox.lease_ms must be at least 1".to_owned()))
     );
+}
+
+#[test]
+fn a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["bad", "first", "also bad", "second"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    let bad = |message: &Message| message.idempotency_key.ends_with("bad");
+    drain(&store, move |message| match bad(message) || message.idempotency_key == "second" {
+        true => Err(Failure::Never("not now".into())),
+        false => Ok(()),
+    });
+    let dead = block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap();
+    let [bad, also_bad, second] = [0, 1, 2].map(|i| dead[i].message.seq);
+    // The last one goes out alone; meanwhile somebody retries the two that stand before it.
+    block_on(store.write(move |tx| outbox::retry(tx, second, 0))).unwrap();
+    let again = store.clone();
+    let given = drain(&store, move |message| {
+        if message.seq == second {
+            for seq in [bad, also_bad] {
+                block_on_here(again.write(move |tx| outbox::retry(tx, seq, 0))).unwrap();
+            }
+        }
+        Ok(())
+    });
+    assert_eq!(given, ["second", "bad", "also bad"]);
+}
+
+/// Waits inside a sink, which runs inside the test's own runtime.
+fn block_on_here<T: Send>(future: impl Future<Output = T> + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(|| block_on(future)).join().unwrap())
+}
+
+#[test]
+fn a_sink_that_panics_fails_its_message_only() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["poison", "good"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    let given = drain(&store, |message| {
+        assert!(message.idempotency_key != "poison", "planted");
+        Ok(())
+    });
+    assert_eq!(given, ["poison", "poison", "poison", "good"]);
+    let dead = block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap();
+    assert_eq!(dead[0].last_error, "the sink panicked");
+}
+
+#[test]
+fn what_a_wrong_clock_put_into_the_future_leaves_now() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let year_ms = 365 * 24 * 3_600 * 1_000;
+    let message = NewMessage { sink: "s", key: "a", idempotency_key: "early", body: "{}" };
+    block_on(store.write(move |tx| outbox::enqueue(tx, &message, year_ms))).unwrap();
+    // A holder died under the wrong clock, too.
+    let lease = "UPDATE outbox_lane SET token = 'x', until_ms = $1";
+    block_on(store.write(move |tx| tx.exec(lease, args![year_ms]))).unwrap();
+    enqueue(&store, "a", "later", "{}").unwrap();
+    assert_eq!(drain(&store, |_| Ok(())), ["early", "later"]);
+}
+
+#[test]
+fn delivered_messages_and_empty_lanes_are_forgotten_however_many() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let many = store.write(|tx| {
+        for i in 0..2_500 {
+            let name = format!("m{i}");
+            let message = NewMessage { sink: "s", key: &name, idempotency_key: &name, body: "{}" };
+            outbox::enqueue(tx, &message, 0)?;
+        }
+        tx.exec("UPDATE outbox SET state = 'done', closed_ms = 1", args![])?;
+        tx.exec("UPDATE outbox_lane SET due_ms = NULL", args![])
+    });
+    block_on(many).unwrap();
+    enqueue(&store, "dead", "dead", "{}").unwrap();
+    let options = Options { keep_done_ms: 10, ..Options::default() };
+    drain_from(&store, 1_000, options, |_| Err(Failure::Never("no".into())));
+    let counts = "SELECT (SELECT count(*) FROM outbox), (SELECT count(*) FROM outbox_lane)";
+    let left = block_on(store.read(move |rx| rx.first::<(i64, i64)>(counts, &[]))).unwrap();
+    // Its lane may be forgotten too by then.
+    assert!(matches!(left, Some((1, 0 | 1))), "only the dead letter stays: {left:?}");
+}
+
+#[test]
+fn a_sink_that_takes_its_time_is_not_cut_off() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["a", "b", "c", "d", "e"] {
+        enqueue(&store, "k", id, "{}").unwrap();
+    }
+    // Each delivery takes 40 of the lease's 100 ms.
+    let clock = Arc::new(Jumping::default());
+    let (time, shutdown) = (clock.clone(), Shutdown::new());
+    let deliver: Deliver = Arc::new(move |_| {
+        time.0.fetch_add(40, Ordering::SeqCst);
+        Box::pin(std::future::ready(Ok(())))
+    });
+    let options = Options { lease_ms: 100, ..Options::default() };
+    let drainer = Drainer::new(options, store.clone(), clock, Arc::new(Zero)).unwrap();
+    let draining = drainer
+        .sink("s", deliver, Box::new(|| Box::pin(std::future::pending())))
+        .run(shutdown.clone());
+    let watching = async {
+        let open = "SELECT count(*) FROM outbox WHERE state <> 'done'";
+        while store.read(move |rx| rx.first::<(i64,)>(open, &[])).await.unwrap() != Some((0,)) {}
+        shutdown.trigger();
+    };
+    block_on(async { futures_util::join!(draining, watching) });
+    let tried = "SELECT max(attempts) FROM outbox";
+    let most = block_on(store.read(move |rx| rx.first::<(i64,)>(tried, &[]))).unwrap();
+    assert_eq!(most, Some((1,)), "nothing was tried twice");
 }

@@ -163,6 +163,8 @@ fn an_unusable_url_file_or_setting_is_refused() {
     let url = |url: &str| Options { url: url.to_owned(), ..good.clone() };
     assert!(matches!(open(&url("postgres://x")), Err(Error::BadUrl(_))));
     assert!(matches!(open(&url("")), Err(Error::BadUrl(_))));
+    assert!(matches!(open(&url("sqlite://relative.db")), Err(Error::BadUrl(_))));
+    assert!(matches!(open(&url("sqlite://file:x?mode=memory")), Err(Error::BadUrl(_))));
     assert!(matches!(open(&Options { readers: 0, ..good.clone() }), Err(Error::BadOptions(_))));
     let text = dir.path().join("text.db");
     std::fs::write(&text, "this is not a database, however long it may be, and it never was one")
@@ -173,4 +175,112 @@ fn an_unusable_url_file_or_setting_is_refused() {
         Service::open_read_only(&Options::file(&dir.path().join("no.db")), &Migrations::store());
     assert!(matches!(missing, Err(Error::Database(_))));
     assert!(!dir.path().join("no.db").exists(), "reading must not create");
+}
+
+#[test]
+fn a_bell_hook_that_panics_loses_no_answer_and_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::file(&dir.path().join("node.db"));
+    let hooks = Hooks::on_ring(|_, _| panic!("planted"));
+    let service = Service::open(&options, &Migrations::store(), hooks, 0).unwrap();
+    let store = service.handle();
+    for id in ["a", "b"] {
+        let written = store.write(move |tx| {
+            tx.ring("topic", 0);
+            put(tx, id)
+        });
+        assert_eq!(block_on(written), Ok(()));
+    }
+    assert_eq!(block_on(store.read(ids)).unwrap(), ["a", "b"]);
+    service.close();
+}
+
+#[test]
+fn a_store_whose_thread_died_says_so_to_all_who_wait() {
+    /// Dropped on the writer's thread, outside every guard of the store.
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("planted");
+        }
+    }
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    drop(store.write(move |_| {
+        let _ = wait.lock().unwrap().recv();
+        Ok(Bomb)
+    }));
+    let waiting = store.write(|tx| put(tx, "waiting"));
+    go.send(()).unwrap();
+    let answered = block_on(waiting);
+    assert!(matches!(answered, Ok(()) | Err(Error::Closed)), "{answered:?}");
+    assert_eq!(block_on(store.write(|tx| put(tx, "late"))), Err(Error::Closed));
+}
+
+#[test]
+fn a_new_database_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let scratch = Scratch::new();
+    block_on(scratch.store().write(|tx| put(tx, "a"))).unwrap();
+    let mut files = 0;
+    for file in std::fs::read_dir(scratch.dir.path()).unwrap() {
+        let file = file.unwrap();
+        let mode = file.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600, "{:?}", file.path());
+        files += 1;
+    }
+    assert_eq!(files, 3, "the database, its log and its index");
+}
+
+#[test]
+fn a_closed_store_is_one_file() {
+    let mut scratch = Scratch::new();
+    block_on(scratch.store().write(|tx| put(tx, "a"))).unwrap();
+    scratch.close();
+    let names =
+        std::fs::read_dir(scratch.dir.path()).unwrap().map(|file| file.unwrap().file_name());
+    assert_eq!(names.collect::<Vec<_>>(), ["node.db"]);
+}
+
+#[test]
+fn a_file_that_is_just_being_made_is_told_from_a_damaged_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("node.db");
+    std::fs::write(&file, "").unwrap();
+    let opened = Service::open_read_only(&Options::file(&file), &Migrations::store());
+    assert_eq!(opened.err(), Some(Error::OlderSchema("store/0001_ground".to_owned())));
+}
+
+#[test]
+fn many_who_open_a_new_database_at_once_all_succeed() {
+    for _ in 0..5 {
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options::file(&dir.path().join("node.db"));
+        std::thread::scope(|scope| {
+            let open = || {
+                Service::open(&options, &Migrations::store(), Hooks::default(), 0)
+                    .map(Service::close)
+            };
+            let opened: Vec<_> = (0..6).map(|_| scope.spawn(open)).collect();
+            for one in opened {
+                one.join().unwrap().unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_simulated_file_has_the_log_of_a_real_one() {
+    use guild_store::{Columns, Db, Sqlite, Val};
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = Sqlite::open_simulated(&dir.path().join("node.db")).unwrap();
+    let mut modes = Vec::new();
+    let mut read = |row: &dyn Columns| {
+        modes.push(row.val(0)? == Val::Text("wal"));
+        Ok(())
+    };
+    db.query("PRAGMA journal_mode", &[], &mut read).unwrap();
+    assert_eq!(modes, [true]);
 }

@@ -6,7 +6,7 @@ use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
 use guild_protocol::json as strict_json;
 use guild_roles::audit_log::{Entry, Note};
-use guild_store::{audit, event};
+use guild_store::{Store, audit, event};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -16,7 +16,12 @@ use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::node::{self, NodeFile, Parts};
 use crate::output::{Answer, Output};
-use crate::real::SystemClock;
+use crate::real::{SystemClock, SystemRandom};
+
+/// How many entries are read at once.
+const PAGE_MAX: i64 = 500;
+/// How long a write waits for its turn at the data directory.
+const BUSY_WAIT_MS: i64 = 5_000;
 
 /// Read and write the audit log
 #[derive(Debug, clap::Subcommand)]
@@ -79,30 +84,48 @@ fn tail(args: &TailArgs, cx: &mut Context<'_>) -> Result<Answer> {
 fn show_stored(args: &TailArgs, loaded: &Loaded, out: &mut Output) -> Result<i64> {
     let service = match node::open_read_only(loaded) {
         // Before the first start there is nothing to show, and nothing wrong in waiting for it.
-        Err(error) if error.code() == &code::NODE_NO_DATABASE && args.follow => return Ok(0),
+        Err(error) if args.follow && is_not_there_yet(&error) => {
+            return Ok(args.after.map_or(0, i64::from));
+        }
         service => service?,
     };
-    let store = service.handle();
+    let shown = show_pages(args, &service.handle(), out);
+    service.close();
+    let last = shown?;
+    out.flush()?;
+    Ok(last)
+}
+
+fn is_not_there_yet(error: &Error) -> bool {
+    [&code::NODE_NO_DATABASE, &guild_store::code::OLDER_SCHEMA].contains(&error.code())
+}
+
+/// One page after the other: a log of any length takes the memory of a page.
+fn show_pages(args: &TailArgs, store: &Store, out: &mut Output) -> Result<i64> {
+    let runtime = runtime()?;
+    let (mut last, newest) = runtime.block_on(first_and_newest(args, store))?;
+    // Up to what was there at the beginning: a busy node must not keep a command busy that does not follow.
+    while last < newest && !out.is_closed() {
+        let after = last;
+        let page = runtime.block_on(store.read(move |rx| audit::after(rx, after, PAGE_MAX)))?;
+        let Some(end) = page.last() else { break };
+        last = end.seq;
+        page.iter().try_for_each(|entry| show(entry, out))?;
+    }
+    Ok(last)
+}
+
+/// The number behind which to begin, and that of the newest entry.
+async fn first_and_newest(args: &TailArgs, store: &Store) -> Result<(i64, i64)> {
     let (after, lines) = (args.after.map(i64::from), i64::from(args.lines));
     let read = store.read(move |rx| {
-        let mut after = match after {
+        let first = match after {
             Some(after) => after,
             None => event::before_last(rx, audit::TOPIC, lines)?,
         };
-        let mut entries = Vec::new();
-        loop {
-            let page = audit::after(rx, after, 500)?;
-            let Some(last) = page.last() else { return Ok((entries, after)) };
-            after = last.seq;
-            entries.extend(page);
-        }
+        Ok((first, event::last(rx, audit::TOPIC)?))
     });
-    let read = runtime()?.block_on(read);
-    service.close();
-    let (entries, last) = read?;
-    entries.iter().try_for_each(|entry| show(entry, out))?;
-    out.flush()?;
-    Ok(last)
+    Ok(read.await?)
 }
 
 /// Follows the stream of the node; when it breaks, waits for the node and goes on behind the last entry seen.
@@ -169,7 +192,11 @@ fn show(entry: &Entry, out: &mut Output) -> Result<()> {
 
 fn append(args: &AppendArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
-    let entry_id = args.id.as_deref().map(str::parse::<EntryId>).transpose()?;
+    let entry_id = match &args.id {
+        Some(id) => id.parse::<EntryId>()?,
+        // Made here and not by the node, so that trying again writes nothing twice.
+        None => EntryId::make(&SystemClock, &SystemRandom),
+    };
     let detail: Map<String, Value> = match &args.detail {
         None => Map::new(),
         Some(text) => {
@@ -177,16 +204,13 @@ fn append(args: &AppendArgs, cx: &mut Context<'_>) -> Result<Answer> {
         }
     };
     let note = Note {
-        entry_id,
+        entry_id: Some(entry_id),
         actor: args.actor.clone(),
         action: args.action.clone(),
         subject: args.subject.clone(),
         detail,
     };
-    let (entry_id, seq) = match NodeFile::of_running(&loaded.config.data_dir)? {
-        Some(node) => Client::new(&node).append(&note)?,
-        None => append_here(&loaded, note)?,
-    };
+    let (entry_id, seq) = write(&loaded, &note)?;
     if cx.out.json() {
         cx.out.object(true, serde_json::json!({ "entry_id": entry_id, "seq": seq }))?;
     } else {
@@ -195,10 +219,37 @@ fn append(args: &AppendArgs, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// Writes through the node that runs, or as the node for as long as one write takes. Somebody else may do the same at
+/// this moment, or a node may just be starting or ending: then it tries again for a while.
+fn write(loaded: &Loaded, note: &Note) -> Result<(EntryId, i64)> {
+    let runtime = runtime()?;
+    let until_ms = SystemClock.now_ms().saturating_add(BUSY_WAIT_MS);
+    loop {
+        let written = match NodeFile::of_running(&loaded.config.data_dir)? {
+            Some(node) => Client::new(&node).append(note),
+            None => append_here(loaded, note, &runtime),
+        };
+        match written {
+            Err(error) if is_passing(&error) && SystemClock.now_ms() < until_ms => {
+                runtime.block_on(SystemClock.sleep(50));
+            }
+            written => return written,
+        }
+    }
+}
+
+fn is_passing(error: &Error) -> bool {
+    [&code::NODE_RUNNING, &code::NODE_UNREACHABLE].contains(&error.code())
+}
+
 /// Nobody runs: this process is the node for as long as one write takes. The bell rings at the next start.
-fn append_here(loaded: &Loaded, note: Note) -> Result<(EntryId, i64)> {
+fn append_here(
+    loaded: &Loaded,
+    note: &Note,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<(EntryId, i64)> {
     let parts = Parts::open(loaded)?;
-    let appended = runtime()?.block_on(parts.log.append(note));
+    let appended = runtime.block_on(parts.log.append(note.clone()));
     parts.close();
     Ok(appended?)
 }

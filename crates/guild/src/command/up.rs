@@ -52,10 +52,11 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Triggers the shutdown on the first signal. A second one ends the process at once, as if there were no handler.
+/// Triggers the shutdown on the first signal. A second one, of either kind, ends the process at once, as if there were
+/// no handler: what was answered is in the database.
 #[expect(
     clippy::disallowed_methods,
-    reason = "waits for the operating system, beside all services"
+    reason = "waits for the operating system, beside all services; and ends at once when asked twice"
 )]
 fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
     let failed = |e: std::io::Error| Error::new(&code::IO_FAILED, format!("signals: {e}"));
@@ -63,11 +64,13 @@ fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
         let mut stream = signal(kind).map_err(failed)?;
         let shutdown = shutdown.clone();
         tokio::spawn(async move {
-            stream.recv().await;
-            shutdown.trigger();
-            stream.recv().await;
-            tracing::warn!("stopped at once");
-            std::process::abort();
+            while stream.recv().await.is_some() {
+                if shutdown.is_triggered() {
+                    tracing::warn!("stopped at once");
+                    std::process::exit(128 + kind.as_raw_value());
+                }
+                shutdown.trigger();
+            }
         });
     }
     Ok(())

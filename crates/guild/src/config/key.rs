@@ -57,6 +57,11 @@ pub(crate) static KEYS: &[Key] = &[
         "The address and port of the one listener: API, explorer pages and relay.",
     ),
     key(
+        "gateway.hosts",
+        "Names under which the node may be asked, separated by commas, beside the loopback ones and the \
+         address it listens on: a page of another site cannot make its own name point here.",
+    ),
+    key(
         "store.url",
         "The database: sqlite:///absolute/path/to/file.db, or empty for node.db in the data directory.",
     )

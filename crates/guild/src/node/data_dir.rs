@@ -1,6 +1,7 @@
 //! One data directory belongs to one process at a time, and says where that process answers.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use guild_protocol::env::UnixMs;
@@ -29,21 +30,41 @@ impl Hold {
     pub(crate) fn take(data_dir: &Path) -> Result<Hold> {
         make_private_directory(data_dir)?;
         let path = data_dir.join(LOCK_FILE);
-        let opened = File::options().create(true).truncate(false).write(true).open(&path);
+        let opened =
+            File::options().create(true).truncate(false).write(true).mode(OWNER_ONLY).open(&path);
         let file = opened.map_err(|e| Error::io(&path, &e))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Hold(file)),
-            Err(Errno::WOULDBLOCK) => Err(taken(data_dir)),
-            Err(error) => Err(Error::io(&path, &error.into())),
+        let mut tries = 0;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                // Perhaps somebody only asks whether it is taken, or is there for one write and has no address.
+                Err(Errno::WOULDBLOCK) if tries < patience(data_dir) => pause(),
+                Err(Errno::WOULDBLOCK) => return Err(taken(data_dir)),
+                Err(error) => return Err(Error::io(&path, &error.into())),
+            }
+            tries += 1;
         }
+        // Left by a holder that was killed. From here on it would lead others to nobody.
+        NodeFile::remove(data_dir);
+        Ok(Hold(file))
     }
 
     /// Whether another process holds the directory.
     pub(crate) fn is_taken(data_dir: &Path) -> bool {
         let Ok(file) = File::open(data_dir.join(LOCK_FILE)) else { return false };
-        // Asking for a share never keeps a node from starting for longer than this line.
+        // Asking for a share keeps a node from starting for no longer than this line; `take` tries again.
         flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a few milliseconds, before there is a runtime")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(25));
+}
+
+/// How often to try again: a node stays, whoever has no address soon goes or soon has one.
+fn patience(data_dir: &Path) -> u32 {
+    if data_dir.join(NODE_FILE).exists() { 4 } else { 80 }
 }
 
 fn taken(data_dir: &Path) -> Error {
@@ -55,7 +76,7 @@ fn taken(data_dir: &Path) -> Error {
 }
 
 /// How to reach the node that holds the directory. Readable by its owner only: the token lets one write.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeFile {
     schema_version: String,
@@ -63,6 +84,13 @@ pub(crate) struct NodeFile {
     pub(crate) token: String,
     pub(crate) pid: u32,
     pub(crate) started_ms: UnixMs,
+}
+
+impl std::fmt::Debug for NodeFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Never the token: what is shown for debugging ends up in logs.
+        f.debug_struct("NodeFile").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl NodeFile {
@@ -111,5 +139,47 @@ impl NodeFile {
             Err(error) if error.code() == &code::IO_NOT_FOUND => Ok(None),
             Err(error) => Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_directory_names_its_holder_and_a_dead_one_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let stale = NodeFile::new("http://127.0.0.1:1", "secret", 0);
+        stale.write(dir.path()).unwrap();
+        assert!(NodeFile::of_running(dir.path()).unwrap().is_none());
+        let hold = Hold::take(dir.path()).unwrap();
+        assert!(NodeFile::of_running(dir.path()).unwrap().is_none(), "it leads to nobody");
+        let nameless = Hold::take(dir.path()).unwrap_err();
+        assert_eq!(nameless.code(), &code::NODE_RUNNING);
+        NodeFile::new("http://127.0.0.1:2", "secret", 0).write(dir.path()).unwrap();
+        let named = Hold::take(dir.path()).unwrap_err();
+        assert!(named.message().contains("http://127.0.0.1:2"), "{named:?}");
+        let running = NodeFile::of_running(dir.path()).unwrap().unwrap();
+        assert!(!format!("{running:?}").contains("secret"));
+        drop(hold);
+        Hold::take(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn whoever_asks_keeps_no_node_from_starting() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(Hold::take(dir.path()).unwrap());
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    Hold::is_taken(dir.path());
+                    std::thread::yield_now();
+                }
+            });
+            let taken: Vec<_> = (0..50).map(|_| Hold::take(dir.path()).is_ok()).collect();
+            stop.store(true, std::sync::atomic::Ordering::SeqCst);
+            assert!(taken.into_iter().all(|ok| ok));
+        });
     }
 }

@@ -17,7 +17,9 @@ pub(crate) async fn bind(loaded: &Loaded) -> Result<(TcpListener, SocketAddr)> {
     let wanted = loaded.config.gateway.listen;
     let chosen = loaded.origins.contains_key("gateway.listen");
     let kept_file = loaded.data_file(KEPT_FILE);
+    // Nothing but another port of the same address: the file never opens the node to a wider world.
     let kept = (!chosen).then(|| read_kept(&kept_file)).flatten();
+    let kept = kept.filter(|kept| kept.ip() == wanted.ip() && kept.port() != 0);
     let first = kept.unwrap_or(wanted);
     match TcpListener::bind(first).await {
         Ok(listener) => with_address(listener),

@@ -27,6 +27,7 @@ fn each_layer_wins_over_the_one_below() {
 
     [gateway]
     listen = "127.0.0.1:4848"
+    hosts = ""
 
     [store]
     url = "postgres://guild:***@db/guild"  # from GUILD_STORE_URL

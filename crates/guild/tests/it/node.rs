@@ -176,3 +176,79 @@ fn a_database_of_a_newer_program_is_refused_and_left_alone() {
         assert!(run.stderr.contains("error[store.newer_schema]"), "{run:?}");
     }
 }
+
+#[test]
+fn many_who_write_at_once_without_a_node_all_succeed() {
+    let home = Home::new();
+    // A killed node's address lies there, and leads to nobody.
+    Node::up(&home, &ANY_PORT).kill();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..6)
+            .map(|writer| {
+                let action = format!("writer{writer}.wrote");
+                let home = &home;
+                scope.spawn(move || home.run(&["log", "append", &action]))
+            })
+            .collect();
+        for writer in writers {
+            let run = writer.join().unwrap();
+            assert_eq!(run.code, 0, "{run:?}");
+        }
+    });
+    let mut stored = actions(&home);
+    stored.sort();
+    let mut wanted: Vec<String> = (0..6).map(|writer| format!("writer{writer}.wrote")).collect();
+    wanted.insert(0, "node.started".to_owned());
+    assert_eq!(stored, wanted);
+}
+
+#[test]
+fn a_node_answers_under_the_address_it_listens_on() {
+    let home = Home::new();
+    for listen in ["127.0.0.2:0", "0.0.0.0:0"] {
+        let node = Node::up(&home, &["--set", &format!("gateway.listen={listen}")]);
+        let run = home.run(&["log", "append", "test.done"]);
+        assert_eq!(run.code, 0, "{run:?}");
+        assert_eq!(node.stop(), 0);
+    }
+}
+
+#[test]
+fn what_others_left_open_does_not_hold_up_the_end() {
+    use std::io::Write;
+    let home = Home::new();
+    let node = Node::up(&home, &ANY_PORT);
+    let address = node.url.strip_prefix("http://").unwrap();
+    let mut half = std::net::TcpStream::connect(address).unwrap();
+    half.write_all(b"GET /healthz HT").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /api/events HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    assert_eq!(home.run(&["log", "append", "test.done"]).code, 0);
+    assert_eq!(node.stop(), 0);
+}
+
+#[test]
+fn a_long_log_is_shown_whole_from_any_number() {
+    let home = Home::new();
+    assert_eq!(home.run(&["log", "append", "first.entry"]).code, 0);
+    let file = home.path().join(".local/share/guildhall/node.db");
+    let mut db = guild_store::Sqlite::open(&file).unwrap();
+    let body =
+        r#"{"detail":{},"actor":"a","schema_version":"guild.audit_entry.v1","subject":null}"#;
+    let fill = format!(
+        "INSERT INTO event (topic, id, kind, at_ms, body)
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1500)
+         SELECT 'audit', printf('entry_%032x', i), 'many.entries', 0, '{body}' FROM n"
+    );
+    guild_store::Db::batch(&mut db, &fill).unwrap();
+    let numbers = |args: &[&str]| -> Vec<i64> {
+        let run = home.run(&[&["log", "tail", "--json"], args].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+        let seq = |line| serde_json::from_str::<Value>(line).unwrap()["seq"].as_i64().unwrap();
+        run.stdout.lines().map(seq).collect()
+    };
+    assert_eq!(numbers(&["--after", "0"]), (1..=1501).collect::<Vec<_>>());
+    assert_eq!(numbers(&["--after", "1499"]), [1500, 1501]);
+    assert_eq!(numbers(&["-n", "1"]), [1501]);
+    assert_eq!(numbers(&["--after", "5000"]), [0i64; 0]);
+}

@@ -393,7 +393,7 @@ fn a_tag_that_is_not_understood_is_sealed_with_the_rest() {
     let sealed = request.sealed_draft(1, &buyer, &Fixed(7)).unwrap().sign(&buyer).unwrap();
     assert!(!sealed.to_json().contains("4711"));
     let read = Request::parse(&sealed, Some(&provider)).unwrap();
-    assert_eq!(read.other_tags, [private.clone()]);
+    assert_eq!(read.other_tags, std::slice::from_ref(&private));
 
     let mut feedback = Feedback::about(&sealed, Status::Processing);
     feedback.other_tags = vec![private.clone()];

@@ -1,0 +1,158 @@
+//! Connections that are counted, and that end when nothing moves on them.
+//!
+//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or asks for a stream
+//! and never reads it. Such a connection must not be held for ever, and there must not be any number of them.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::serve::Listener;
+use guild_protocol::env::{BoxFuture, Clock};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Accepts no more connections than there is room for; further ones wait to be accepted.
+pub(crate) struct Limited {
+    listener: TcpListener,
+    clock: Arc<dyn Clock>,
+    room: Arc<Semaphore>,
+    idle_max_ms: i64,
+}
+
+impl Limited {
+    pub(crate) fn new(
+        listener: TcpListener,
+        clock: Arc<dyn Clock>,
+        connections_max: usize,
+        idle_max_ms: i64,
+    ) -> Limited {
+        Limited { listener, clock, room: Arc::new(Semaphore::new(connections_max)), idle_max_ms }
+    }
+}
+
+impl Listener for Limited {
+    type Io = Timed<TcpStream>;
+    type Addr = std::net::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        // The semaphore is never closed, so there is always a permit in the end.
+        let permit = self.room.clone().acquire_owned().await.ok();
+        let (io, address) = Listener::accept(&mut self.listener).await;
+        let clock = self.clock.clone();
+        (Timed { io, clock, idle_max_ms: self.idle_max_ms, idle: None, _permit: permit }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that fails once nothing was read or written for a while.
+pub(crate) struct Timed<S> {
+    io: S,
+    clock: Arc<dyn Clock>,
+    idle_max_ms: i64,
+    idle: Option<BoxFuture<()>>,
+    /// Given back when the connection ends.
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl<S: Unpin> Timed<S> {
+    /// Passes on what has moved; fails if nothing has for too long.
+    fn or_idle<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if moved.is_ready() {
+            self.idle = None;
+            return moved;
+        }
+        let idle = self.idle.get_or_insert_with(|| self.clock.sleep(self.idle_max_ms));
+        match idle.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                self.idle = None;
+                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let moved = Pin::new(&mut self.io).poll_read(cx, buf);
+        self.or_idle(cx, moved)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let moved = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.or_idle(cx, moved)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let moved = Pin::new(&mut self.io).poll_write_vectored(cx, pieces);
+        self.or_idle(cx, moved)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing is buffered here, so a flush says nothing about what moves.
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// Every wait is over at once: the first moment without movement is too long.
+    struct Over;
+    impl Clock for Over {
+        fn now_ms(&self) -> i64 {
+            0
+        }
+        fn sleep(&self, _: i64) -> BoxFuture<()> {
+            Box::pin(std::future::ready(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_moves_goes_on_and_what_stalls_ends() {
+        let (near, mut far) = duplex(4);
+        let mut near =
+            Timed { io: near, clock: Arc::new(Over), idle_max_ms: 1, idle: None, _permit: None };
+        far.write_all(b"ab").await.unwrap();
+        let mut read = [0; 2];
+        near.read_exact(&mut read).await.unwrap();
+        assert_eq!(near.read(&mut read).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(near.write(b"12345").await.unwrap(), 4);
+        assert_eq!(near.write(b"5").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    }
+}

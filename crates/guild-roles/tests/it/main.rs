@@ -1,0 +1,4 @@
+//! One integration binary for the crate.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod audit_log;
