@@ -17,6 +17,7 @@ const EVERYWHERE: &str = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
      PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
 const BUSY_TIMEOUT_MS: u64 = 5_000;
 const STATEMENT_CACHE: usize = 256;
+const JOURNAL_TRIES: u32 = 100;
 
 impl Sqlite {
     /// The version of SQLite that is built in.
@@ -28,8 +29,21 @@ impl Sqlite {
     pub fn open(path: &Path) -> Result<Sqlite> {
         create_private(path)?;
         let this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;
-        this.0.execute_batch(DURABLE).map_err(refused)?;
+        this.make_durable()?;
         Ok(this)
+    }
+
+    /// SQLite does not wait for others when it changes the journal, so we wait with a write, for which it does.
+    fn make_durable(&self) -> Result<()> {
+        for _ in 0..JOURNAL_TRIES {
+            match self.0.execute_batch(DURABLE).map_err(refused) {
+                Err(Error::Locked) => {
+                    self.0.execute_batch("BEGIN IMMEDIATE; COMMIT").map_err(refused)?;
+                }
+                changed => return changed,
+            }
+        }
+        Err(Error::Locked)
     }
 
     /// Opens an existing file for reading only, also while another process writes it.

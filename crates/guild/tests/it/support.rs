@@ -87,7 +87,11 @@ impl Home {
             // The build directory may be closed to others; this one is not.
             let program = self.path().join("guild");
             if !program.exists() {
-                fs::copy(env!("CARGO_BIN_EXE_guild"), &program).unwrap();
+                // By another process: a file that this one has open for writing, or a child forked meanwhile by
+                // another test, cannot be run.
+                let copied =
+                    Command::new("cp").arg(env!("CARGO_BIN_EXE_guild")).arg(&program).status();
+                assert!(copied.unwrap().success());
             }
             command = Command::new(program);
             self.surround(command.args(args));
