@@ -75,42 +75,62 @@ impl Hooks {
     }
 }
 
+/// How a call went in its transaction.
+enum Ran {
+    /// What it wrote may be committed.
+    Well,
+    /// It refused by itself, or panicked: its own savepoint is rolled back.
+    Refused,
+    /// The database failed under it.
+    Failed(Error),
+}
+
 /// A call waiting for its transaction. It may run more than once; it is answered once.
 trait Job: Send {
-    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Option<Error>;
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Ran;
     fn answer(self: Box<Self>, instead: Option<Error>);
 }
 
-struct Call<F, T> {
+struct Call<F, T, E> {
     closure: F,
-    outcome: Result<T>,
-    caller: oneshot::Sender<Result<T>>,
+    outcome: Result<T, E>,
+    caller: oneshot::Sender<Result<T, E>>,
 }
 
-impl<F, T> Call<F, T> {
-    /// Keeps the outcome; the error, if there is one, is also told to the pump.
-    fn keep(
-        &mut self,
-        outcome: std::thread::Result<Result<T>>,
-        swallowed: Option<Error>,
-    ) -> Option<Error> {
-        self.outcome = outcome.unwrap_or(Err(Error::Panicked));
-        if let Some(error) = swallowed {
-            self.outcome = Err(error);
+impl<F, T, E: From<Error>> Call<F, T, E> {
+    fn new(closure: F) -> (Call<F, T, E>, oneshot::Receiver<Result<T, E>>) {
+        let (caller, answer) = oneshot::channel();
+        (Call { closure, outcome: Err(Error::Closed.into()), caller }, answer)
+    }
+
+    /// Keeps the outcome for the answer. A failure of the database counts also if the closure swallowed it.
+    fn keep(&mut self, outcome: std::thread::Result<Result<T, E>>, failure: Option<Error>) -> Ran {
+        self.outcome = outcome.unwrap_or_else(|_| Err(Error::Panicked.into()));
+        match failure {
+            Some(error) => {
+                self.outcome = Err(error.clone().into());
+                Ran::Failed(error)
+            }
+            None if self.outcome.is_err() => Ran::Refused,
+            None => Ran::Well,
         }
-        self.outcome.as_ref().err().cloned()
     }
 
     fn send(self, instead: Option<Error>) {
         // A caller that no longer waits is no reason to fail: its write has happened.
-        let _ = self.caller.send(instead.map_or(self.outcome, Err));
+        let _ = self.caller.send(instead.map_or(self.outcome, |error| Err(error.into())));
     }
 }
 
-struct Write<F, T>(Call<F, T>);
+struct Write<F, T, E>(Call<F, T, E>);
 
-impl<T: Send, F: Fn(&mut Tx<'_>) -> Result<T> + Send> Job for Write<F, T> {
-    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Option<Error> {
+impl<T, E, F> Job for Write<F, T, E>
+where
+    T: Send,
+    E: From<Error> + Send,
+    F: Fn(&mut Tx<'_>) -> Result<T, E> + Send,
+{
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Ran {
         let mut tx = Tx::new(rx, bells);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut tx)));
         self.0.keep(outcome, tx.into_rx().into_failure())
@@ -121,10 +141,15 @@ impl<T: Send, F: Fn(&mut Tx<'_>) -> Result<T> + Send> Job for Write<F, T> {
     }
 }
 
-struct Read<F, T>(Call<F, T>);
+struct Read<F, T, E>(Call<F, T, E>);
 
-impl<T: Send, F: Fn(&mut Rx<'_>) -> Result<T> + Send> Job for Read<F, T> {
-    fn run<'a>(&mut self, mut rx: Rx<'a>, _: &'a mut Vec<(String, i64)>) -> Option<Error> {
+impl<T, E, F> Job for Read<F, T, E>
+where
+    T: Send,
+    E: From<Error> + Send,
+    F: Fn(&mut Rx<'_>) -> Result<T, E> + Send,
+{
+    fn run<'a>(&mut self, mut rx: Rx<'a>, _: &'a mut Vec<(String, i64)>) -> Ran {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut rx)));
         self.0.keep(outcome, rx.into_failure())
     }
@@ -205,25 +230,35 @@ pub struct Store {
 impl Store {
     /// Runs `closure` in a transaction and answers after the commit. The call is queued at once; dropping the future
     /// does not stop it, and the closure may run more than once. So whatever it writes carries an id of its own.
-    pub fn write<T, F>(&self, closure: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    ///
+    /// The error is the caller's own: a refusal of the closure comes back as it is, after its writes are rolled back.
+    pub fn write<T, E, F>(
+        &self,
+        closure: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         T: Send + 'static,
-        F: Fn(&mut Tx<'_>) -> Result<T> + Send + 'static,
+        E: From<Error> + Send + 'static,
+        F: Fn(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
     {
-        let (caller, answer) = oneshot::channel();
-        self.writes.push(Box::new(Write(Call { closure, outcome: Err(Error::Closed), caller })));
-        async move { answer.await.unwrap_or(Err(Error::Closed)) }
+        let (call, answer) = Call::new(closure);
+        self.writes.push(Box::new(Write(call)));
+        async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
     }
 
     /// Runs `closure` on one snapshot of the database, beside the writers.
-    pub fn read<T, F>(&self, closure: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
+    pub fn read<T, E, F>(
+        &self,
+        closure: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
     where
         T: Send + 'static,
-        F: Fn(&mut Rx<'_>) -> Result<T> + Send + 'static,
+        E: From<Error> + Send + 'static,
+        F: Fn(&mut Rx<'_>) -> Result<T, E> + Send + 'static,
     {
-        let (caller, answer) = oneshot::channel();
-        self.reads.push(Box::new(Read(Call { closure, outcome: Err(Error::Closed), caller })));
-        async move { answer.await.unwrap_or(Err(Error::Closed)) }
+        let (call, answer) = Call::new(closure);
+        self.reads.push(Box::new(Read(call)));
+        async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
     }
 
     pub(crate) fn close(&self) {
@@ -333,11 +368,11 @@ impl Pump {
             let rung = bells.len();
             db.exec("SAVEPOINT call", &[])?;
             match job.run(Rx::new(db, &self.hooks), &mut bells) {
-                None => {}
-                Some(Error::Crashed) => return Err(Error::Crashed),
+                Ran::Well => {}
+                Ran::Failed(Error::Crashed) => return Err(Error::Crashed),
                 // A full disk makes SQLite give up the whole transaction, not only this call.
-                Some(error) if !db.in_transaction() => return Err(error),
-                Some(_) => {
+                Ran::Failed(error) if !db.in_transaction() => return Err(error),
+                Ran::Refused | Ran::Failed(_) => {
                     bells.truncate(rung);
                     db.exec("ROLLBACK TO SAVEPOINT call", &[])?;
                 }

@@ -113,7 +113,7 @@ fn a_page_has_a_limit_in_bytes_and_leads_on() {
             let id = id.to_string();
             event::append(tx, &NewEvent { topic: "t", id: &id, kind: "k", at_ms: 0, body: &body })?;
         }
-        Ok(())
+        Ok::<_, Error>(())
     });
     block_on(fill).unwrap();
     let page = |after| {

@@ -78,6 +78,38 @@ fn a_failing_call_takes_no_other_down() {
     std::panic::set_hook(hook);
 }
 
+/// An error of a higher crate.
+#[derive(Debug, PartialEq)]
+enum Own {
+    No,
+    Store(Error),
+}
+
+impl From<Error> for Own {
+    fn from(error: Error) -> Own {
+        Own::Store(error)
+    }
+}
+
+#[test]
+fn a_refusal_of_the_caller_s_own_comes_back_and_nothing_is_kept() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    let own = store.write(|tx| {
+        put(tx, "a")?;
+        Err::<(), _>(Own::No)
+    });
+    let failed = store.write(|tx| {
+        tx.exec("INSERT INTO nowhere VALUES (1)", args![])?;
+        Ok::<_, Own>(())
+    });
+    block_on(async {
+        assert_eq!(own.await, Err(Own::No));
+        assert!(matches!(failed.await, Err(Own::Store(Error::Database(_)))));
+        assert_eq!(store.read(ids).await.unwrap(), Vec::<String>::new());
+    });
+}
+
 #[test]
 fn bells_ring_after_the_commit_and_only_for_what_was_committed() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +156,7 @@ fn a_full_queue_refuses_and_a_closed_store_says_so() {
     let running = store.write(move |_| {
         let _ = started.send(());
         let _ = wait.lock().unwrap().recv();
-        Ok(())
+        Ok::<_, Error>(())
     });
     has_started.recv().unwrap();
     let waiting = store.write(|tx| put(tx, "waited"));
@@ -210,7 +242,7 @@ fn a_store_whose_thread_died_says_so_to_all_who_wait() {
     let wait = std::sync::Mutex::new(wait);
     drop(store.write(move |_| {
         let _ = wait.lock().unwrap().recv();
-        Ok(Bomb)
+        Ok::<_, Error>(Bomb)
     }));
     let waiting = store.write(|tx| put(tx, "waiting"));
     go.send(()).unwrap();

@@ -123,7 +123,7 @@ async fn first_and_newest(args: &TailArgs, store: &Store) -> Result<(i64, i64)> 
             Some(after) => after,
             None => event::before_last(rx, audit::TOPIC, lines)?,
         };
-        Ok((first, event::last(rx, audit::TOPIC)?))
+        Ok::<_, guild_store::Error>((first, event::last(rx, audit::TOPIC)?))
     });
     Ok(read.await?)
 }
