@@ -16,6 +16,7 @@ mod doctor;
 mod generate;
 mod hash;
 mod key;
+mod ledger;
 mod log;
 mod receipts;
 mod replay;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Up(up::Args),
     #[command(subcommand)]
     Log(log::Command),
+    #[command(subcommand)]
+    Ledger(ledger::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -73,6 +76,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     match command {
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
+        Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

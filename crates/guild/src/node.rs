@@ -40,7 +40,7 @@ pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
 
 /// Every migration of every crate that owns tables.
 pub(crate) fn migrations() -> Migrations {
-    Migrations::store()
+    Migrations::store().and(guild_ledger::migrations())
 }
 
 /// What every part of a node is made with.

@@ -1,8 +1,10 @@
-//! The real clock and the real randomness: the only place that touches them.
+//! The real clock, the real randomness and the real runtime: the only place that makes them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
+
+use crate::error::{Error, Result, code};
 
 /// The clock of this host.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +59,14 @@ impl Random for SystemRandom {
             panic!("the operating system gives no randomness: {error}");
         }
     }
+}
+
+/// A runtime for a command that waits for one thing after another.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
 }
 
 #[cfg(test)]

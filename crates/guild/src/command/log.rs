@@ -16,7 +16,7 @@ use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::node::{self, NodeFile, Parts};
 use crate::output::{Answer, Output};
-use crate::real::{SystemClock, SystemRandom};
+use crate::real::{SystemClock, SystemRandom, runtime};
 
 /// How many entries are read at once.
 const PAGE_MAX: i64 = 500;
@@ -252,11 +252,4 @@ fn append_here(
     let appended = runtime.block_on(parts.log.append(note.clone()));
     parts.close();
     Ok(appended?)
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
 }

@@ -23,6 +23,7 @@ fn help_lists_the_commands() {
     Commands:
       up           Run this node until it is told to stop
       log          Read and write the audit log
+      ledger       Look at the money of this node
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       receipts     Check signed receipts

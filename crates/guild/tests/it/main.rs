@@ -7,6 +7,7 @@ mod config;
 mod docs;
 mod doctor;
 mod key;
+mod ledger;
 mod node;
 mod replay;
 mod support;

@@ -1,0 +1,27 @@
+//! Double-entry money. Every transfer takes from one account what it gives to another, so the sum over all accounts of
+//! an asset is always zero; nothing is ever changed or deleted, only added.
+//!
+//! | module | what it settles |
+//! |---|---|
+//! | [`account`] | who holds what, and how far below zero it may go |
+//! | [`transfer`] | what can be asked: post, hold, settle, void, expire; alone or linked |
+//! | [`book`] | the pure decision: given balances and holds, what a transfer changes or why it is refused |
+//! | [`ledger`] | the thin effect: a batch of transfers in one transaction, a few statements whatever its size |
+//! | [`head`] | a hash over everything booked so far |
+//! | [`audit`] | recomputes everything from the transfers alone |
+// Whoever computes with money must get an error, never a panic or a wrapped number.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
+
+pub mod account;
+pub mod audit;
+pub mod book;
+mod error;
+pub mod head;
+pub mod ledger;
+pub mod transfer;
+
+pub use account::{Account, AccountId, Balance, Limit};
+pub use error::{Error, Result, code};
+pub use ledger::migrations;
+pub use transfer::{NewTransfer, Step, TransferId};
