@@ -39,6 +39,10 @@ pub(crate) struct SystemRandom;
 
 impl SystemRandom {
     /// As [`Random::fill`], but says so when there is no randomness.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the randomness that is passed in elsewhere"
+    )]
     pub(crate) fn try_fill(bytes: &mut [u8]) -> rustix::io::Result<()> {
         let mut done = 0;
         while let Some(rest) = bytes.get_mut(done..).filter(|rest| !rest.is_empty()) {

@@ -211,4 +211,22 @@ proptest! {
         let Event { kind, created_at, tags, content, .. } = back;
         prop_assert_eq!(Draft { kind, created_at, tags, content }, draft);
     }
+
+    /// The `nostr` crate is the judge of ids and signatures: what we sign it accepts, what it computes we compute.
+    #[test]
+    fn the_nostr_crate_agrees_on_ids_and_signatures(
+        kind in any::<u16>(),
+        created_at in 0..=4_102_444_800u64,
+        tags in prop::collection::vec(prop::collection::vec(any::<String>(), 1..4), 0..6),
+        content in prop_oneof![any::<String>(), "[\u{0}-\u{1f}\"\\\\/\u{7f}-\u{a0}\u{2028}\u{2029}]{0,40}"],
+        changed in any::<bool>(),
+    ) {
+        let mut event = Draft { kind, created_at, tags, content }.sign(&secret("buyer")).unwrap();
+        if changed {
+            event.content.push('!');
+        }
+        let theirs = ::nostr::event::Event::from_json(event.to_json()).unwrap();
+        prop_assert_eq!(theirs.verify().is_ok(), !changed);
+        prop_assert_eq!(event.verify().is_ok(), !changed);
+    }
 }
