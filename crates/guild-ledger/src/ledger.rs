@@ -96,36 +96,53 @@ pub fn book(
     Ok(outcomes)
 }
 
+/// What is read of an account and its gate.
+macro_rules! select_entry {
+    ($array:literal, $cast:literal, $from:literal) => {
+        concat!(
+            "SELECT a.account_id, a.owner, a.purpose, a.asset_id, a.balance_limit, ",
+            $array,
+            "(a.debits_posted, a.credits_posted, a.debits_pending, a.credits_pending)",
+            $cast,
+            ", g.reserve_units, g.lets_through FROM ",
+            $from
+        )
+    };
+}
+
 /// The accounts with these ids, as they stand.
 pub fn entries(rx: &mut Rx<'_>, ids: &BTreeSet<AccountId>) -> Result<BTreeMap<AccountId, Entry>> {
-    const ENTRIES: Sql = Sql {
-        lite: "SELECT a.account_id, a.owner, a.purpose, a.asset_id, a.balance_limit,
-                 json_array(a.debits_posted, a.credits_posted, a.debits_pending, a.credits_pending),
-                 g.reserve_units, g.lets_through
-               FROM json_each($1) AS wanted JOIN ledger_account AS a ON a.account_id = wanted.value
-               LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id",
-        pg: "SELECT a.account_id, a.owner, a.purpose, a.asset_id, a.balance_limit,
-               json_build_array(a.debits_posted, a.credits_posted, a.debits_pending, a.credits_pending)::text,
-               g.reserve_units, g.lets_through
-             FROM ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id
-             WHERE a.account_id IN (SELECT json_array_elements_text($1::json))
-             ORDER BY a.account_id FOR UPDATE OF a",
+    const SOME: Sql = Sql {
+        lite: select_entry!(
+            "json_array",
+            "",
+            "json_each($1) AS wanted JOIN ledger_account AS a ON a.account_id = wanted.value
+             LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id"
+        ),
+        pg: select_entry!(
+            "json_build_array",
+            "::text",
+            "ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id
+             WHERE a.account_id IN (SELECT json_array_elements_text($1::json))"
+        ),
     };
     let wanted = json!(ids).to_string();
-    rx.all::<EntryRow>(ENTRIES, args![&wanted])?.into_iter().map(entry_of).collect()
+    rx.all::<EntryRow>(SOME, args![&wanted])?.into_iter().map(entry_of).collect()
 }
 
 /// Every account, as it stands.
 pub fn all_entries(rx: &mut Rx<'_>) -> Result<BTreeMap<AccountId, Entry>> {
     const ALL: Sql = Sql {
-        lite: "SELECT a.account_id, a.owner, a.purpose, a.asset_id, a.balance_limit,
-                 json_array(a.debits_posted, a.credits_posted, a.debits_pending, a.credits_pending),
-                 g.reserve_units, g.lets_through
-               FROM ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id",
-        pg: "SELECT a.account_id, a.owner, a.purpose, a.asset_id, a.balance_limit,
-               json_build_array(a.debits_posted, a.credits_posted, a.debits_pending, a.credits_pending)::text,
-               g.reserve_units, g.lets_through
-             FROM ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id",
+        lite: select_entry!(
+            "json_array",
+            "",
+            "ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id"
+        ),
+        pg: select_entry!(
+            "json_build_array",
+            "::text",
+            "ledger_account AS a LEFT JOIN ledger_gate AS g ON g.account_id = a.account_id"
+        ),
     };
     rx.all::<EntryRow>(ALL, args![])?.into_iter().map(entry_of).collect()
 }
