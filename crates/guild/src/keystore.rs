@@ -250,3 +250,45 @@ fn prompt(question: &str) -> Result<String> {
 fn no_passphrase(message: &str) -> Error {
     Error::new(&code::KEYSTORE_NO_PASSPHRASE, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::error::Kind;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::real::SystemRandom;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(500) })]
+
+        /// A damaged keystore is refused with a typed error, or still names the identity it named.
+        #[test]
+        fn a_damaged_keystore_never_becomes_another(
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            cut in any::<bool>(),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(FILE_NAME);
+            let made = Keystore::create(&path, &SystemRandom, None).unwrap();
+            let mut text = std::fs::read(&path).unwrap();
+            let at = at.index(text.len());
+            if cut {
+                text.truncate(at);
+            } else {
+                text[at] = byte;
+            }
+            match parse(&text, &path) {
+                Ok(read) => prop_assert_eq!(read.public_key, made.public_key),
+                Err(error) => prop_assert_eq!(error.kind(), Kind::Invalid),
+            }
+        }
+
+        #[test]
+        fn rubbish_is_no_keystore(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let error = parse(&bytes, Path::new("x")).err();
+            prop_assert_eq!(error.map(|e| e.kind()), Some(Kind::Invalid));
+        }
+    }
+}
