@@ -43,6 +43,52 @@ macro_rules! args {
     ($($value:expr),* $(,)?) => { &[$($crate::Val::from($value)),*] as &[$crate::Val<'_>] };
 }
 
+/// One column of many rows: the argument of a statement that is run for a whole set. All columns of a statement have
+/// the same length.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Column<'a> {
+    /// Integers.
+    Ints(&'a [i64]),
+    /// Integers, some absent.
+    OptInts(&'a [Option<i64>]),
+    /// Texts.
+    Texts(&'a [&'a str]),
+    /// Texts, some absent.
+    OptTexts(&'a [Option<&'a str>]),
+}
+
+impl<'a> Column<'a> {
+    /// How many rows.
+    #[expect(clippy::len_without_is_empty, reason = "nobody asks a column for that")]
+    pub fn len(&self) -> usize {
+        match self {
+            Column::Ints(column) => column.len(),
+            Column::OptInts(column) => column.len(),
+            Column::Texts(column) => column.len(),
+            Column::OptTexts(column) => column.len(),
+        }
+    }
+
+    /// The value in row `i`; absent beyond the end.
+    pub fn val(&self, i: usize) -> Val<'a> {
+        match *self {
+            Column::Ints(column) => column.get(i).copied().into(),
+            Column::OptInts(column) => column.get(i).copied().flatten().into(),
+            Column::Texts(column) => column.get(i).copied().into(),
+            Column::OptTexts(column) => column.get(i).copied().flatten().into(),
+        }
+    }
+}
+
+/// How many rows these columns have; an error if they do not agree.
+pub(crate) fn row_count(columns: &[Column<'_>]) -> Result<usize> {
+    let count = columns.first().map_or(0, Column::len);
+    if columns.iter().all(|column| column.len() == count) {
+        return Ok(count);
+    }
+    Err(Error::Database("the columns of a set have different lengths".to_owned()))
+}
+
 /// A type that one column can be read as.
 pub trait FromVal: Sized {
     /// The value, or `None` if the column has another type.
@@ -131,6 +177,17 @@ pub trait Db: Send {
         &mut self,
         sql: &str,
         args: &[Val<'_>],
+        each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+    ) -> Result<()>;
+
+    /// Runs a statement for a set of rows; the number of rows it changed. See [`crate::Tx::exec_set`].
+    fn exec_set(&mut self, sql: &str, columns: &[Column<'_>]) -> Result<u64>;
+
+    /// Runs a query for a set of rows, handing over each row found. See [`crate::Rx::all_set`].
+    fn query_set(
+        &mut self,
+        sql: &str,
+        columns: &[Column<'_>],
         each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
     ) -> Result<()>;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 
-use crate::db::{Columns, Db, Sql, Val};
+use crate::db::{Column, Columns, Db, Sql, Val, row_count};
 use crate::{Error, Result};
 
 /// A connection to an SQLite database.
@@ -99,25 +99,46 @@ fn refused(error: rusqlite::Error) -> Error {
     }
 }
 
-/// SQLite numbers `$2` by its first appearance in the text, not by its digits: bind by name.
-fn bind(statement: &mut Statement<'_>, args: &[Val<'_>]) -> Result<()> {
-    if statement.parameter_count() != args.len() {
-        let message =
-            format!("{} parameters but {} arguments", statement.parameter_count(), args.len());
-        return Err(Error::Database(message));
+/// SQLite numbers `$2` by its first appearance in the text, not by its digits: bind by name. For each parameter in
+/// SQLite's order, the place of its argument.
+fn places(statement: &Statement<'_>, arguments: usize) -> Result<Vec<usize>> {
+    if statement.parameter_count() != arguments {
+        let count = statement.parameter_count();
+        return Err(Error::Database(format!("{count} parameters but {arguments} arguments")));
     }
-    for i in 1..=args.len() {
-        let number =
-            statement.parameter_name(i).and_then(|name| name.get(1..)?.parse::<usize>().ok());
-        let arg = number
-            .and_then(|n| args.get(n.checked_sub(1)?))
-            .ok_or_else(|| Error::Database("parameters are $1, $2, …".to_owned()))?;
-        let value = match *arg {
+    let place = |i| {
+        let number = statement.parameter_name(i)?.get(1..)?.parse::<usize>().ok()?;
+        number.checked_sub(1).filter(|place| *place < arguments)
+    };
+    (1..=arguments)
+        .map(|i| place(i).ok_or_else(|| Error::Database("parameters are $1, $2, …".to_owned())))
+        .collect()
+}
+
+fn bind<'a>(
+    statement: &mut Statement<'_>,
+    places: &[usize],
+    arg: impl Fn(usize) -> Val<'a>,
+) -> Result<()> {
+    for (i, place) in places.iter().enumerate() {
+        let value = match arg(*place) {
             Val::Null => ValueRef::Null,
             Val::Int(int) => ValueRef::Integer(int),
             Val::Text(text) => ValueRef::Text(text.as_bytes()),
         };
-        statement.raw_bind_parameter(i, ToSqlOutput::Borrowed(value)).map_err(refused)?;
+        statement.raw_bind_parameter(i + 1, ToSqlOutput::Borrowed(value)).map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// To the end: an UPDATE … RETURNING half read is half done.
+fn read_all(
+    statement: &mut Statement<'_>,
+    each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+) -> Result<()> {
+    let mut rows = statement.raw_query();
+    while let Some(row) = rows.next().map_err(refused)? {
+        each(row)?;
     }
     Ok(())
 }
@@ -149,7 +170,8 @@ impl Db for Sqlite {
 
     fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64> {
         let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
-        bind(&mut statement, args)?;
+        let places = places(&statement, args.len())?;
+        bind(&mut statement, &places, |i| args.get(i).copied().unwrap_or(Val::Null))?;
         statement.raw_execute().map(|rows| rows as u64).map_err(refused)
     }
 
@@ -160,11 +182,33 @@ impl Db for Sqlite {
         each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
     ) -> Result<()> {
         let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
-        bind(&mut statement, args)?;
-        // To the end: an UPDATE … RETURNING half read is half done.
-        let mut rows = statement.raw_query();
-        while let Some(row) = rows.next().map_err(refused)? {
-            each(row)?;
+        let places = places(&statement, args.len())?;
+        bind(&mut statement, &places, |i| args.get(i).copied().unwrap_or(Val::Null))?;
+        read_all(&mut statement, each)
+    }
+
+    fn exec_set(&mut self, sql: &str, columns: &[Column<'_>]) -> Result<u64> {
+        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let places = places(&statement, columns.len())?;
+        let mut changed = 0;
+        for row in 0..row_count(columns)? {
+            bind(&mut statement, &places, |i| columns.get(i).map_or(Val::Null, |c| c.val(row)))?;
+            changed += statement.raw_execute().map_err(refused)? as u64;
+        }
+        Ok(changed)
+    }
+
+    fn query_set(
+        &mut self,
+        sql: &str,
+        columns: &[Column<'_>],
+        each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
+    ) -> Result<()> {
+        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let places = places(&statement, columns.len())?;
+        for row in 0..row_count(columns)? {
+            bind(&mut statement, &places, |i| columns.get(i).map_or(Val::Null, |c| c.val(row)))?;
+            read_all(&mut statement, each)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::db::{Db, Decode, Sql, Val};
+use crate::db::{Column, Db, Decode, Sql, Val};
 use crate::pump::{Hooks, Point};
 use crate::{Error, Result};
 
@@ -35,6 +35,38 @@ impl<'a> Rx<'a> {
     /// The first row of a query, if there is one.
     pub fn first<T: Decode>(&mut self, sql: impl Into<Sql>, args: &[Val<'_>]) -> Result<Option<T>> {
         Ok(self.all(sql, args)?.into_iter().next())
+    }
+
+    /// All rows of a query that is asked for a whole set at once. SQLite runs its text once for each row of the
+    /// columns, with `$1`, `$2`, … bound to the row's values: a prepared statement costs it no more than a row of a
+    /// join would. PostgreSQL runs its text once, with `$1`, `$2`, … bound to whole columns, for `unnest` or `ANY`:
+    /// there every statement is a journey.
+    ///
+    /// ```
+    /// # use guild_store::{Column, Rx, Result, Sql};
+    /// const STATES: Sql = Sql {
+    ///     lite: "SELECT seq, state FROM outbox WHERE seq = $1",
+    ///     pg: "SELECT seq, state FROM outbox WHERE seq = ANY ($1::bigint[])",
+    /// };
+    /// fn states(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<Vec<(i64, String)>> {
+    ///     rx.all_set(STATES, &[Column::Ints(seqs)])
+    /// }
+    /// ```
+    pub fn all_set<T: Decode>(
+        &mut self,
+        sql: impl Into<Sql>,
+        columns: &[Column<'_>],
+    ) -> Result<Vec<T>> {
+        let sql = sql.into();
+        self.statement(|db| {
+            let mut rows = Vec::new();
+            let text = db.pick(sql);
+            db.query_set(text, columns, &mut |row| {
+                rows.push(T::decode(row)?);
+                Ok(())
+            })?;
+            Ok(rows)
+        })
     }
 
     /// The error of a statement that the closure may have swallowed: nothing of such a call is committed.
@@ -71,6 +103,17 @@ impl<'a> Tx<'a> {
         self.rx.statement(|db| {
             let text = db.pick(sql);
             db.exec(text, args)
+        })
+    }
+
+    /// Runs a statement for a whole set at once, as [`Rx::all_set`] does; the number of rows it changed. SQLite's text
+    /// is about one row, PostgreSQL's about all: `INSERT INTO t (a, b) VALUES ($1, $2)`, and
+    /// `INSERT INTO t (a, b) SELECT * FROM unnest($1::bigint[], $2::text[])`.
+    pub fn exec_set(&mut self, sql: impl Into<Sql>, columns: &[Column<'_>]) -> Result<u64> {
+        let sql = sql.into();
+        self.rx.statement(|db| {
+            let text = db.pick(sql);
+            db.exec_set(text, columns)
         })
     }
 

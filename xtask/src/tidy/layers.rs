@@ -134,7 +134,8 @@ const CRATES: &[Crate] = &[
     },
     Crate { name: "guild", layer: 6, may_use: ALL, never: &[HTTP_SERVERS, CHAINS, CLOCKS] },
     Crate { name: "sim", layer: 7, may_use: ALL, never: &[RUNTIMES, CLOCKS] },
-    Crate { name: "xtask", layer: 7, may_use: &[], never: &[RUNTIMES, HTTP_CLIENTS] },
+    Crate { name: "testbed", layer: 7, may_use: &[], never: &[RUNTIMES, HTTP_CLIENTS] },
+    Crate { name: "xtask", layer: 7, may_use: &["testbed"], never: &[RUNTIMES, HTTP_CLIENTS] },
 ];
 
 /// Every crate of the product below the binary.
@@ -179,7 +180,7 @@ const RESERVED: &[Reserved] = &[
             "tokio-postgres",
             "postgres-types",
         ],
-        only: &["guild-store"],
+        only: &["guild-store", "testbed"],
         why: "the store's `Tx` is the only way to the database",
     },
     Reserved {
@@ -239,13 +240,16 @@ pub(super) fn known_crates(tree: &Tree) -> Vec<Finding> {
         .collect()
 }
 
-/// Crates use only those that the table lets them use; tests may use anything lower, and the simulation.
+/// Crates use only those that the table lets them use; tests may use anything lower, the simulation and the
+/// real servers.
 pub(super) fn edges(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (package, place) in tree.packages.iter().filter_map(|p| Some((p, find(&p.name)?))) {
         for used in package.dependencies.iter().filter(|used| used.path.is_some()) {
             let allowed = match (used.kind.as_deref(), find(&used.name)) {
-                (Some("dev"), Some(other)) => other.layer < place.layer || other.name == "sim",
+                (Some("dev"), Some(other)) => {
+                    other.layer < place.layer || ["sim", "testbed"].contains(&other.name)
+                }
                 (_, Some(other)) => place.may_use.contains(&other.name),
                 (_, None) => false,
             };

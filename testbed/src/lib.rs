@@ -1,0 +1,12 @@
+//! The real servers that tests and benches talk to. Each runs on a free port of 127.0.0.1, in a temporary directory,
+//! and is stopped when its handle is dropped or its test dies, by whatever cause.
+//!
+//! `cargo xtask test` starts one of each for the whole run and says where they are in the environment; without it,
+//! the first test of a process that asks starts its own.
+
+mod port;
+pub mod postgres;
+mod process;
+
+pub use port::free_port;
+pub use postgres::{Database, Postgres};

@@ -1,0 +1,181 @@
+//! PostgreSQL.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use postgres::{Client, NoTls};
+use tempfile::TempDir;
+
+use crate::free_port;
+use crate::process::{Process, as_ordinary_user, give_to_ordinary_user, said};
+
+/// Names the server of the whole test run, if somebody has started one.
+pub const SHARED_URL: &str = "GUILD_TEST_POSTGRES_URL";
+
+/// Whether commits reach the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// They do: for benches, and whenever the server itself is killed.
+    Full,
+    /// They do not: the server outlives the test, so nothing can be lost.
+    Relaxed,
+}
+
+/// A cluster of its own.
+#[derive(Debug)]
+pub struct Postgres {
+    directory: TempDir,
+    port: u16,
+    durability: Durability,
+    process: Option<Process>,
+}
+
+impl Postgres {
+    /// Makes a cluster and starts its server.
+    pub fn start(durability: Durability) -> Result<Postgres, String> {
+        let directory =
+            tempfile::Builder::new().prefix("guild-postgres-").tempdir().map_err(said)?;
+        give_to_ordinary_user(directory.path())?;
+        let mut initdb = Command::new(program("initdb")?);
+        initdb
+            .args([
+                "--auth=trust",
+                "--username=guild",
+                "--encoding=UTF8",
+                "--no-locale",
+                "--no-sync",
+            ])
+            .arg("--pgdata")
+            .arg(directory.path().join("data"));
+        // Not the directory of whoever runs the tests: another user may not look into it.
+        let made = as_ordinary_user(&mut initdb).current_dir("/").output().map_err(said)?;
+        if !made.status.success() {
+            return Err(format!("initdb: {}", String::from_utf8_lossy(&made.stderr)));
+        }
+        let mut server = Postgres { directory, port: free_port()?, durability, process: None };
+        server.resume()?;
+        Ok(server)
+    }
+
+    /// Starts the server again after [`Postgres::stop`], on the same port and the same data.
+    pub fn resume(&mut self) -> Result<(), String> {
+        let durable = if self.durability == Durability::Full { "on" } else { "off" };
+        let settings = [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={}", self.port),
+            "unix_socket_directories=".to_owned(),
+            "max_connections=200".to_owned(),
+            "shared_buffers=256MB".to_owned(),
+            "max_wal_size=4GB".to_owned(),
+            format!("fsync={durable}"),
+            format!("full_page_writes={durable}"),
+            format!("synchronous_commit={durable}"),
+        ];
+        let mut arguments =
+            vec!["-D".to_owned(), self.directory.path().join("data").display().to_string()];
+        arguments.extend(settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]));
+        let log = self.directory.path().join("server.log");
+        // INT: end all sessions and shut down in order.
+        let mut process = Process::start(&program("postgres")?, &arguments, "INT", &log)?;
+        let url = self.url();
+        process.wait_until(&log, || Client::connect(&url, NoTls).is_ok())?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    /// Stops the server; its data stay.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// The maintenance database.
+    pub fn url(&self) -> String {
+        format!("postgresql://guild@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// A new empty database.
+    pub fn database(&self) -> Result<Database, String> {
+        Database::create(&self.url())
+    }
+}
+
+/// A database of its own, dropped with this handle.
+#[derive(Debug)]
+pub struct Database {
+    server_url: String,
+    name: String,
+}
+
+impl Database {
+    /// A new empty database on the server that the test run shares, or that this process now starts.
+    pub fn new() -> Result<Database, String> {
+        Database::create(&shared_url()?)
+    }
+
+    fn create(server_url: &str) -> Result<Database, String> {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("test_{}_{count}", std::process::id());
+        admin(server_url, &format!("CREATE DATABASE {name}"))?;
+        Ok(Database { server_url: server_url.to_owned(), name })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        match self.server_url.rsplit_once('/') {
+            Some((server, _)) => format!("{server}/{}", self.name),
+            None => self.server_url.clone(),
+        }
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        // A server that is stopped takes its databases with it.
+        let _ =
+            admin(&self.server_url, &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+    }
+}
+
+/// On a thread of its own: the client cannot be used inside a runtime, and a test may be in one.
+fn admin(url: &str, sql: &str) -> Result<(), String> {
+    let (url, sql) = (url.to_owned(), sql.to_owned());
+    let run = move || Client::connect(&url, NoTls)?.batch_execute(&sql);
+    let done = std::thread::spawn(run).join();
+    done.map_err(|_| "the PostgreSQL client panicked".to_owned())?.map_err(said)
+}
+
+fn shared_url() -> Result<String, String> {
+    static OWN: Mutex<Option<Postgres>> = Mutex::new(None);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "how a test run tells its tests where the server is"
+    )]
+    if let Ok(url) = std::env::var(SHARED_URL) {
+        return Ok(url);
+    }
+    // Nothing drops a static: the keeper stops the server when this process ends.
+    let mut own = OWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if own.is_none() {
+        *own = Some(Postgres::start(Durability::Relaxed)?);
+    }
+    own.as_ref().map(Postgres::url).ok_or_else(|| "no server".to_owned())
+}
+
+/// A program of the newest PostgreSQL on this machine. Debian keeps them off the path.
+pub fn program(name: &str) -> Result<PathBuf, String> {
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = debian
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    versions.sort();
+    let newest = versions.into_iter().rev().map(|(_, path)| path.join("bin").join(name));
+    let elsewhere = [Path::new("/usr/bin"), Path::new("/usr/local/bin")].map(|dir| dir.join(name));
+    newest.chain(elsewhere).find(|path| path.is_file()).ok_or_else(|| {
+        format!(
+            "{name} is missing; install with: apt-get install postgresql, or run: cargo xtask test"
+        )
+    })
+}

@@ -1,0 +1,100 @@
+//! A server process that never outlives the one that started it.
+
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Waits for the end of its input, which is the end of the process that started it, and then stops the server.
+const KEEPER: &str =
+    r#""$@" & server=$!; cat > /dev/null; kill -s "$STOP_SIGNAL" $server; wait $server"#;
+
+/// The user that servers run as when the tests run as root, which PostgreSQL refuses.
+const NOBODY: u32 = 65_534;
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Process {
+    keeper: Child,
+}
+
+impl Process {
+    /// Starts a server whose output goes to `log`. `stop_signal` ends it.
+    pub(crate) fn start(
+        program: &Path,
+        arguments: &[String],
+        stop_signal: &str,
+        log: &Path,
+    ) -> Result<Process, String> {
+        let output = File::options().create(true).append(true).open(log).map_err(said)?;
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", KEEPER, "keeper"])
+            .arg(program)
+            .args(arguments)
+            .env("STOP_SIGNAL", stop_signal)
+            .stdin(Stdio::piped())
+            .stderr(output.try_clone().map_err(said)?)
+            .stdout(output)
+            // A Ctrl-C at the terminal ends the tests; the keeper then ends the server in its own way.
+            .process_group(0);
+        let keeper = as_ordinary_user(&mut command).spawn().map_err(said)?;
+        Ok(Process { keeper })
+    }
+
+    /// Asks until `ready` says yes; the server's log if it ends or takes too long.
+    pub(crate) fn wait_until(
+        &mut self,
+        log: &Path,
+        ready: impl Fn() -> bool,
+    ) -> Result<(), String> {
+        #[expect(clippy::disallowed_methods, reason = "a real server starts in real time")]
+        let start = Instant::now();
+        while !ready() {
+            let ended = self.keeper.try_wait().map_err(said)?.is_some();
+            if ended || start.elapsed() > Duration::from_secs(60) {
+                let log = std::fs::read_to_string(log).unwrap_or_default();
+                return Err(format!("the server did not start:\n{log}"));
+            }
+            #[expect(clippy::disallowed_methods, reason = "a real server starts in real time")]
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// Stops the server and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        drop(self.keeper.stdin.take());
+        // It cannot be waited for twice with another outcome, and there is nobody to tell.
+        let _ = self.keeper.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Root becomes nobody; everybody else stays who they are.
+pub(crate) fn as_ordinary_user(command: &mut Command) -> &mut Command {
+    if is_root() { command.uid(NOBODY).gid(NOBODY) } else { command }
+}
+
+/// Gives a directory to the user that servers run as.
+pub(crate) fn give_to_ordinary_user(path: &Path) -> Result<(), String> {
+    if is_root() {
+        std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).map_err(said)?;
+    }
+    Ok(())
+}
+
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+pub(crate) fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
