@@ -20,6 +20,7 @@
 //! production a thread runs the pump, in simulation a task does: that is the whole difference.
 
 pub mod audit;
+mod clock;
 mod db;
 mod error;
 pub mod event;
@@ -31,6 +32,7 @@ mod service;
 mod sqlite;
 mod tx;
 
+pub use clock::DatabaseClock;
 pub use db::{Access, Column, Columns, Db, Decode, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
 pub use migrate::{Migration, Migrations};

@@ -13,9 +13,12 @@ macro_rules! on_both {
     };
 }
 
+mod clock;
 mod event;
 mod migrate;
+mod outage;
 mod outbox;
+mod sets;
 mod store;
 
 use guild_store::{Hooks, Migrations, Options, Service, Store};
