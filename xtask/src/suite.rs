@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::workspace::{self, Workspace};
+use crate::services::Services;
 use crate::{Result, fuzz, setup, tidy};
 
 /// How long each simulation inside the tests may run.
@@ -109,8 +110,9 @@ fn lint(tree: &Workspace, _: bool) -> Result {
 }
 
 fn tests(tree: &Workspace, quick: bool) -> Result {
+    let services = Services::start()?;
     let mut command = tree.program("cargo");
-    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no");
+    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no").envs(services.variables());
     if quick {
         // Examples in the documentation are linked one by one, which takes longer than running them.
         command.args(["--lib", "--bins", "--tests"]);
