@@ -58,8 +58,7 @@ pub(crate) fn ensure(tools: &[Tool]) -> Result {
     }
     println!("installing {}", packages(&missing).join(" "));
     // The lists may be absent or old: fetch them only if the first try fails.
-    let installed =
-        install(&missing).or_else(|_| update().and_then(|()| install(&missing)));
+    let installed = install(&missing).or_else(|_| update().and_then(|()| install(&missing)));
     installed.map_err(|e| format!("{e}\n{}", advice(&missing)))
 }
 
@@ -81,8 +80,15 @@ fn advice(missing: &[Tool]) -> String {
 
 fn install(missing: &[Tool]) -> Result {
     let mut command = Command::new("sh");
-    command
-        .args(["-c", QUIETLY, "quietly", "apt-get", "install", "--yes", "--no-install-recommends"]);
+    command.args([
+        "-c",
+        QUIETLY,
+        "quietly",
+        "apt-get",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+    ]);
     unattended(command.args(packages(missing)))
 }
 

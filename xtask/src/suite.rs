@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
-use crate::workspace::{self, Workspace};
 use crate::services::Services;
+use crate::workspace::{self, Workspace};
 use crate::{Result, fuzz, setup, tidy};
 
 /// How long each simulation inside the tests may run.
