@@ -217,6 +217,8 @@ impl Shared {
 const LOST: i64 = 0;
 const MISSED: i64 = 1;
 
+const ALONE: &str = "until it is back, other processes notice later";
+
 /// Keeps the connection. Dropping it closes the connection.
 pub struct Service {
     options: Options,
@@ -254,10 +256,11 @@ impl Service {
                     failures = 0;
                     tracing::info!(server = %self.address, "the bus is connected");
                     self.serve(session).await;
-                    tracing::warn!(server = %self.address, "the bus has lost its server; bells stay in this process");
+                    tracing::warn!(server = %self.address, "the bus has lost its server: {ALONE}");
                 }
                 Err(why) if failures == 0 => {
-                    tracing::warn!(server = %self.address, why, "the bus does not reach its server; bells stay in this process");
+                    let server = &self.address;
+                    tracing::warn!(%server, why, "the bus does not reach its server: {ALONE}");
                 }
                 Err(why) => {
                     tracing::debug!(server = %self.address, why, failures, "the bus tries again");

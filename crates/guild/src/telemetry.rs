@@ -45,6 +45,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_nats_client_is_never_heard() {
+        let shown = directives(LevelFilter::TRACE).to_string();
+        assert!(shown.contains("async_nats=off") && shown.contains("trace"), "{shown}");
+    }
+
+    #[test]
     fn flags_move_the_level_within_its_ends() {
         assert_eq!(filter(Level::Info, 0), LevelFilter::INFO);
         assert_eq!(filter(Level::Info, 1), LevelFilter::DEBUG);

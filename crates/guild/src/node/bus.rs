@@ -35,3 +35,15 @@ pub(super) fn wire(
     let (nats, service) = Nats::new(&options, clock, random)?;
     Ok(Wired { handle: Arc::new(nats), service: Some(service) })
 }
+
+#[cfg(test)]
+mod tests {
+    use guild_bus::subject::Topic;
+
+    #[test]
+    fn every_topic_of_the_store_can_be_carried() {
+        for topic in [guild_store::audit::TOPIC, guild_store::outbox::TOPIC] {
+            assert!(Topic::is_valid(topic), "{topic}");
+        }
+    }
+}
