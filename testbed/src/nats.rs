@@ -36,9 +36,8 @@ impl Nats {
     pub fn resume(&mut self) -> Result<(), String> {
         let port = self.port;
         let arguments = ["--addr", "127.0.0.1", "--port", &port.to_string()].map(str::to_owned);
-        let log = self.directory.path().join("server.log");
-        let mut process = Process::start(&program()?, &arguments, "TERM", &log)?;
-        process.wait_until(&log, || greets(port))?;
+        let mut process = Process::start(&program()?, &arguments, "TERM", self.directory.path())?;
+        process.wait_until(|| greets(port))?;
         self.process = Some(process);
         Ok(())
     }
