@@ -133,6 +133,8 @@ mod tests {
         );
         assert!(is_present("sh") && !is_present("no-such-program"));
         assert!(is_present("/bin/sh") && !is_present("/no/such/program"));
+        // Installed by now, and not necessarily on the path.
+        assert!(is_present(POSTGRES.program) && is_present(NATS.program));
     }
 
     #[test]

@@ -94,7 +94,8 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         })?;
         print!("  {version}");
     }
-    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS])
+    // The servers of the tests too: better to hear now that they are missing.
+    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS, setup::POSTGRES, setup::NATS])
 }
 
 fn format(tree: &Workspace, _: bool) -> Result {

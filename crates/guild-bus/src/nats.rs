@@ -2,7 +2,8 @@
 //!
 //! A bell of topic `audit` is a message on `{namespace}.audit` whose payload is the number in decimal. A process hears
 //! every bell of its namespace by one subscription, so a listener hears from the moment it is made. The server keeps
-//! nothing: whenever a bell may have been missed, every listener is rung with [`ANYTHING`].
+//! nothing: whenever a bell may have been missed, every listener is rung with [`ANYTHING`]. What was handed to a
+//! connection that broke is lost to the others, who look by themselves now and then.
 //!
 //! [`Nats`] is the handle; [`Service`] owns the connection and must run inside a tokio runtime.
 
@@ -245,7 +246,6 @@ impl Service {
     /// Connects, again and again, until the shutdown.
     pub async fn run(mut self, shutdown: Shutdown) {
         select(pin!(self.stay_connected()), shutdown.triggered()).await;
-        self.shared.counts.connected.store(false, Ordering::Relaxed);
     }
 
     async fn stay_connected(&mut self) {
@@ -319,6 +319,12 @@ impl Service {
         let receive = receive(shared, incoming, namespace);
         select(pin!(watch), pin!(select(pin!(send), pin!(receive)))).await;
         shared.counts.connected.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.counts.connected.store(false, Ordering::Relaxed);
     }
 }
 

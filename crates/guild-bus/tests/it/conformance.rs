@@ -2,9 +2,10 @@
 //! processes.
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
 
-use guild_bus::{Bus, Local};
+use guild_bus::{Bus, Listener, Local};
 use testbed::Nats as Server;
 
 use crate::support::{Process, hear, namespace, run, settle};
@@ -174,4 +175,63 @@ conformance! {
     threads_ring_and_a_waiting_listener_is_woken
     both_ends_ring_and_hear
     a_text_that_is_no_topic_is_heard_in_its_process_and_harms_nobody
+}
+
+/// Rings the bus in some wrong way, given all that has been rung; the present bell is the last.
+type Fault = fn(&Local, &[(String, i64)]);
+
+/// A bus with a planted fault.
+struct Faulty {
+    bus: Local,
+    rung: Mutex<Vec<(String, i64)>>,
+    fault: Fault,
+}
+
+impl Bus for Faulty {
+    fn ring(&self, topic: &str, after: i64) {
+        let mut rung = self.rung.lock().unwrap();
+        rung.push((topic.to_owned(), after));
+        (self.fault)(&self.bus, &rung);
+    }
+
+    fn listen(&self, topic: &str) -> Listener {
+        self.bus.listen(topic)
+    }
+}
+
+fn passes<F: Future<Output = ()>>(check: fn(Ends) -> F, fault: Fault) -> bool {
+    let bus = Arc::new(Faulty { bus: Local::new(), rung: Mutex::default(), fault });
+    let ends = Ends { ringing: bus.clone(), listening: bus, _processes: Vec::new() };
+    catch_unwind(AssertUnwindSafe(|| run(check(ends)))).is_ok()
+}
+
+fn last(rung: &[(String, i64)]) -> (&str, i64) {
+    rung.last().map(|(topic, after)| (topic.as_str(), *after)).unwrap()
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    use a_bell_reaches_every_listener_of_its_topic_and_no_other as reaches;
+    let none: Fault = |bus, rung| {
+        let (topic, after) = last(rung);
+        bus.ring(topic, after);
+    };
+    assert!(passes(reaches, none) && passes(the_earliest_number_is_kept, none));
+    let other_topic_too: Fault = |bus, rung| {
+        let (topic, after) = last(rung);
+        bus.ring(topic, after);
+        bus.ring("outbox", after);
+    };
+    assert!(!passes(reaches, other_topic_too));
+    let everything_again: Fault = |bus, rung| {
+        rung.iter().for_each(|(topic, after)| bus.ring(topic, *after));
+    };
+    assert!(!passes(reaches, everything_again));
+    let later_numbers_only: Fault = |bus, rung| {
+        let (topic, after) = last(rung);
+        if rung.iter().filter(|(rung, _)| rung == topic).all(|(_, earlier)| *earlier <= after) {
+            bus.ring(topic, after);
+        }
+    };
+    assert!(!passes(the_earliest_number_is_kept, later_numbers_only));
 }

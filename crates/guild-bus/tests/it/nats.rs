@@ -182,7 +182,9 @@ fn dropping_the_service_closes_the_connection() {
         .await
         .unwrap();
         assert!(subscribed.starts_with(&format!("SUB {namespace}.> ")), "{subscribed}");
+        let bus = process.bus.clone();
         process.abort().await;
+        assert!(!bus.status().connected);
         let closed = tokio::task::spawn_blocking(move || {
             let patience = std::time::Duration::from_secs(60);
             stream.get_mut().set_read_timeout(Some(patience)).unwrap();
