@@ -222,6 +222,12 @@ impl From<guild_store::Error> for Error {
     }
 }
 
+impl From<guild_bus::Error> for Error {
+    fn from(error: guild_bus::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -278,8 +284,13 @@ impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
 
 /// Every error code that any command can show, by name.
 pub(crate) fn all_codes() -> Vec<&'static Code> {
-    let own =
-        [guild_store::code::ALL, guild_ledger::code::ALL, guild_gateway::code::ALL, code::ALL];
+    let own = [
+        guild_store::code::ALL,
+        guild_bus::code::ALL,
+        guild_ledger::code::ALL,
+        guild_gateway::code::ALL,
+        code::ALL,
+    ];
     let own = own.into_iter().flatten().copied();
     let mut all: Vec<_> = guild_protocol::codes().chain(own).collect();
     all.sort_by_key(|code| code.name);

@@ -2,6 +2,7 @@
 
 mod answers;
 mod bad_input;
+mod bus;
 mod checks;
 mod config;
 mod docs;
