@@ -8,7 +8,9 @@ pub mod nats;
 mod port;
 pub mod postgres;
 mod process;
+mod victim;
 
 pub use nats::Nats;
 pub use port::free_port;
 pub use postgres::{Database, Postgres};
+pub use victim::{Dice, Victim, now_ms, wait_ms};

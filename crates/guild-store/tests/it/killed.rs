@@ -5,14 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_store::outbox::{self, Deliver, Drainer, Failure, NewMessage};
 use guild_store::{Error, Hooks, Migrations, Options, Service, Store};
+use testbed::{Dice, Victim, wait_ms};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 
 use crate::{Engine, Scratch, block_on};
@@ -30,10 +29,8 @@ const NEVER: usize = 1_000;
 struct Real;
 
 impl Clock for Real {
-    #[expect(clippy::disallowed_methods, reason = "real processes share the real clock")]
     fn now_ms(&self) -> UnixMs {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
-        i64::try_from(now).unwrap()
+        testbed::now_ms()
     }
 
     fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
@@ -43,27 +40,11 @@ impl Clock for Real {
     }
 }
 
-/// Numbers that differ from run to run: the kills are meant to come at ever new moments.
-struct Dice(AtomicU64);
+struct Tokens(Dice);
 
-impl Dice {
-    fn new(salt: u64) -> Dice {
-        let now = u64::try_from(Real.now_ms()).unwrap();
-        Dice(AtomicU64::new(now ^ (u64::from(std::process::id()) << 32) ^ salt))
-    }
-
-    fn below(&self, limit: u64) -> u64 {
-        self.next_u64() % limit
-    }
-}
-
-impl Random for Dice {
+impl Random for Tokens {
     fn fill(&self, bytes: &mut [u8]) {
-        for byte in bytes {
-            let state = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst);
-            let mixed = (state ^ (state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            *byte = (mixed ^ (mixed >> 27)).to_be_bytes()[0];
-        }
+        bytes.fill_with(|| self.0.roll().to_be_bytes()[0]);
     }
 }
 
@@ -98,7 +79,8 @@ fn as_a_drainer() {
         backoff_max_ms: 20,
         ..outbox::Options::default()
     };
-    let drainer = Drainer::new(options, store, Arc::new(Real), Arc::new(Dice::new(1))).unwrap();
+    let drainer =
+        Drainer::new(options, store, Arc::new(Real), Arc::new(Tokens(Dice::new(1)))).unwrap();
     let wake = Box::new(|| Box::pin(std::future::pending()) as BoxFuture<()>);
     runtime.block_on(drainer.sink("s", deliver, wake).run(Shutdown::new()));
 }
@@ -140,14 +122,14 @@ impl Sink {
         if id.ends_with("-never") {
             return stream.write_all(b"never\n").ok();
         }
-        let beyond_the_lease = Duration::from_millis(u64::try_from(LEASE_MS).ok()? * 2);
+        let beyond_the_lease_ms = u64::try_from(LEASE_MS).ok()? * 2;
         match dice.below(400) {
             0..4 => return stream.write_all(b"not now\n").ok(),
             // It is not taken, and the asker waits in vain.
-            4 => wait(beyond_the_lease),
+            4 => wait_ms(beyond_the_lease_ms),
             5 => {
                 log.lock().unwrap().push((key.to_owned(), id.to_owned()));
-                wait(beyond_the_lease);
+                wait_ms(beyond_the_lease_ms);
                 return stream.write_all(b"ok\n").ok();
             }
             // Taken, but the asker never learns it.
@@ -161,35 +143,10 @@ impl Sink {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "real processes wait in real time")]
-fn wait(duration: Duration) {
-    std::thread::sleep(duration);
-}
-
-/// Dies with the test, too.
-struct Drain(Child);
-
-impl Drain {
-    fn start(url: &str, sink: &Sink) -> Drain {
-        #[expect(clippy::disallowed_methods, reason = "the test starts itself again")]
-        let program = std::env::current_exe().unwrap();
-        let mut command = Command::new(program);
-        command
-            .args(["--exact", "killed::as_a_drainer", "--nocapture"])
-            .env(STORE_URL, url)
-            .env(SINK_PORT, sink.port.to_string())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        Drain(command.spawn().unwrap())
-    }
-}
-
-impl Drop for Drain {
-    fn drop(&mut self) {
-        // SIGKILL.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn start(url: &str, sink: &Sink) -> Victim {
+    let port = sink.port.to_string();
+    let environment = [(STORE_URL, url), (SINK_PORT, port.as_str())];
+    Victim::start("killed::as_a_drainer", &environment).unwrap()
 }
 
 fn message_id(n: usize) -> String {
@@ -242,12 +199,12 @@ fn drain_through_kills(engine: Engine, drainers: usize) {
     let sink = Sink::start();
     let dice = Dice::new(3);
     let url = scratch.options().url;
-    let mut running: Vec<Drain> = (0..drainers).map(|_| Drain::start(&url, &sink)).collect();
+    let mut running: Vec<Victim> = (0..drainers).map(|_| start(&url, &sink)).collect();
     let mut kills = 0;
     while queued(&store) > 0 {
-        wait(Duration::from_millis(100 + dice.below(500)));
+        wait_ms(100 + dice.below(500));
         let victim = usize::try_from(dice.below(drainers as u64)).unwrap();
-        running[victim] = Drain::start(&url, &sink);
+        running[victim] = start(&url, &sink);
         kills += 1;
     }
     drop(running);
