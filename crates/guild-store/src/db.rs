@@ -161,6 +161,15 @@ impl From<&'static str> for Sql {
     }
 }
 
+/// Which database it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// In this process: every statement is cheap.
+    Sqlite,
+    /// Somewhere else: every statement is a journey.
+    Postgres,
+}
+
 /// A connection. The seam between the pump and a database engine.
 pub trait Db: Send {
     /// The text meant for this engine.

@@ -30,7 +30,7 @@ mod service;
 mod sqlite;
 mod tx;
 
-pub use db::{Column, Columns, Db, Decode, FromVal, Sql, Val};
+pub use db::{Column, Columns, Db, Decode, Engine, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
 pub use migrate::{Migration, Migrations};
 pub use pump::{Hooks, Point, Pump, Store, pumps};
