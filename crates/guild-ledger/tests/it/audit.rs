@@ -1,5 +1,5 @@
 use guild_ledger::{Gate, NewTransfer, Rule, Step, ledger};
-use guild_store::args;
+use guild_store::{Sql, args};
 use proptest::prelude::*;
 
 use crate::{Scratch, block_on, both, hold, named, post, settle, transfer, usd};
@@ -72,17 +72,30 @@ fn history(s: &Scratch) {
     s.book(vec![vec![settle("s", "h", None)], vec![hold("o", ann, bob, 5, 60)]]);
 }
 
+const fn guard(lite: &'static str, pg: &'static str) -> Sql {
+    Sql { lite, pg }
+}
+
 fn damage(s: &Scratch, sql: &'static str) {
-    let undo_guards = [
-        ("transfer", "DROP TRIGGER ledger_transfer_is_final"),
-        ("transfer", "DROP TRIGGER ledger_transfer_stays"),
-        ("rule", "DROP TRIGGER ledger_rule_is_final"),
-        ("rule", "DROP TRIGGER ledger_rule_stays"),
-        ("head", "DROP TRIGGER ledger_head_is_final"),
-        ("head", "DROP TRIGGER ledger_head_stays"),
+    const NO_GUARDS: [Sql; 6] = [
+        guard(
+            "DROP TRIGGER ledger_transfer_is_final",
+            "DROP TRIGGER ledger_transfer_is_final ON ledger_transfer",
+        ),
+        guard(
+            "DROP TRIGGER ledger_rule_is_final",
+            "DROP TRIGGER ledger_rule_is_final ON ledger_rule",
+        ),
+        guard(
+            "DROP TRIGGER ledger_head_is_final",
+            "DROP TRIGGER ledger_head_is_final ON ledger_head",
+        ),
+        guard("DROP TRIGGER ledger_transfer_stays", "SELECT 1"),
+        guard("DROP TRIGGER ledger_rule_stays", "SELECT 1"),
+        guard("DROP TRIGGER ledger_head_stays", "SELECT 1"),
     ];
     block_on(s.store.write(move |tx| {
-        for (_, guard) in undo_guards {
+        for guard in NO_GUARDS {
             tx.exec(guard, args![])?;
         }
         tx.exec(sql, args![])

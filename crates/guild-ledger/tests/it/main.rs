@@ -29,11 +29,13 @@ struct Scratch {
 #[expect(dead_code, reason = "held only so that it is removed at the end")]
 enum Place {
     Directory(tempfile::TempDir),
+    Database(testbed::Database),
 }
 
 /// Runs a test on every kind of database.
 fn both(users: usize, test: impl Fn(&Scratch)) {
     test(&Scratch::sqlite(users));
+    test(&Scratch::postgres(users));
 }
 
 impl Scratch {
@@ -41,6 +43,12 @@ impl Scratch {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::file(&dir.path().join("node.db"));
         Scratch::open(users, &options, Place::Directory(dir))
+    }
+
+    fn postgres(users: usize) -> Scratch {
+        let database = testbed::Database::new().unwrap();
+        let options = Options::at(&database.url());
+        Scratch::open(users, &options, Place::Database(database))
     }
 
     fn open(users: usize, options: &Options, place: Place) -> Scratch {
