@@ -9,6 +9,7 @@
 //! | [`ledger`] | the thin effect: a batch of transfers in one transaction, a few statements whatever its size |
 //! | [`head`] | a hash over everything booked so far |
 //! | [`audit`] | recomputes everything from the transfers alone |
+//! | [`evidence`] | checks an exported history, without the code that decides |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
@@ -17,6 +18,7 @@ pub mod account;
 pub mod audit;
 pub mod book;
 mod error;
+pub mod evidence;
 pub mod head;
 pub mod ledger;
 pub mod transfer;

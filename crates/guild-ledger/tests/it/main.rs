@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod booking;
+mod evidence;
 mod history;
 
 use guild_ledger::{Account, AccountId, Limit, NewTransfer, Step, TransferId, ledger, migrations};
