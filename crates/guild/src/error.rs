@@ -36,6 +36,12 @@ pub(crate) mod code {
             "A file is larger than the limit.", "Split it, or refer to large content by its CID.";
         IO_FAILED = "io.failed", Unavailable,
             "Reading or writing failed.", "Check the disk and the path, then try again.";
+        AUDIT_NO_LEDGER = "audit.no_ledger", NotFound,
+            "The directory holds no ledger.jsonl, so there is nothing to audit.",
+            "Name the directory into which the ledger was exported.";
+        AUDIT_UNREADABLE = "audit.unreadable", Unavailable,
+            "A part of the evidence cannot be read, so nobody knows whether it holds.",
+            "Make the path named a plain file or directory that you may read; links are not followed.";
         CONFIG_UNKNOWN_KEY = "config.unknown_key", Invalid,
             "A setting has a name that guild does not know.",
             "`guild config show --docs` lists every key and environment variable.";
@@ -278,8 +284,13 @@ impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
 
 /// Every error code that any command can show, by name.
 pub(crate) fn all_codes() -> Vec<&'static Code> {
-    let own =
-        [guild_store::code::ALL, guild_ledger::code::ALL, guild_gateway::code::ALL, code::ALL];
+    let own = [
+        guild_store::code::ALL,
+        guild_ledger::code::ALL,
+        guild_ledger::evidence::code::ALL,
+        guild_gateway::code::ALL,
+        code::ALL,
+    ];
     let own = own.into_iter().flatten().copied();
     let mut all: Vec<_> = guild_protocol::codes().chain(own).collect();
     all.sort_by_key(|code| code.name);

@@ -108,34 +108,31 @@ impl Calls {
     }
 
     fn take(&mut self, doc: &Doc<'_>) -> Read<()> {
-        let Doc::Object(members) = doc else { return Err(record::form("is no object")) };
         let kind = record::text("call", doc.get("call").unwrap_or(&Doc::Null))?;
         let id = doc.get("transfer_id").unwrap_or(&Doc::Null);
         let id = record::transfer_key("transfer_id", id)?;
-        let known: &[&str] = match kind {
-            "asked" => &ASKED,
-            "told" => &["call", "code", "outcome", "transfer_id"],
-            other => return Err(record::form(format!("knows no call {}", record::quoted(other)))),
-        };
-        if let Some((key, _)) = members.iter().find(|(key, _)| !known.contains(&key.as_ref())) {
-            let message = format!("has a field {} that is not known", record::quoted(key));
-            return Err(record::form(message));
+        match kind {
+            "asked" => self.asked(id, doc),
+            "told" => self.told(id, doc),
+            other => Err(record::form(format!("knows no call {}", record::quoted(other)))),
         }
-        if kind == "asked" { self.asked(id, doc) } else { self.told(id, doc) }
     }
 
     fn asked(&mut self, id: TransferKey, doc: &Doc<'_>) -> Read<()> {
-        let content = Content::of(&values_said(doc)?);
+        let said = check_fields(doc, &ASKED).and_then(|()| values_said(doc));
+        // Whatever is wrong with it, something was asked: the transfer is not also unasked.
+        let content = Content::of(said.as_ref().unwrap_or(&Values::default()));
         self.count = self.count.saturating_add(1);
         let called = self.by_id.entry(id).or_default();
         called.asked = called.asked.saturating_add(1);
         if !called.contents.contains(&content) {
             called.contents.push(content);
         }
-        Ok(())
+        said.map(drop)
     }
 
     fn told(&mut self, id: TransferKey, doc: &Doc<'_>) -> Read<()> {
+        check_fields(doc, &TOLD)?;
         let outcome = record::text("outcome", doc.get("outcome").unwrap_or(&Doc::Null))?;
         let code_name = doc.get("code").map(|name| record::plain("code", name)).transpose()?;
         let refused = match (outcome, code_name) {
@@ -190,6 +187,19 @@ impl Calls {
 
 const ASKED: [&str; 9] =
     ["call", "credit", "debit", "expires_ms", "hold", "memo", "step", "transfer_id", "units"];
+
+const TOLD: [&str; 4] = ["call", "code", "outcome", "transfer_id"];
+
+fn check_fields(doc: &Doc<'_>, known: &[&str]) -> Read<()> {
+    let Doc::Object(members) = doc else { return Err(record::form("is no object")) };
+    match members.iter().find(|(key, _)| !known.contains(&key.as_ref())) {
+        None => Ok(()),
+        Some((key, _)) => {
+            let message = format!("has a field {} that is not known", record::quoted(key));
+            Err(record::form(message))
+        }
+    }
+}
 
 /// What a call says; `null` is as good as absent.
 fn values_said(doc: &Doc<'_>) -> Read<Values> {

@@ -127,7 +127,7 @@ impl History {
             }
         }
         for record in self.records.iter().filter(|record| record["record"] == "transfer") {
-            let units: i128 = text(&record["units"]).parse().unwrap();
+            let units: i128 = text(&record["units"]).parse().unwrap_or(0);
             let mut freed = || held.remove(&text(&record["hold"])).unwrap_or(0);
             let (posted, pending) = match text(&record["step"]).as_str() {
                 "post" => (units, 0),

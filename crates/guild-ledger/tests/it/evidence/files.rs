@@ -88,9 +88,11 @@ fn a_line_of_the_calls_that_broke_off_says_nothing() {
     assert!(evidence.check().holds());
 }
 
+type Lie = (&'static str, fn(&mut Vec<Value>));
+
 #[test]
 fn every_lie_about_calls_is_found() {
-    let cases: &[(&str, fn(&mut Vec<Value>))] = &[
+    let cases: &[Lie] = &[
         ("evidence.lost", |c| {
             c.push(json!({"call": "asked", "transfer_id": transfer_id("gone")}));
             c.push(told("gone", "booked"));
@@ -122,10 +124,7 @@ fn every_lie_about_calls_is_found() {
         let mut calls = calls();
         lie(&mut calls);
         let found = found(&calls);
-        // What cannot be read was not asked either.
-        let first = found.iter().find(|c| *code != "evidence.call" || **c != "evidence.unasked");
-        assert_eq!(first, Some(code), "{found:?}");
-        assert!(found.len() <= 2, "{found:?}");
+        assert_eq!(found, [*code]);
     }
 }
 

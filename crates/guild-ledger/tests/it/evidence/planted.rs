@@ -9,6 +9,7 @@ use super::export::{History, canonical, transfer, transfer_id};
 use super::{ann, ann_btc, bob, buyer, check, codes, files, honest, outside, owed};
 
 type Plant = (&'static str, fn(&mut History));
+type Edit = (&'static str, fn(&mut Vec<String>));
 
 /// Bugs of whoever books.
 const BOOKED: &[Plant] = &[
@@ -84,7 +85,11 @@ const BOOKED: &[Plant] = &[
         h.insert_after("credit", over);
         h.named("over")["expires_ms"] = 50.into();
     }),
-    ("evidence.overflow", |h| h.named("deposit")["units"] = i64::MAX.to_string().into()),
+    ("evidence.overflow", |h| {
+        h.named("deposit")["units"] = i64::MAX.to_string().into();
+        let more = transfer("more", "post", (&outside(), &bob()), 1, 10);
+        h.insert_after("deposit", more);
+    }),
     ("evidence.unknown_hold", |h| h.named("pay")["hold"] = transfer_id("none").into()),
     ("evidence.unknown_hold", |h| h.named("pay")["hold"] = transfer_id("deposit").into()),
     ("evidence.hold_closed", |h| {
@@ -109,7 +114,7 @@ const BOOKED: &[Plant] = &[
 ];
 
 /// Bugs of whoever writes the file.
-const WRITTEN: &[(&str, fn(&mut Vec<String>))] = &[
+const WRITTEN: &[Edit] = &[
     ("evidence.form", |l| l[2] = l[2].replace(":", ": ")),
     ("evidence.form", |l| l[2] = l[2].replace("\n", " \n")),
     ("evidence.form", |l| l[2] = "\n".to_owned()),
@@ -156,10 +161,7 @@ const WRITTEN: &[(&str, fn(&mut Vec<String>))] = &[
     ("evidence.head", |l| l.insert(9, l[8].clone())),
     ("evidence.head", |l| edit(&mut l[8], |head| head["last_seq"] = 6.into())),
     ("evidence.head", |l| {
-        let at = l
-            .iter()
-            .rposition(|line| line.contains("\"head\",") || line.contains("\"record\":\"head\""))
-            .unwrap();
+        let at = l.iter().rposition(|line| line.contains("\"record\":\"head\"")).unwrap();
         l.remove(at);
     }),
     ("evidence.sum", |l| balance(l, &ann(), "credits_posted", "101")),
@@ -173,15 +175,8 @@ const WRITTEN: &[(&str, fn(&mut Vec<String>))] = &[
         l.remove(end - 2);
     }),
     ("evidence.unknown_account", |l| {
-        let end = l.len();
-        l[end - 2] = l[end - 2].replace("acct_", "acct_f").replacen(
-            "\",\"credits_pending",
-            "\",\"credits_pending",
-            1,
-        );
-        let long = l[end - 2].clone();
-        let cut = long.find("\",\"credits_pending").unwrap();
-        l[end - 2].remove(cut - 1);
+        let (end, last_of_all) = (l.len(), format!("acct_{}", "f".repeat(64)));
+        edit(&mut l[end - 2], |balance| balance["account_id"] = last_of_all.into());
     }),
 ];
 

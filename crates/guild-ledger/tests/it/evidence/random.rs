@@ -16,6 +16,9 @@ const OWNERS: [(&str, &str); 5] = [
     ("debtor", "never_positive"),
 ];
 
+/// A credit, and a gate with whether it lets running costs through.
+type Rule = (Option<i64>, Option<(i64, bool)>);
+
 #[derive(Debug, Clone)]
 enum Ask {
     Post(usize, usize, i64),
@@ -45,7 +48,7 @@ struct Honest {
     history: History,
     /// In, out, in by holds, out by holds.
     balances: [[i64; 4]; OWNERS.len()],
-    rules: BTreeMap<usize, (Option<i64>, Option<(i64, bool)>)>,
+    rules: BTreeMap<usize, Rule>,
     /// Debit, credit, units, expiry; none once closed.
     holds: Vec<Option<(usize, usize, i64, i64)>>,
 }
