@@ -6,7 +6,7 @@ mod planted;
 mod random;
 
 use export::{History, account_id};
-use guild_ledger::evidence::{Calls, Checker, Events, Receipts, Report};
+use guild_ledger::evidence::{Calls, Checker, Events, Receipts, Report, code};
 use serde_json::json;
 
 const USD: &str = "USD_MICRO";
@@ -174,4 +174,29 @@ fn rubbish_is_no_evidence() {
     let mut checker = Checker::new();
     checker.line(&[0xff, 0, 0x1b, b'\n']);
     assert_eq!(codes(&checker.finish()), ["evidence.form", "evidence.cut"]);
+}
+
+fn example(name: &str) -> String {
+    let root = env!("CARGO_MANIFEST_DIR");
+    std::fs::read_to_string(format!("{root}/vectors/evidence/{name}")).unwrap()
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.split_inclusive('\n').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_documented_example_holds_and_every_code_is_documented() {
+    let (ledger, calls) = (example("ledger.jsonl"), example("calls.jsonl"));
+    let page = example("../../../../docs/formats/evidence.md");
+    assert!(page.contains(&ledger) && page.contains(&calls), "the page shows the example");
+    for code in code::ALL {
+        let row = format!("| `{}` | {} |", code.name, code.meaning);
+        assert!(page.contains(&row), "the page lists {row}");
+    }
+    let evidence =
+        Evidence { ledger: lines(&ledger), calls: Some(lines(&calls)), ..Evidence::default() };
+    let report = evidence.check();
+    assert!(report.holds(), "{:?}", report.problems);
+    assert_eq!((report.records, report.transfers, report.calls), (7, 3, 4));
 }

@@ -78,12 +78,7 @@ fn extent(part: Part, report: &Report) -> String {
     }
 }
 
-fn show(
-    path: &Path,
-    directory: &Directory,
-    report: &Report,
-    cx: &mut Context<'_>,
-) -> Result<()> {
+fn show(path: &Path, directory: &Directory, report: &Report, cx: &mut Context<'_>) -> Result<()> {
     let verdict = if report.holds() { "holds" } else { "does NOT hold" };
     cx.out.line(&format!("{}: the evidence {verdict}", path.display()))?;
     for part in PARTS {
