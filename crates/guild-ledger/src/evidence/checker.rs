@@ -178,7 +178,11 @@ impl Checker {
     fn unreadable(&mut self, line: &[u8], refusal: Refusal, seq: Option<i64>) {
         self.refuse(refusal, seq);
         match self.stage {
-            Stage::Begin => self.stage = Stage::Records,
+            // The first line and the balances are not hashed.
+            Stage::Begin => {
+                self.stage = Stage::Records;
+                return;
+            }
             Stage::Balances => return,
             Stage::Records | Stage::Ended { .. } => {}
         }

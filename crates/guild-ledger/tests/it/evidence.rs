@@ -168,6 +168,9 @@ fn problems_beyond_the_limit_are_counted() {
 fn rubbish_is_no_evidence() {
     assert_eq!(codes(&check(vec![])), ["evidence.cut"]);
     assert_eq!(codes(&check(vec![String::new()])), ["evidence.form", "evidence.cut"]);
+    let mut headless = honest().lines();
+    headless[0] = "rubbish\n".to_owned();
+    assert_eq!(codes(&check(headless)), ["evidence.form"]);
     let mut long = honest().lines();
     long.insert(3, format!("{}\n", "x".repeat(70_000)));
     assert_eq!(codes(&check(long))[0], "evidence.form");
