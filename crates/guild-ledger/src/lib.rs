@@ -13,6 +13,7 @@
 //! | [`record`], [`head`] | the history as lines, and a hash over all of them |
 //! | [`export`] | the whole history as a file that a stranger can check |
 //! | [`audit`] | recomputes everything from the history alone |
+//! | [`evidence`] | checks an exported history, without the code that decides |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
@@ -21,6 +22,7 @@ pub mod account;
 pub mod audit;
 pub mod book;
 mod error;
+pub mod evidence;
 pub mod export;
 pub mod head;
 pub mod history;

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Answer, Output};
 use crate::telemetry;
 
+mod audit;
 mod blueprint;
 mod cid;
 mod completions;
@@ -31,6 +32,7 @@ pub(crate) enum Command {
     Log(log::Command),
     #[command(subcommand)]
     Ledger(ledger::Command),
+    Audit(audit::Args),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -77,6 +79,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
+        Command::Audit(args) => audit::run(&args, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),
