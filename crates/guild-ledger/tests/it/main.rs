@@ -6,6 +6,7 @@ mod booking;
 mod evidence;
 mod export;
 mod history;
+mod killed;
 mod model;
 mod upgrade;
 mod writer;
