@@ -8,6 +8,7 @@ mod export;
 mod history;
 mod killed;
 mod model;
+mod receivable;
 mod upgrade;
 mod writer;
 
