@@ -86,6 +86,11 @@ impl Receipts {
         }
     }
 
+    /// Whether a receipt names this transfer.
+    pub(super) fn name(&self, transfer: &Transfer<'_>) -> bool {
+        self.transfers.contains_key(&transfer.transfer)
+    }
+
     /// A transfer of the ledger.
     pub(super) fn booked(&mut self, transfer: &Transfer<'_>, seq: i64, asset_id: Option<&str>) {
         let receipt_id = transfer.memo.strip_prefix("iou ");
