@@ -1,4 +1,5 @@
-//! Durable state: transactions, migrations, the event table, the outbox and its drainer. No policy.
+//! Durable state: transactions, migrations, the event table, the outbox and its drainer, leases, retention, backup and
+//! check. No policy.
 //!
 //! A write is a *synchronous, re-runnable* closure, so no foreign wait can stand inside a transaction:
 //!
@@ -20,15 +21,24 @@
 //! production a thread runs the pump, in simulation a task does: that is the whole difference.
 
 pub mod audit;
+pub mod backup;
+pub mod check;
+mod connect;
 mod db;
 mod error;
 pub mod event;
+pub mod lease;
 pub mod migrate;
 pub mod outbox;
 mod pump;
+mod refusal;
+pub mod retention;
 mod service;
 mod sqlite;
 mod tx;
+mod watch;
+
+pub use connect::{Access, connect};
 
 pub use db::{Column, Columns, Db, Decode, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
@@ -37,3 +47,4 @@ pub use pump::{Hooks, Point, Pump, Store, pumps};
 pub use service::{Options, Service};
 pub use sqlite::Sqlite;
 pub use tx::{Rx, Tx};
+pub use watch::Watch;

@@ -1,9 +1,14 @@
 //! One integration binary for the crate.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod backup;
+mod check;
+mod disaster;
 mod event;
+mod lease;
 mod migrate;
 mod outbox;
+mod retention;
 mod store;
 
 use guild_store::{Hooks, Migrations, Options, Service, Store};

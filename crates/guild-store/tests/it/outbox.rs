@@ -2,7 +2,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
-use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, NewMessage, Options};
+use guild_store::outbox::{
+    self, Deliver, Drainer, Failure, Filter, Message, NewMessage, Options, State,
+};
 use guild_store::{Error, Store, args};
 
 use crate::{Scratch, block_on};
@@ -263,4 +265,111 @@ fn a_sink_that_takes_its_time_is_not_cut_off() {
     let tried = "SELECT max(attempts) FROM outbox";
     let most = block_on(store.read(move |rx| rx.first::<(i64,)>(tried, &[]))).unwrap();
     assert_eq!(most, Some((1,)), "nothing was tried twice");
+}
+
+#[test]
+fn a_key_that_stalls_holds_up_no_other_and_no_more_leave_at_once_than_allowed() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for (key, id) in [("stalled", "s1"), ("b", "b1"), ("b", "b2"), ("c", "c1"), ("d", "d1")] {
+        enqueue(&store, key, id, "{}").unwrap();
+    }
+    let shutdown = Shutdown::new();
+    let taken = Arc::new(Mutex::new(Vec::new()));
+    let (open, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let deliver: Deliver = {
+        let (taken, open, most) = (taken.clone(), open.clone(), most.clone());
+        Arc::new(move |message: Message| {
+            let (taken, open, most) = (taken.clone(), open.clone(), most.clone());
+            Box::pin(async move {
+                most.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                if message.key == "stalled" {
+                    std::future::pending::<()>().await;
+                }
+                taken.lock().unwrap().push(message.idempotency_key);
+                open.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            })
+        })
+    };
+    let options = Options { lanes_max: 2, sweep_ms: 5, lease_ms: 1_000_000_000, ..Options::default() };
+    let drainer =
+        Drainer::new(options, store.clone(), Arc::new(Patient), Arc::new(Counting::default()));
+    let draining = drainer
+        .unwrap()
+        .sink("s", deliver, Box::new(|| Box::pin(std::future::pending())))
+        .run(shutdown.clone());
+    let watching = async {
+        let done = "SELECT count(*) FROM outbox WHERE state = 'done'";
+        while store.read(move |rx| rx.first::<(i64,)>(done, &[])).await.unwrap() != Some((4,)) {}
+        shutdown.trigger();
+    };
+    block_on(async { futures_util::join!(draining, watching) });
+    let mut taken = taken.lock().unwrap().clone();
+    let order: Vec<_> = taken.iter().filter(|id| id.starts_with('b')).cloned().collect();
+    assert_eq!(order, ["b1", "b2"]);
+    taken.sort();
+    assert_eq!(taken, ["b1", "b2", "c1", "d1"]);
+    assert_eq!(most.load(Ordering::SeqCst), 2, "the stalled one, and one other at a time");
+}
+
+/// A clock whose short waits are over at once, and whose long ones never are.
+struct Patient;
+impl Clock for Patient {
+    fn now_ms(&self) -> UnixMs {
+        0
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        match duration_ms > 1_000_000 {
+            true => Box::pin(std::future::pending()),
+            false => Jumping::default().sleep(0),
+        }
+    }
+}
+
+/// Tokens that differ.
+#[derive(Default)]
+struct Counting(AtomicI64);
+impl Random for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(u8::try_from(self.0.fetch_add(1, Ordering::SeqCst) % 251).unwrap());
+    }
+}
+
+#[test]
+fn the_outbox_is_listed_in_pages_by_state_and_sink() {
+    let scratch = Scratch::new();
+    let store = scratch.store();
+    for id in ["good", "bad", "worse"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    drain(&store, |message| match message.idempotency_key.as_str() {
+        "good" => Ok(()),
+        _ => Err(Failure::Never("no".into())),
+    });
+    let other = NewMessage { sink: "other", key: "a", idempotency_key: "waits", body: "{}" };
+    block_on(store.write(move |tx| outbox::enqueue(tx, &other, 9))).unwrap();
+    let list = |filter: Filter, limit| {
+        let listed = block_on(store.read(move |rx| outbox::list(rx, &filter, limit))).unwrap();
+        listed.into_iter().map(|message| (message.seq, message.state)).collect::<Vec<_>>()
+    };
+    let all = [(1, State::Done), (2, State::Dead), (3, State::Dead), (4, State::Queued)];
+    assert_eq!(list(Filter::default(), 10), all);
+    assert_eq!(list(Filter::default(), 2), all[..2]);
+    assert_eq!(list(Filter { after: 2, ..Filter::default() }, 10), all[2..]);
+    assert_eq!(list(Filter { state: Some(State::Dead), ..Filter::default() }, 10), all[1..3]);
+    assert_eq!(list(Filter { sink: Some("other".into()), ..Filter::default() }, 10), all[3..]);
+    let retry = |sink: Option<&'static str>, after| {
+        block_on(store.write(move |tx| outbox::retry_dead(tx, sink, after, 0))).unwrap()
+    };
+    assert_eq!(retry(Some("other"), 0), [0i64; 0]);
+    assert_eq!(retry(None, 2), [3]);
+    assert_eq!(retry(Some("s"), 0), [2]);
+    assert_eq!(drain_some(&store), ["bad", "worse"], "in their order");
+}
+
+/// Drains the messages of the one sink that there is a drainer for.
+fn drain_some(store: &Store) -> Vec<String> {
+    block_on(store.write(|tx| tx.exec("DELETE FROM outbox WHERE sink = 'other'", args![]))).unwrap();
+    drain(store, |_| Ok(()))
 }
