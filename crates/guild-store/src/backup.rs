@@ -111,12 +111,16 @@ fn vacuum_into(from: &Path, to: &Path) -> Result<()> {
 /// A store of another version is copied as well: before an upgrade, above all. Then its pages alone are judged.
 fn check_copy(copy: &Path, migrations: &Migrations) -> Result<()> {
     let problems = match check::file(copy, migrations) {
-        Err(Error::OlderSchema(_) | Error::NewerSchema(_) | Error::ChangedMigration(_)) => return Ok(()),
+        Err(Error::OlderSchema(_) | Error::NewerSchema(_) | Error::ChangedMigration(_)) => {
+            return Ok(());
+        }
         problems => problems?,
     };
     match problems.into_iter().next() {
         None => Ok(()),
-        Some(problem) => Err(Error::BackupFailed(format!("the copy is wrong: {}", problem.message))),
+        Some(problem) => {
+            Err(Error::BackupFailed(format!("the copy is wrong: {}", problem.message)))
+        }
     }
 }
 

@@ -188,8 +188,9 @@ fn lanes(rx: &mut Rx<'_>) -> Result<Vec<String>> {
          ORDER BY sink, key LIMIT $1",
         args![LIST_MAX],
     )?;
-    let text =
-        |(sink, key): (String, String)| format!("lane {sink} {key} is due at another time than its first message");
+    let text = |(sink, key): (String, String)| {
+        format!("lane {sink} {key} is due at another time than its first message")
+    };
     let mut found: Vec<String> = wrong.into_iter().map(text).collect();
     let forgotten: Vec<(String, String)> = rx.all(
         "SELECT o.sink, o.key FROM outbox o
@@ -198,7 +199,8 @@ fn lanes(rx: &mut Rx<'_>) -> Result<Vec<String>> {
          GROUP BY o.sink, o.key ORDER BY o.sink, o.key LIMIT $1",
         args![LIST_MAX],
     )?;
-    let text = |(sink, key): (String, String)| format!("messages of {sink} {key} wait without a lane");
+    let text =
+        |(sink, key): (String, String)| format!("messages of {sink} {key} wait without a lane");
     found.extend(forgotten.into_iter().map(text));
     Ok(found)
 }
@@ -214,5 +216,8 @@ fn leases(rx: &mut Rx<'_>) -> Result<Vec<String>> {
          ORDER BY 1 LIMIT $1",
         args![LIST_MAX],
     )?;
-    Ok(wrong.into_iter().map(|(what,)| format!("{what} is held by nobody and by somebody")).collect())
+    Ok(wrong
+        .into_iter()
+        .map(|(what,)| format!("{what} is held by nobody and by somebody"))
+        .collect())
 }

@@ -18,9 +18,11 @@ mod hash;
 mod key;
 mod ledger;
 mod log;
+mod outbox;
 mod receipts;
 mod replay;
 mod schema;
+mod store;
 mod up;
 mod verdict;
 
@@ -31,6 +33,10 @@ pub(crate) enum Command {
     Log(log::Command),
     #[command(subcommand)]
     Ledger(ledger::Command),
+    #[command(subcommand)]
+    Outbox(outbox::Command),
+    #[command(subcommand)]
+    Store(store::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -77,6 +83,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
+        Command::Outbox(command) => outbox::run(&command, &mut cx),
+        Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

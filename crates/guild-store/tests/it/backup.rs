@@ -93,7 +93,8 @@ fn a_store_of_an_older_version_can_be_saved_before_the_upgrade() {
     scratch.close();
     let out = tempfile::tempdir().unwrap();
     let target = out.path().join("copy.db");
-    let later = guild_store::Migration { area: "later", number: 1, name: "x", sql: "SELECT 1".into() };
+    let later =
+        guild_store::Migration { area: "later", number: 1, name: "x", sql: "SELECT 1".into() };
     let migrations = Migrations::store().and([later]);
     backup::make(&scratch.options(), &migrations, &target, Existing::Keep).unwrap();
     assert_eq!(events(&target), 1);
@@ -114,7 +115,8 @@ fn a_backup_of_postgresql_is_whole_private_and_listed() {
     let url = database.url();
     let sql = "CREATE TABLE schema_migration (x BIGINT); INSERT INTO schema_migration VALUES (1)";
     let connect = url.clone();
-    let made = move || postgres::Client::connect(&connect, postgres::NoTls).unwrap().batch_execute(sql);
+    let made =
+        move || postgres::Client::connect(&connect, postgres::NoTls).unwrap().batch_execute(sql);
     std::thread::spawn(made).join().unwrap().unwrap();
     let options = Options { url, ..Options::file(Path::new("/unused")) };
     let out = tempfile::tempdir().unwrap();

@@ -84,13 +84,28 @@ fn every_kind_of_planted_contradiction_is_found() {
         ("DELETE FROM event WHERE seq = 200", "the newest event is 199, but 200 was given"),
         ("DROP INDEX event_by_topic", "the index event_by_topic is missing"),
         ("CREATE TABLE other (x)", "the table other is not made by any migration"),
-        ("DROP INDEX outbox_queued; CREATE INDEX outbox_queued ON outbox (seq)", "the index outbox_queued is not as the migrations make it"),
-        ("UPDATE outbox_lane SET due_ms = 77", "lane s a is due at another time than its first message"),
-        ("UPDATE outbox_lane SET due_ms = NULL", "lane s a is due at another time than its first message"),
+        (
+            "DROP INDEX outbox_queued; CREATE INDEX outbox_queued ON outbox (seq)",
+            "the index outbox_queued is not as the migrations make it",
+        ),
+        (
+            "UPDATE outbox_lane SET due_ms = 77",
+            "lane s a is due at another time than its first message",
+        ),
+        (
+            "UPDATE outbox_lane SET due_ms = NULL",
+            "lane s a is due at another time than its first message",
+        ),
         ("DELETE FROM outbox_lane", "messages of s a wait without a lane"),
         ("UPDATE outbox_lane SET until_ms = 5", "lane s a is held by nobody and by somebody"),
-        ("INSERT INTO lease VALUES ('n', NULL, NULL, 1, 5)", "lease n is held by nobody and by somebody"),
-        ("PRAGMA foreign_keys = OFF; INSERT INTO event_pin VALUES ('t', 'e999', 'r')", "a row of event_pin refers to nothing in event"),
+        (
+            "INSERT INTO lease VALUES ('n', NULL, NULL, 1, 5)",
+            "lease n is held by nobody and by somebody",
+        ),
+        (
+            "PRAGMA foreign_keys = OFF; INSERT INTO event_pin VALUES ('t', 'e999', 'r')",
+            "a row of event_pin refers to nothing in event",
+        ),
     ];
     for (change, said) in cases {
         let (mut scratch, file) = filled();

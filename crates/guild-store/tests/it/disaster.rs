@@ -87,7 +87,9 @@ fn a_damaged_file_is_refused_when_it_is_opened_and_not_changed() {
     let whole = std::fs::read(&file).unwrap();
     let mut schema_gone = whole.clone();
     schema_gone[100..4_096].fill(0xA5);
-    for damaged in [&schema_gone[..], &whole[..8_192], b"rubbish that is no database at all, and long enough"] {
+    for damaged in
+        [&schema_gone[..], &whole[..8_192], b"rubbish that is no database at all, and long enough"]
+    {
         std::fs::write(&file, damaged).unwrap();
         let refused = open(&scratch.options()).unwrap_err();
         assert!([Kind::Unavailable, Kind::Corrupt].contains(&refused.kind()), "{refused:?}");
@@ -107,7 +109,8 @@ fn a_directory_that_cannot_be_written_is_a_typed_error() {
     block_on(scratch.store().write(|tx| put(tx, "a", 10))).unwrap();
     scratch.close();
     let set = |mode| {
-        std::fs::set_permissions(scratch.dir.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        std::fs::set_permissions(scratch.dir.path(), std::fs::Permissions::from_mode(mode))
+            .unwrap();
     };
     set(0o500);
     // Root may write in spite of it; everybody else is told.

@@ -81,7 +81,9 @@ fn rubbish_is_refused_and_changes_nothing() {
         ("n", "h", "t", 0),
         ("n", "h", "t", TTL_MAX_MS + 1),
     ];
-    for (name, holder, token, ttl_ms) in cases.map(|(a, b, c, d)| (a.to_owned(), b.to_owned(), c.to_owned(), d)) {
+    for (name, holder, token, ttl_ms) in
+        cases.map(|(a, b, c, d)| (a.to_owned(), b.to_owned(), c.to_owned(), d))
+    {
         let refused = store.write(move |tx| lease::acquire(tx, &name, &holder, &token, ttl_ms, 0));
         assert!(matches!(block_on(refused), Err(Error::BadOptions(_))));
     }
@@ -131,7 +133,8 @@ impl Model {
         match *act {
             Act::Step { by_ms } => *now_ms += by_ms,
             Act::Acquire { who, ttl_ms } => {
-                let free = self.held.is_none_or(|(holder, until_ms)| holder == who || until_ms <= *now_ms);
+                let free =
+                    self.held.is_none_or(|(holder, until_ms)| holder == who || until_ms <= *now_ms);
                 let taken = acquire(store, NAMES[who], ttl_ms, *now_ms);
                 prop_assert_eq!(taken.is_some(), free);
                 if let Some(lease) = taken {
@@ -145,7 +148,8 @@ impl Model {
                 let Some(lease) = self.known.get(&who).cloned() else { return Ok(()) };
                 let holds = self.holds(who, &lease, *now_ms);
                 let at_ms = *now_ms;
-                let renewed = block_on(store.write(move |tx| lease::renew(tx, &lease, ttl_ms, at_ms)));
+                let renewed =
+                    block_on(store.write(move |tx| lease::renew(tx, &lease, ttl_ms, at_ms)));
                 prop_assert_eq!(renewed.is_ok(), holds);
                 if let Ok(lease) = renewed {
                     self.held = Some((who, lease.until_ms));
@@ -154,7 +158,8 @@ impl Model {
             }
             Act::Release { who } => {
                 let Some(lease) = self.known.get(&who) else { return Ok(()) };
-                let ours = self.held.is_some_and(|(holder, _)| holder == who) && lease.epoch == self.epoch;
+                let ours =
+                    self.held.is_some_and(|(holder, _)| holder == who) && lease.epoch == self.epoch;
                 prop_assert_eq!(release(store, lease), ours);
                 if ours {
                     self.held = None;

@@ -103,7 +103,10 @@ fn an_event_that_was_lost_in_spite_of_its_pin_is_found() {
     drop(db);
     scratch.reopen();
     let found = problems(&scratch.store());
-    assert_eq!(found, ["events 2 to 2 are missing", "event a1 of a is gone, and receipt-1 needs it"]);
+    assert_eq!(
+        found,
+        ["events 2 to 2 are missing", "event a1 of a is gone, and receipt-1 needs it"]
+    );
 }
 
 #[test]
@@ -111,10 +114,12 @@ fn a_follower_that_was_away_goes_on_with_what_is_there() {
     let scratch = Scratch::new();
     let store = scratch.store();
     fill(&store, "a", 0..6);
-    let seen = after(&store, "a", 0).into_iter().take(2).map(|event| event.seq).next_back().unwrap();
+    let seen =
+        after(&store, "a", 0).into_iter().take(2).map(|event| event.seq).next_back().unwrap();
     assert_eq!(seen, 2);
     keep(&store, "a", 2, 6);
-    let rest: Vec<_> = after(&store, "a", seen).into_iter().map(|event| (event.seq, event.id)).collect();
+    let rest: Vec<_> =
+        after(&store, "a", seen).into_iter().map(|event| (event.seq, event.id)).collect();
     assert_eq!(rest, [(5, "a4".to_owned()), (6, "a5".to_owned())]);
     let up_to = block_on(store.read(|rx| retention::forgotten_up_to(rx, "a"))).unwrap();
     assert!(seen < up_to, "it can see that it missed something");

@@ -72,6 +72,12 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000_000),
     key(
+        "store.keep_events_days",
+        "How long entries of the audit log are kept, in days; 0 keeps them for ever. What a receipt names is kept \
+         in any case.",
+    )
+    .range(0, 36_500),
+    key(
         "outbox.lease_ms",
         "How long one sender holds an outgoing message before another may take it, in milliseconds.",
     )

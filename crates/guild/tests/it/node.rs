@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::support::Home;
 
 /// A node that runs until it is stopped or killed.
-struct Node {
+pub(crate) struct Node {
     child: Child,
     stdout: BufReader<ChildStdout>,
     url: String,
@@ -18,7 +18,7 @@ struct Node {
 
 impl Node {
     /// Starts one and waits until it answers.
-    fn up(home: &Home, more: &[&str]) -> Node {
+    pub(crate) fn up(home: &Home, more: &[&str]) -> Node {
         let args = [&["up", "--json", "--quiet"], more].concat();
         let mut command = home.command(&args);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
@@ -34,12 +34,17 @@ impl Node {
         kill_process(pid, signal).unwrap();
     }
 
-    fn stop(mut self) -> i32 {
+    pub(crate) fn stop(mut self) -> i32 {
         self.signal(Signal::TERM);
         let code = self.child.wait().unwrap().code().unwrap();
         let mut rest = String::new();
         self.stdout.read_line(&mut rest).unwrap();
         code
+    }
+
+    /// Waits until it ends by itself; its exit code.
+    pub(crate) fn ended(mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap()
     }
 
     fn kill(mut self) {
@@ -56,7 +61,7 @@ impl Drop for Node {
     }
 }
 
-const ANY_PORT: [&str; 2] = ["--set", "gateway.listen=127.0.0.1:0"];
+pub(crate) const ANY_PORT: [&str; 2] = ["--set", "gateway.listen=127.0.0.1:0"];
 
 fn actions(home: &Home) -> Vec<String> {
     let run = home.run(&["log", "tail", "--json", "-n", "100000"]);
