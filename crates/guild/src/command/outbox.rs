@@ -56,7 +56,8 @@ pub(crate) struct RetryArgs {
     #[arg(long, conflicts_with = "seqs")]
     all_dead: bool,
     /// Only those of this sink
-    #[arg(long, value_name = "SINK", requires = "all_dead", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "SINK", requires = "all_dead", conflicts_with = "seqs",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     sink: Option<String>,
 }
 

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
-
 use std::os::unix::fs::PermissionsExt;
 
 use guild_store::{Db, Sqlite};
