@@ -106,9 +106,9 @@ fn load_row_by_row(rx: &mut Rx<'_>, wanted: &Wanted<'_>) -> Result<Found> {
     Ok(Found { head: Some(super::head(rx)?), accounts, transfers })
 }
 
-/// PostgreSQL keeps the plan of a statement, and a plan that was made while the tables were small reads them whole. Until
-/// the next ANALYZE, a minute or a million transfers later, every batch would. What a batch reads and writes it finds by
-/// key, so for the rest of the transaction nothing else is considered.
+/// PostgreSQL keeps the plan of a statement, and a plan that was made while the tables were small reads them whole.
+/// Until the next ANALYZE, a minute or a million transfers later, every batch would. What a batch reads and writes it
+/// finds by key, so for the rest of the transaction nothing else is considered.
 const BY_KEY_ONLY: &str = "SELECT set_config('enable_seqscan', 'off', true),
     set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
     set_config('enable_material', 'off', true)";
