@@ -132,7 +132,7 @@ impl Batcher {
     }
 
     async fn book_alone(&self, chain: &[NewTransfer]) -> Answer {
-        let mut answers = self.commit(Arc::from([chain.to_vec()])).await?;
+        let mut answers = self.commit(Arc::from([chain.to_owned()])).await?;
         answers.pop().unwrap_or_else(|| Err(StoreError::Panicked.into()))
     }
 
