@@ -9,6 +9,8 @@
 //! | [`ledger`] | the thin effect: a batch of transfers in one transaction, a few statements whatever its size |
 //! | [`head`] | a hash over everything booked so far |
 //! | [`audit`] | recomputes everything from the transfers alone |
+//! | [`policy`] | which payments go through, which need a guardian, which are refused |
+//! | [`quote`] | a payment that is decided first, approved perhaps, and then reserved |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
@@ -19,9 +21,17 @@ pub mod book;
 mod error;
 pub mod head;
 pub mod ledger;
+pub mod policy;
+pub mod quote;
 pub mod transfer;
 
 pub use account::{Account, AccountId, Balance, Limit};
 pub use error::{Error, Result, code};
-pub use ledger::migrations;
 pub use transfer::{NewTransfer, Step, TransferId};
+
+/// The tables of this crate.
+pub fn migrations() -> Vec<guild_store::Migration> {
+    let mut all = ledger::migrations();
+    all.push(quote::migration());
+    all
+}
