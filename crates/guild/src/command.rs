@@ -18,6 +18,7 @@ mod hash;
 mod key;
 mod ledger;
 mod log;
+mod policy;
 mod receipts;
 mod replay;
 mod schema;
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Log(log::Command),
     #[command(subcommand)]
     Ledger(ledger::Command),
+    #[command(subcommand)]
+    Policy(policy::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -77,6 +80,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
+        Command::Policy(command) => policy::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

@@ -278,8 +278,14 @@ impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
 
 /// Every error code that any command can show, by name.
 pub(crate) fn all_codes() -> Vec<&'static Code> {
-    let own =
-        [guild_store::code::ALL, guild_ledger::code::ALL, guild_gateway::code::ALL, code::ALL];
+    let own = [
+        guild_store::code::ALL,
+        guild_ledger::code::ALL,
+        guild_ledger::policy::code::ALL,
+        guild_ledger::quote::code::ALL,
+        guild_gateway::code::ALL,
+        code::ALL,
+    ];
     let own = own.into_iter().flatten().copied();
     let mut all: Vec<_> = guild_protocol::codes().chain(own).collect();
     all.sort_by_key(|code| code.name);

@@ -167,10 +167,13 @@ mod tests {
     #[test]
     fn no_field_changes_without_a_new_version() {
         let prints = [&WIRE, &super::super::approval::WIRE]
-            .map(|wire| (wire.schema_version, wire.fingerprint().to_string()));
+            .map(|wire| format!("{} {}", wire.schema_version, wire.fingerprint()));
         assert_eq!(
             prints,
-            [("guild.quote.v1", "".to_owned()), ("guild.approval.v1", "".to_owned()),]
+            [
+                "guild.quote.v1 sha256:b8315699be0f2bf6ecf8d6d77c1064169f72f54d716b409f34a99319764e754e",
+                "guild.approval.v1 sha256:57ee9b92b8561235e703aca4e4b0967bb9d25d144dc8955b0ac96509c58fea01",
+            ]
         );
     }
 }

@@ -3,6 +3,8 @@
 
 mod booking;
 mod history;
+mod policy;
+mod quote;
 
 use guild_ledger::{Account, AccountId, Limit, NewTransfer, Step, TransferId, ledger, migrations};
 use guild_protocol::amount::{Amount, AssetId};
@@ -21,13 +23,7 @@ impl Scratch {
         let all = Migrations::store().and(migrations());
         let service = Service::open(&options, &all, Hooks::default(), 0).unwrap();
         let this = Scratch { _dir: dir, service: Some(service) };
-        let mut accounts = vec![account("outside", Limit::None)];
-        accounts.extend((1..=users).map(|n| account(&format!("user-{n}"), Limit::NeverNegative)));
-        let ids = accounts.iter().map(|account| account.account_id.clone()).collect();
-        let open = this
-            .store()
-            .write(move |tx| accounts.iter().try_for_each(|account| ledger::open(tx, account, 0)));
-        block_on(open).unwrap();
+        let ids = open_accounts(&this.store(), users);
         (this, ids)
     }
 
@@ -42,6 +38,17 @@ impl Drop for Scratch {
             service.close();
         }
     }
+}
+
+/// The outside world and `users` accounts, numbered from 1.
+fn open_accounts(store: &Store, users: usize) -> Vec<AccountId> {
+    let mut accounts = vec![account("outside", Limit::None)];
+    accounts.extend((1..=users).map(|n| account(&format!("user-{n}"), Limit::NeverNegative)));
+    let ids = accounts.iter().map(|account| account.account_id.clone()).collect();
+    let open =
+        store.write(move |tx| accounts.iter().try_for_each(|account| ledger::open(tx, account, 0)));
+    block_on(open).unwrap();
+    ids
 }
 
 fn account(owner: &str, limit: Limit) -> Account {
