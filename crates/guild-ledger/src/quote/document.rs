@@ -176,4 +176,15 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn the_documentation_names_every_field() {
+        let page = include_str!("../../../../docs/formats/policy.md");
+        for wire in [&WIRE, &super::super::approval::WIRE] {
+            for field in wire.fields {
+                let name = field.path.rsplit('.').next().unwrap_or_default();
+                assert!(page.contains(&format!("`{name}`")), "{}: {name}", wire.schema_version);
+            }
+        }
+    }
 }

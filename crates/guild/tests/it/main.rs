@@ -9,5 +9,6 @@ mod doctor;
 mod key;
 mod ledger;
 mod node;
+mod policy;
 mod replay;
 mod support;
