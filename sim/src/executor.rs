@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
 
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
-use guild_store::{Db, Hooks, Point, Pump, Store, pumps};
+use guild_store::{Db, Error, Hooks, Point, Pump, Store, pumps};
 
 use crate::world::World;
 
@@ -153,7 +153,7 @@ impl Executor {
             if let Some(plant) = &plant {
                 plant(point, bells);
             }
-            dying.store_point(point)
+            dying.store_point(point).then_some(Error::Crashed)
         });
         let (writer, reader) = connections;
         let (store, writes, reads) = pumps(1_000, &hooks);

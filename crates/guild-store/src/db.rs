@@ -161,13 +161,46 @@ impl From<&'static str> for Sql {
     }
 }
 
+/// What a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// One snapshot, nothing changes.
+    Read,
+    /// Reads and writes, alone.
+    Write,
+}
+
 /// A connection. The seam between the pump and a database engine.
 pub trait Db: Send {
     /// The text meant for this engine.
     fn pick(&self, sql: Sql) -> &'static str;
 
-    /// How a transaction that will write is begun.
-    fn begin_write(&self) -> &'static str;
+    /// Begins a transaction. Whoever may write is alone in the database until its end.
+    fn begin(&mut self, access: Access) -> Result<()>;
+
+    /// Ends the transaction for good; [`Error::CommitUnknown`] if the database did not say whether it has.
+    fn commit(&mut self) -> Result<()>;
+
+    /// Ends the transaction and all it did. Cannot fail: what a lost connection leaves open is rolled back too.
+    fn rollback(&mut self);
+
+    /// Whether a transaction is open.
+    fn in_transaction(&self) -> bool;
+
+    /// Whether a savepoint costs next to nothing. If not, a group of calls is first tried without.
+    fn guards_are_cheap(&self) -> bool;
+
+    /// Marks a place to return to.
+    fn savepoint(&mut self) -> Result<()>;
+
+    /// Keeps what was done since the mark.
+    fn release_savepoint(&mut self) -> Result<()>;
+
+    /// Undoes what was done since the mark.
+    fn rollback_to_savepoint(&mut self) -> Result<()>;
+
+    /// Whether the same transaction may succeed now, after `tries` tries that failed like this. Waits, if that helps.
+    fn try_again(&mut self, error: &Error, tries: u32) -> bool;
 
     /// Runs a statement; the number of rows it changed.
     fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64>;
@@ -193,7 +226,4 @@ pub trait Db: Send {
 
     /// Runs several statements without arguments: migrations.
     fn batch(&mut self, sql: &str) -> Result<()>;
-
-    /// Whether a transaction is open: after a failed COMMIT this tells a refusal from an unknown outcome.
-    fn in_transaction(&self) -> bool;
 }

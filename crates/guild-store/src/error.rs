@@ -9,10 +9,13 @@ pub mod code {
             "Another holder has taken over what this write was about.",
             "Read the state again; the new holder goes on with the work.";
         BUSY = "store.busy", Unavailable,
-            "The write queue is full, or the database is locked by another process.",
+            "The write queue is full, or the database is locked or kept busy by other processes.",
             "Try again in a moment; if it stays, look for a process that holds the database.";
         CLOSED = "store.closed", Unavailable,
             "The store has been shut down.", "Start the node again.";
+        UNREACHABLE = "store.unreachable", Unavailable,
+            "The database cannot be reached.",
+            "See that the server runs and that store.url names it; the node goes on by itself when it is back.";
         COMMIT_UNKNOWN = "store.commit_unknown", Unavailable,
             "The database did not say whether the write was committed.",
             "Repeat the call with the same id: it is applied at most once.";
@@ -35,7 +38,7 @@ pub mod code {
             "Use the version of the program that wrote the database.";
         BAD_URL = "store.bad_url", Invalid,
             "The store's URL is not one this program can open.",
-            "Use sqlite:///absolute/path/to/file.db, or leave store.url empty.";
+            "Use sqlite:///absolute/path/to/file.db, postgresql://user@host:port/database, or leave store.url empty.";
         EVENT_CONFLICT = "store.event_conflict", Conflict,
             "An event with this id is stored already, with other content.",
             "Use a new id for new content.";
@@ -65,6 +68,12 @@ pub enum Error {
     /// The store has been shut down, or died with its process.
     #[error("the store is closed")]
     Closed,
+    /// The same transaction may succeed if it is run again. Seen by a caller only when that never helped.
+    #[error("the database could not settle a conflict: {0}")]
+    Conflict(String),
+    /// No connection to the database.
+    #[error("the database cannot be reached: {0}")]
+    Unreachable(String),
     /// A commit without an answer: it may or may not have happened.
     #[error("the database did not say whether the commit happened: {0}")]
     CommitUnknown(String),
@@ -87,8 +96,13 @@ pub enum Error {
     #[error("migration {0} differs from the one this database has applied")]
     ChangedMigration(String),
     /// An unusable URL.
-    #[error("{0:?} is not a store URL")]
-    BadUrl(String),
+    #[error("{url:?} is not a store URL: {reason}")]
+    BadUrl {
+        /// As it was given, without a password.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// An event id used again for other content.
     #[error("event {0} is stored with other content")]
     EventConflict(String),
@@ -119,8 +133,9 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::Fenced => &code::FENCED,
-            Error::QueueFull(_) | Error::Locked => &code::BUSY,
+            Error::QueueFull(_) | Error::Locked | Error::Conflict(_) => &code::BUSY,
             Error::Closed | Error::Crashed => &code::CLOSED,
+            Error::Unreachable(_) => &code::UNREACHABLE,
             Error::CommitUnknown(_) => &code::COMMIT_UNKNOWN,
             Error::Panicked => &code::PANICKED,
             Error::Database(_) => &code::DATABASE,
@@ -128,12 +143,25 @@ impl Error {
             Error::NewerSchema(_) => &code::NEWER_SCHEMA,
             Error::OlderSchema(_) => &code::OLDER_SCHEMA,
             Error::ChangedMigration(_) => &code::CHANGED_MIGRATION,
-            Error::BadUrl(_) => &code::BAD_URL,
+            Error::BadUrl { .. } => &code::BAD_URL,
             Error::EventConflict(_) => &code::EVENT_CONFLICT,
             Error::OutboxConflict(_) => &code::OUTBOX_CONFLICT,
             Error::EntryMalformed { .. } => &code::ENTRY_MALFORMED,
             Error::BadOptions(_) => &code::BAD_OPTIONS,
         }
+    }
+
+    /// Whether the transaction is over, not only the call in which it was met.
+    pub(crate) fn ends_transaction(&self) -> bool {
+        matches!(self, Error::Crashed | Error::Conflict(_) | Error::Unreachable(_))
+    }
+
+    /// Whether every call of the group would meet it alone too, or must not be run again.
+    pub(crate) fn concerns_all(&self) -> bool {
+        matches!(
+            self,
+            Error::CommitUnknown(_) | Error::Locked | Error::Conflict(_) | Error::Unreachable(_)
+        )
     }
 
     /// The kind of its code.

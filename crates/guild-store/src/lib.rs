@@ -20,20 +20,24 @@
 //! production a thread runs the pump, in simulation a task does: that is the whole difference.
 
 pub mod audit;
+mod clock;
 mod db;
 mod error;
 pub mod event;
 pub mod migrate;
 pub mod outbox;
+mod postgres;
 mod pump;
 mod service;
 mod sqlite;
 mod tx;
 
-pub use db::{Column, Columns, Db, Decode, FromVal, Sql, Val};
+pub use clock::DatabaseClock;
+pub use db::{Access, Column, Columns, Db, Decode, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
 pub use migrate::{Migration, Migrations};
+pub use postgres::Postgres;
 pub use pump::{Hooks, Point, Pump, Store, pumps};
-pub use service::{Options, Service};
+pub use service::{Options, Place, Service};
 pub use sqlite::Sqlite;
 pub use tx::{Rx, Tx};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::Hash;
 
-use crate::db::{Db, Decode, Sql};
+use crate::db::{Access, Db, Decode, Sql};
 use crate::{Error, Result, args};
 
 /// One change of the schema. Once released its text never changes: a database remembers its hash.
@@ -52,7 +52,10 @@ impl Migrations {
             area: "store",
             number: 1,
             name: "ground",
-            sql: include_str!("../migrations/sqlite/0001_ground.sql").into(),
+            sql: Sql {
+                lite: include_str!("../migrations/sqlite/0001_ground.sql"),
+                pg: include_str!("../migrations/postgres/0001_ground.sql"),
+            },
         };
         Migrations(vec![ground])
     }
@@ -66,13 +69,11 @@ impl Migrations {
 
     /// Applies what the database lacks, all or nothing.
     pub fn apply(&self, db: &mut dyn Db, now_ms: UnixMs) -> Result<()> {
-        db.exec(db.begin_write(), &[])?;
-        let applied = self.apply_within(db, now_ms);
-        match applied {
-            Ok(()) => db.exec("COMMIT", &[]).map(|_| ()),
+        db.begin(Access::Write)?;
+        match self.apply_within(db, now_ms) {
+            Ok(()) => db.commit(),
             Err(error) => {
-                // The first error says what is wrong; a failing rollback would only hide it.
-                let _ = db.exec("ROLLBACK", &[]);
+                db.rollback();
                 Err(error)
             }
         }

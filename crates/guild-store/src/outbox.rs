@@ -6,6 +6,7 @@
 
 use guild_protocol::env::UnixMs;
 
+use crate::db::Sql;
 use crate::tx::{Rx, Tx};
 use crate::{Error, Result, args};
 
@@ -58,14 +59,22 @@ pub struct DeadLetter {
     pub last_error: String,
 }
 
+const INSERT: Sql = Sql {
+    lite: "INSERT INTO outbox (sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)
+           VALUES ($1, $2, $3, $4, 'queued', 0, $5, $5)
+           ON CONFLICT (sink, idempotency_key) DO NOTHING RETURNING seq",
+    pg: "WITH given AS (UPDATE counter SET last = last + 1 WHERE name = 'outbox' RETURNING last)
+         INSERT INTO outbox (seq, sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)
+         SELECT last, $1, $2, $3, $4, 'queued', 0, $5, $5 FROM given
+         ON CONFLICT (sink, idempotency_key) DO NOTHING RETURNING seq",
+};
+
 /// Queues a message. The same idempotency key with the same content is the same message, for as long as it is
 /// remembered (`keep_done_ms` after its delivery). So a message is queued in the transaction of a change that itself
 /// happens once.
 pub fn enqueue(tx: &mut Tx<'_>, message: &NewMessage<'_>, now_ms: UnixMs) -> Result<()> {
     let queued: Option<(i64,)> = tx.first(
-        "INSERT INTO outbox (sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)
-         VALUES ($1, $2, $3, $4, 'queued', 0, $5, $5)
-         ON CONFLICT (sink, idempotency_key) DO NOTHING RETURNING seq",
+        INSERT,
         args![message.sink, message.key, message.idempotency_key, message.body, now_ms],
     )?;
     let Some((seq,)) = queued else {

@@ -1,13 +1,15 @@
 //! `Store::write` and `Store::read` queue calls; a [`Pump`] drains them, many calls to one commit.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use guild_protocol::env::Clock;
 use tokio::sync::oneshot;
 
-use crate::db::Db;
+use crate::db::{Access, Db};
 use crate::tx::{Rx, Tx};
 use crate::{Error, Result};
 
@@ -27,27 +29,40 @@ pub enum Point {
 }
 
 type Ring = dyn Fn(&str, i64) + Send + Sync;
-type Reach = dyn Fn(Point, &[(String, i64)]) -> bool + Send + Sync;
+type Reach = dyn Fn(Point, &[(String, i64)]) -> Option<Error> + Send + Sync;
+type Bells = Vec<(String, i64)>;
+
+/// So long does a group of calls on an expensive database stay guarded after one of them refused.
+const WARY_GROUPS: u32 = 32;
 
 /// What surrounds the store: where its bells go, and who may stop it in the middle.
 #[derive(Clone, Default)]
 pub struct Hooks {
     ring: Option<Arc<Ring>>,
     reach: Option<Arc<Reach>>,
+    watch: Option<(Arc<dyn Clock>, i64)>,
 }
 
 impl Hooks {
     /// Bells go to `ring(topic, after)`, after the commit.
     pub fn on_ring(ring: impl Fn(&str, i64) + Send + Sync + 'static) -> Hooks {
-        Hooks { ring: Some(Arc::new(ring)), reach: None }
+        Hooks { ring: Some(Arc::new(ring)), ..Hooks::default() }
     }
 
-    /// Simulation only: `reach(point, bells not yet rung)` is asked at every [`Point`]; true means the process dies
-    /// there.
+    /// A call that keeps its transaction for `slow_ms` or more is reported, with the place in the program that made
+    /// it: all other writers wait for it.
+    #[must_use]
+    pub fn with_watch(mut self, clock: Arc<dyn Clock>, slow_ms: i64) -> Hooks {
+        self.watch = Some((clock, slow_ms));
+        self
+    }
+
+    /// Simulation only: `reach(point, bells not yet rung)` is asked at every [`Point`]. An answer is what happens
+    /// there: [`Error::Crashed`] is the death of the process, anything else a failure of the database.
     #[must_use]
     pub fn with_faults(
         mut self,
-        reach: impl Fn(Point, &[(String, i64)]) -> bool + Send + Sync + 'static,
+        reach: impl Fn(Point, &[(String, i64)]) -> Option<Error> + Send + Sync + 'static,
     ) -> Hooks {
         self.reach = Some(Arc::new(reach));
         self
@@ -58,10 +73,21 @@ impl Hooks {
     }
 
     fn reach_with(&self, point: Point, bells: &[(String, i64)]) -> Result<()> {
-        match &self.reach {
-            Some(reach) if reach(point, bells) => Err(Error::Crashed),
-            _ => Ok(()),
+        match self.reach.as_ref().and_then(|reach| reach(point, bells)) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
+    }
+
+    fn watched(&self, made_at: &Location<'_>, run: impl FnOnce() -> Ran) -> Ran {
+        let Some((clock, slow_ms)) = &self.watch else { return run() };
+        let began_ms = clock.now_ms();
+        let ran = run();
+        let took_ms = clock.now_ms().saturating_sub(began_ms);
+        if took_ms >= *slow_ms {
+            tracing::warn!(took_ms, call = %made_at, "a call kept the database from all others");
+        }
+        ran
     }
 
     fn ring_all(&self, bells: &[(String, i64)]) {
@@ -73,6 +99,14 @@ impl Hooks {
             }
         }
     }
+}
+
+/// How a group of calls went.
+enum Attempt {
+    /// All that went well is committed, and these bells are to be rung.
+    Committed(Bells),
+    /// One of several calls refused, and nothing can undo it alone: once more, with a savepoint for each.
+    NeedsGuards,
 }
 
 /// How a call went in its transaction.
@@ -87,20 +121,24 @@ enum Ran {
 
 /// A call waiting for its transaction. It may run more than once; it is answered once.
 trait Job: Send {
-    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Ran;
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Bells) -> Ran;
     fn answer(self: Box<Self>, instead: Option<Error>);
+    fn made_at(&self) -> &'static Location<'static>;
 }
 
 struct Call<F, T, E> {
     closure: F,
     outcome: Result<T, E>,
     caller: oneshot::Sender<Result<T, E>>,
+    made_at: &'static Location<'static>,
 }
 
 impl<F, T, E: From<Error>> Call<F, T, E> {
+    #[track_caller]
     fn new(closure: F) -> (Call<F, T, E>, oneshot::Receiver<Result<T, E>>) {
         let (caller, answer) = oneshot::channel();
-        (Call { closure, outcome: Err(Error::Closed.into()), caller }, answer)
+        let made_at = Location::caller();
+        (Call { closure, outcome: Err(Error::Closed.into()), caller, made_at }, answer)
     }
 
     /// Keeps the outcome for the answer. A failure of the database counts also if the closure swallowed it.
@@ -130,7 +168,7 @@ where
     E: From<Error> + Send,
     F: Fn(&mut Tx<'_>) -> Result<T, E> + Send,
 {
-    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Vec<(String, i64)>) -> Ran {
+    fn run<'a>(&mut self, rx: Rx<'a>, bells: &'a mut Bells) -> Ran {
         let mut tx = Tx::new(rx, bells);
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut tx)));
         self.0.keep(outcome, tx.into_rx().into_failure())
@@ -138,6 +176,10 @@ where
 
     fn answer(self: Box<Self>, instead: Option<Error>) {
         self.0.send(instead);
+    }
+
+    fn made_at(&self) -> &'static Location<'static> {
+        self.0.made_at
     }
 }
 
@@ -149,13 +191,17 @@ where
     E: From<Error> + Send,
     F: Fn(&mut Rx<'_>) -> Result<T, E> + Send,
 {
-    fn run<'a>(&mut self, mut rx: Rx<'a>, _: &'a mut Vec<(String, i64)>) -> Ran {
+    fn run<'a>(&mut self, mut rx: Rx<'a>, _: &'a mut Bells) -> Ran {
         let outcome = catch_unwind(AssertUnwindSafe(|| (self.0.closure)(&mut rx)));
         self.0.keep(outcome, rx.into_failure())
     }
 
     fn answer(self: Box<Self>, instead: Option<Error>) {
         self.0.send(instead);
+    }
+
+    fn made_at(&self) -> &'static Location<'static> {
+        self.0.made_at
     }
 }
 
@@ -232,6 +278,7 @@ impl Store {
     /// does not stop it, and the closure may run more than once. So whatever it writes carries an id of its own.
     ///
     /// The error is the caller's own: a refusal of the closure comes back as it is, after its writes are rolled back.
+    #[track_caller]
     pub fn write<T, E, F>(
         &self,
         closure: F,
@@ -247,6 +294,7 @@ impl Store {
     }
 
     /// Runs `closure` on one snapshot of the database, beside the writers.
+    #[track_caller]
     pub fn read<T, E, F>(
         &self,
         closure: F,
@@ -280,8 +328,13 @@ impl std::fmt::Debug for Store {
 /// A store without a database: its handle, the pump of its writes and the pump of its reads.
 pub fn pumps(max_calls: usize, hooks: &Hooks) -> (Store, Pump, Pump) {
     let store = Store { writes: Queue::new(max_calls), reads: Queue::new(max_calls) };
-    let writes = Pump { queue: store.writes.clone(), hooks: hooks.clone(), writes: true };
-    let reads = Pump { queue: store.reads.clone(), hooks: hooks.clone(), writes: false };
+    let pump = |queue: &Arc<Queue>, access| Pump {
+        queue: queue.clone(),
+        hooks: hooks.clone(),
+        access,
+        wary: Arc::default(),
+    };
+    let (writes, reads) = (pump(&store.writes, Access::Write), pump(&store.reads, Access::Read));
     (store, writes, reads)
 }
 
@@ -291,7 +344,9 @@ pub fn pumps(max_calls: usize, hooks: &Hooks) -> (Store, Pump, Pump) {
 pub struct Pump {
     queue: Arc<Queue>,
     hooks: Hooks,
-    writes: bool,
+    access: Access,
+    /// How many of the next groups are guarded from the start, although that is not cheap.
+    wary: Arc<AtomicU32>,
 }
 
 impl Pump {
@@ -335,55 +390,99 @@ impl Pump {
     }
 
     fn commit(&self, db: &mut dyn Db, mut jobs: Vec<Box<dyn Job>>) -> Result<()> {
-        match self.attempt(db, &mut jobs) {
-            Ok(bells) => {
-                self.hooks.reach(Point::AfterCommit)?;
-                self.hooks.ring_all(&bells);
-                self.hooks.reach(Point::AfterBell)?;
-                jobs.into_iter().for_each(|job| job.answer(None));
-                Ok(())
-            }
-            Err(Error::Crashed) => Err(Error::Crashed),
-            Err(error) => {
-                if db.in_transaction() {
-                    // If even this fails the connection is broken, and the next call will say so.
-                    let _ = db.exec("ROLLBACK", &[]);
+        let mut guarded = jobs.len() > 1 && (db.guards_are_cheap() || self.is_wary());
+        let mut tries = 0;
+        loop {
+            let error = match self.attempt(db, &mut jobs, guarded) {
+                Ok(Attempt::Committed(bells)) => return self.tell(jobs, &bells),
+                Ok(Attempt::NeedsGuards) => {
+                    db.rollback();
+                    self.wary.store(WARY_GROUPS, Ordering::Relaxed);
+                    guarded = true;
+                    continue;
                 }
-                let unknown = matches!(error, Error::CommitUnknown(_));
-                if jobs.len() > 1 && !unknown && error != Error::Locked {
-                    // One call took the others down with it: each again, on its own.
-                    return jobs.into_iter().try_for_each(|job| self.commit(db, vec![job]));
-                }
-                jobs.into_iter().for_each(|job| job.answer(Some(error.clone())));
-                Ok(())
+                Err(Error::Crashed) => return Err(Error::Crashed),
+                Err(error) => error,
+            };
+            db.rollback();
+            if db.try_again(&error, tries) {
+                tries += 1;
+                continue;
             }
+            if jobs.len() > 1 && !error.concerns_all() {
+                // One call took the others down with it: each again, on its own.
+                return jobs.into_iter().try_for_each(|job| self.commit(db, vec![job]));
+            }
+            jobs.into_iter().for_each(|job| job.answer(Some(error.clone())));
+            return Ok(());
         }
     }
 
-    fn attempt(&self, db: &mut dyn Db, jobs: &mut [Box<dyn Job>]) -> Result<Vec<(String, i64)>> {
+    fn is_wary(&self) -> bool {
+        let less = |groups: u32| groups.checked_sub(1);
+        self.wary.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+
+    /// It is committed: rings, and answers.
+    fn tell(&self, jobs: Vec<Box<dyn Job>>, bells: &Bells) -> Result<()> {
+        let instead = match self.hooks.reach(Point::AfterCommit) {
+            Ok(()) => None,
+            Err(Error::Crashed) => return Err(Error::Crashed),
+            // The answer of the database was lost: nobody can know, so nobody rings.
+            Err(error) => Some(Error::CommitUnknown(error.to_string())),
+        };
+        if instead.is_none() {
+            self.hooks.ring_all(bells);
+        }
+        self.hooks.reach(Point::AfterBell)?;
+        jobs.into_iter().for_each(|job| job.answer(instead.clone()));
+        Ok(())
+    }
+
+    fn attempt(
+        &self,
+        db: &mut dyn Db,
+        jobs: &mut [Box<dyn Job>],
+        guarded: bool,
+    ) -> Result<Attempt> {
         let mut bells = Vec::new();
-        let begin = if self.writes { db.begin_write() } else { "BEGIN" };
-        db.exec(begin, &[])?;
+        let (alone, mut kept) = (jobs.len() == 1, 0);
+        db.begin(self.access)?;
         for job in jobs {
             let rung = bells.len();
-            db.exec("SAVEPOINT call", &[])?;
-            match job.run(Rx::new(db, &self.hooks), &mut bells) {
-                Ran::Well => {}
-                Ran::Failed(Error::Crashed) => return Err(Error::Crashed),
+            if guarded {
+                db.savepoint()?;
+            }
+            let made_at = job.made_at();
+            let run = || job.run(Rx::new(db, &self.hooks), &mut bells);
+            match self.hooks.watched(made_at, run) {
+                Ran::Well => {
+                    kept += 1;
+                    if guarded {
+                        db.release_savepoint()?;
+                    }
+                }
                 // A full disk makes SQLite give up the whole transaction, not only this call.
-                Ran::Failed(error) if !db.in_transaction() => return Err(error),
+                Ran::Failed(error) if error.ends_transaction() || !db.in_transaction() => {
+                    return Err(error);
+                }
                 Ran::Refused | Ran::Failed(_) => {
                     bells.truncate(rung);
-                    db.exec("ROLLBACK TO SAVEPOINT call", &[])?;
+                    if guarded {
+                        db.rollback_to_savepoint()?;
+                    } else if !alone {
+                        return Ok(Attempt::NeedsGuards);
+                    }
                 }
             }
-            db.exec("RELEASE SAVEPOINT call", &[])?;
+        }
+        if kept == 0 {
+            // Whoever refused is told so; there is nothing to keep.
+            db.rollback();
+            return Ok(Attempt::Committed(Vec::new()));
         }
         self.hooks.reach_with(Point::BeforeCommit, &bells)?;
-        match db.exec("COMMIT", &[]) {
-            Ok(_) => Ok(bells),
-            Err(error) if db.in_transaction() => Err(error),
-            Err(error) => Err(Error::CommitUnknown(error.to_string())),
-        }
+        db.commit()?;
+        Ok(Attempt::Committed(bells))
     }
 }

@@ -1,18 +1,30 @@
 //! A store on threads of its own.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use guild_protocol::env::UnixMs;
 
+use crate::db::Db;
+use crate::postgres::{Postgres, redacted};
 use crate::pump::{Hooks, Pump, Store, pumps};
 use crate::sqlite::Sqlite;
 use crate::{Error, Migrations, Result};
 
+/// What a URL names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A file on this machine.
+    SqliteFile(PathBuf),
+    /// A server, by its whole URL.
+    PostgresServer(String),
+}
+
 /// How a store is opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// `sqlite:///absolute/path/to/file.db`.
+    /// `sqlite:///absolute/path/to/file.db`, or `postgresql://user@host:port/database`.
     pub url: String,
     /// How many calls may wait; one more is refused with `store.busy`.
     pub queue_max_calls: usize,
@@ -25,21 +37,33 @@ pub struct Options {
 impl Options {
     /// The defaults, on this file.
     pub fn file(path: &Path) -> Options {
-        Options {
-            url: format!("sqlite://{}", path.display()),
-            queue_max_calls: 4_096,
-            commit_max_calls: 256,
-            readers: 2,
+        Options::at(&format!("sqlite://{}", path.display()))
+    }
+
+    /// The defaults, on the database of this URL.
+    pub fn at(url: &str) -> Options {
+        Options { url: url.to_owned(), queue_max_calls: 4_096, commit_max_calls: 256, readers: 2 }
+    }
+
+    /// What the URL names.
+    pub fn place(&self) -> Result<Place> {
+        let bad = |reason: &str| {
+            Err(Error::BadUrl { url: redacted(&self.url), reason: reason.to_owned() })
+        };
+        match self.url.split_once("://") {
+            Some(("sqlite", path)) if path.starts_with('/') => {
+                Ok(Place::SqliteFile(PathBuf::from(path)))
+            }
+            // A relative path would name another file from every directory, and `file:` would be a URI.
+            Some(("sqlite", _)) => bad("the path of the file must be absolute"),
+            Some(("postgres" | "postgresql", _)) => Ok(Place::PostgresServer(self.url.clone())),
+            _ => bad("it begins with neither sqlite:// nor postgresql://"),
         }
     }
 
-    /// The SQLite file that the URL names.
-    pub fn sqlite_path(&self) -> Result<PathBuf> {
-        match self.url.strip_prefix("sqlite://") {
-            // A relative path would name another file from every directory, and `file:` would be a URI.
-            Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-            _ => Err(Error::BadUrl(self.url.clone())),
-        }
+    /// The URL without a password: for messages.
+    pub fn shown_url(&self) -> String {
+        redacted(&self.url)
     }
 
     fn check(&self) -> Result<()> {
@@ -56,8 +80,8 @@ impl Options {
 #[derive(Debug)]
 pub struct Service {
     store: Store,
-    writer: Option<JoinHandle<Sqlite>>,
-    readers: Vec<JoinHandle<Sqlite>>,
+    writer: Option<PumpThread>,
+    readers: Vec<PumpThread>,
 }
 
 impl Service {
@@ -69,40 +93,59 @@ impl Service {
         now_ms: UnixMs,
     ) -> Result<Service> {
         options.check()?;
-        let path = options.sqlite_path()?;
-        let mut writer = Sqlite::open(&path)?;
-        migrations.apply(&mut writer, now_ms)?;
+        let place = options.place()?;
+        let mut writer = connection(&place, Some(Sqlite::open))?;
+        let migrations = migrations.clone();
+        // On a thread of its own, as PostgreSQL's client demands.
+        let (writer, applied) = on_thread("store-migrate", move || {
+            let applied = migrations.apply(&mut *writer, now_ms);
+            (writer, applied)
+        })?;
+        if let Err(error) = applied {
+            drop_on_thread(writer);
+            return Err(error);
+        }
         let mut readers = Vec::new();
         for _ in 0..options.readers {
-            readers.push(Sqlite::open_read_only(&path)?);
+            readers.push(connection(&place, None)?);
         }
         Service::start(options, Some(writer), readers, &hooks)
     }
 
-    /// Opens an existing database for reading; every write is refused. Works beside the process that writes it.
+    /// Opens an existing database for reading only: works beside the process that writes it.
     pub fn open_read_only(options: &Options, migrations: &Migrations) -> Result<Service> {
         options.check()?;
-        let mut reader = Sqlite::open_read_only(&options.sqlite_path()?)?;
-        migrations.check(&mut reader)?;
+        let mut reader = connection(&options.place()?, None)?;
+        let migrations = migrations.clone();
+        let (reader, checked) = on_thread("store-check", move || {
+            let checked = migrations.check(&mut *reader);
+            (reader, checked)
+        })?;
+        if let Err(error) = checked {
+            drop_on_thread(reader);
+            return Err(error);
+        }
         Service::start(options, None, vec![reader], &Hooks::default())
     }
 
     fn start(
         options: &Options,
-        writer: Option<Sqlite>,
-        readers: Vec<Sqlite>,
+        writer: Option<Box<dyn Db>>,
+        readers: Vec<Box<dyn Db>>,
         hooks: &Hooks,
     ) -> Result<Service> {
         let (store, writes, reads) = pumps(options.queue_max_calls, hooks);
         let writer = match writer {
-            Some(db) => Some(pump_thread("store-writer", writes, db, options.commit_max_calls)?),
+            Some(db) => {
+                Some(PumpThread::start("store-writer", writes, db, options.commit_max_calls)?)
+            }
             None => {
                 store.close_writes();
                 None
             }
         };
         let readers =
-            readers.into_iter().map(|db| pump_thread("store-reader", reads.clone(), db, 1));
+            readers.into_iter().map(|db| PumpThread::start("store-reader", reads.clone(), db, 1));
         let readers = readers.collect::<Result<_>>()?;
         Ok(Service { store, writer, readers })
     }
@@ -118,23 +161,64 @@ impl Service {
         // The writer's connection is the last to close: only it can bring the write-ahead log home, so that the file
         // alone is the whole database.
         for thread in self.readers.into_iter().chain(self.writer) {
-            // A panic of the pump has been reported by the panic hook; there is nothing left to save here.
-            drop(thread.join());
+            thread.end();
         }
     }
 }
 
-fn pump_thread(
+/// A connection to what the URL names. A file is opened now, for reading only unless told how; a server at its first
+/// use.
+fn connection(place: &Place, open: Option<fn(&Path) -> Result<Sqlite>>) -> Result<Box<dyn Db>> {
+    Ok(match place {
+        Place::SqliteFile(path) => Box::new(open.unwrap_or(Sqlite::open_read_only)(path)?),
+        Place::PostgresServer(url) => Box::new(Postgres::new(url)?),
+    })
+}
+
+/// A thread that pumps, and keeps its connection until it may let go of it.
+#[derive(Debug)]
+struct PumpThread {
+    thread: JoinHandle<()>,
+    let_go: mpsc::Sender<()>,
+}
+
+impl PumpThread {
+    fn start(name: &str, pump: Pump, mut db: Box<dyn Db>, max_calls: usize) -> Result<PumpThread> {
+        let (let_go, may_let_go) = mpsc::channel();
+        let body = move || {
+            pump.run(&mut *db, max_calls);
+            // Told, or nobody is left to tell.
+            let _ = may_let_go.recv();
+        };
+        let thread = spawn(name, body)?;
+        Ok(PumpThread { thread, let_go })
+    }
+
+    fn end(self) {
+        // A panic of the pump has been reported by the panic hook; there is nothing left to save here.
+        let _ = self.let_go.send(());
+        let _ = self.thread.join();
+    }
+}
+
+fn spawn<T: Send + 'static>(
     name: &str,
-    pump: Pump,
-    mut db: Sqlite,
-    max_calls: usize,
-) -> Result<JoinHandle<Sqlite>> {
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>> {
     std::thread::Builder::new()
         .name(name.to_owned())
-        .spawn(move || {
-            pump.run(&mut db, max_calls);
-            db
-        })
+        .spawn(body)
         .map_err(|e| Error::Database(format!("no thread could be started: {e}")))
+}
+
+fn on_thread<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    spawn(name, body)?.join().map_err(|_| Error::Panicked)
+}
+
+fn drop_on_thread(db: Box<dyn Db>) {
+    // Without threads there is no runtime either, and nothing more to do.
+    let _ = on_thread("store-close", move || drop(db));
 }

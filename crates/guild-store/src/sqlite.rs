@@ -5,7 +5,7 @@ use std::path::Path;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
 
-use crate::db::{Column, Columns, Db, Sql, Val, row_count};
+use crate::db::{Access, Column, Columns, Db, Sql, Val, row_count};
 use crate::{Error, Result};
 
 /// A connection to an SQLite database.
@@ -18,6 +18,7 @@ const EVERYWHERE: &str = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
 const BUSY_TIMEOUT_MS: u64 = 5_000;
 const STATEMENT_CACHE: usize = 256;
 const JOURNAL_TRIES: u32 = 100;
+const CONFLICT_TRIES: u32 = 20;
 
 impl Sqlite {
     /// The version of SQLite that is built in.
@@ -124,6 +125,10 @@ fn bind<'a>(
         let value = match arg(*place) {
             Val::Null => ValueRef::Null,
             Val::Int(int) => ValueRef::Integer(int),
+            // PostgreSQL cannot store it: what one database takes the other takes too.
+            Val::Text(text) if text.contains('\0') => {
+                return Err(Error::Database("a text must not hold the character NUL".to_owned()));
+            }
             Val::Text(text) => ValueRef::Text(text.as_bytes()),
         };
         statement.raw_bind_parameter(i + 1, ToSqlOutput::Borrowed(value)).map_err(refused)?;
@@ -163,9 +168,51 @@ impl Db for Sqlite {
         sql.lite
     }
 
-    fn begin_write(&self) -> &'static str {
+    fn begin(&mut self, access: Access) -> Result<()> {
         // A transaction that starts as a reader can fail to become a writer.
-        "BEGIN IMMEDIATE"
+        let sql = if access == Access::Write { "BEGIN IMMEDIATE" } else { "BEGIN" };
+        self.exec(sql, &[]).map(|_| ())
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        match self.exec("COMMIT", &[]) {
+            Ok(_) => Ok(()),
+            Err(error) if self.in_transaction() => Err(error),
+            Err(error) => Err(Error::CommitUnknown(error.to_string())),
+        }
+    }
+
+    fn rollback(&mut self) {
+        if self.in_transaction() {
+            // If even this fails the connection is broken, and the next call will say so.
+            let _ = self.exec("ROLLBACK", &[]);
+        }
+    }
+
+    fn in_transaction(&self) -> bool {
+        !self.0.is_autocommit()
+    }
+
+    fn guards_are_cheap(&self) -> bool {
+        true
+    }
+
+    fn savepoint(&mut self) -> Result<()> {
+        self.exec("SAVEPOINT call", &[]).map(|_| ())
+    }
+
+    fn release_savepoint(&mut self) -> Result<()> {
+        self.exec("RELEASE SAVEPOINT call", &[]).map(|_| ())
+    }
+
+    fn rollback_to_savepoint(&mut self) -> Result<()> {
+        self.exec("ROLLBACK TO SAVEPOINT call", &[])?;
+        self.release_savepoint()
+    }
+
+    fn try_again(&mut self, error: &Error, tries: u32) -> bool {
+        // A single writer meets no conflict but those that a simulation plants. A lock has been waited for already.
+        matches!(error, Error::Conflict(_)) && tries < CONFLICT_TRIES
     }
 
     fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64> {
@@ -215,9 +262,5 @@ impl Db for Sqlite {
 
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.0.execute_batch(sql).map_err(refused)
-    }
-
-    fn in_transaction(&self) -> bool {
-        !self.0.is_autocommit()
     }
 }

@@ -1,7 +1,6 @@
 //! A running node: one process that holds a data directory, with its store, its services and its listener.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::Path;
 use std::sync::Arc;
 
 use guild_bus::{Bus, Local};
@@ -10,7 +9,7 @@ use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_store::outbox::{self, Drainer};
-use guild_store::{Hooks, Migrations, Service as StoreService, Store, audit};
+use guild_store::{Hooks, Migrations, Place, Service as StoreService, Store, audit};
 use serde_json::{Map, Value, json};
 
 use crate::config::Loaded;
@@ -196,8 +195,9 @@ fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Optio
 /// Reads a database beside whoever writes it.
 pub(crate) fn open_read_only(loaded: &Loaded) -> Result<StoreService> {
     let options = store_options(loaded);
-    let path = options.sqlite_path()?;
-    if !Path::new(&path).exists() {
+    if let Place::SqliteFile(path) = options.place()?
+        && !path.exists()
+    {
         let message = "there is no database yet";
         return Err(
             crate::error::Error::new(&crate::error::code::NODE_NO_DATABASE, message).in_file(&path)

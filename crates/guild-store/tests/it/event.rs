@@ -4,7 +4,16 @@ use guild_store::event::{self, Appended, NewEvent};
 use guild_store::{Error, args};
 use serde_json::{Map, json};
 
-use crate::{Scratch, block_on};
+use crate::{Engine, Scratch, block_on};
+
+on_both! {
+    an_event_is_stored_once,
+    numbers_go_on_after_failures_and_deletions,
+    pages_begin_where_they_are_told,
+    an_entry_that_breaks_a_rule_is_refused_by_its_field,
+    what_could_not_be_read_back_is_not_written,
+    a_page_has_a_limit_in_bytes_and_leads_on,
+}
 
 fn entry(id: u64, action: &str) -> NewEntry {
     NewEntry {
@@ -16,9 +25,8 @@ fn entry(id: u64, action: &str) -> NewEntry {
     }
 }
 
-#[test]
-fn an_event_is_stored_once() {
-    let scratch = Scratch::new();
+fn an_event_is_stored_once(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let append = |body: &'static str| {
         let event = NewEvent { topic: "t", id: "a", kind: "k", at_ms: 5, body };
         block_on(scratch.store().write(move |tx| event::append(tx, &event)))
@@ -31,9 +39,8 @@ fn an_event_is_stored_once() {
     assert_eq!(rows[0].body, "1");
 }
 
-#[test]
-fn numbers_go_on_after_failures_and_deletions() {
-    let scratch = Scratch::new();
+fn numbers_go_on_after_failures_and_deletions(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     let add = |id: &'static str, fail: bool| {
         block_on(store.write(move |tx| {
@@ -51,9 +58,8 @@ fn numbers_go_on_after_failures_and_deletions() {
     assert_eq!(add("d", false), Ok(4), "a number is never used again");
 }
 
-#[test]
-fn pages_begin_where_they_are_told() {
-    let scratch = Scratch::new();
+fn pages_begin_where_they_are_told(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in 1..=5 {
         block_on(store.write(move |tx| audit::append(tx, &entry(id, "test.done"), 7))).unwrap();
@@ -65,9 +71,8 @@ fn pages_begin_where_they_are_told() {
     assert_eq!([last(2), last(100), last(0)], [Ok(3), Ok(0), Ok(5)]);
 }
 
-#[test]
-fn an_entry_that_breaks_a_rule_is_refused_by_its_field() {
-    let scratch = Scratch::new();
+fn an_entry_that_breaks_a_rule_is_refused_by_its_field(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let refused = |entry: NewEntry| match block_on(
         scratch.store().write(move |tx| audit::append(tx, &entry, 0)),
     ) {
@@ -89,9 +94,8 @@ fn an_entry_that_breaks_a_rule_is_refused_by_its_field() {
     assert_eq!(rows, []);
 }
 
-#[test]
-fn what_could_not_be_read_back_is_not_written() {
-    let scratch = Scratch::new();
+fn what_could_not_be_read_back_is_not_written(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let mut nested = json!(1);
     for _ in 0..200 {
         nested = json!({ "a": nested });
@@ -104,9 +108,8 @@ fn what_could_not_be_read_back_is_not_written() {
     assert_eq!(block_on(scratch.store().read(|rx| audit::after(rx, 0, 10))).unwrap().len(), 1);
 }
 
-#[test]
-fn a_page_has_a_limit_in_bytes_and_leads_on() {
-    let scratch = Scratch::new();
+fn a_page_has_a_limit_in_bytes_and_leads_on(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let fill = scratch.store().write(|tx| {
         let body = "x".repeat(60_000);
         for id in 0..40 {

@@ -1,34 +1,80 @@
 //! One integration binary for the crate.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+/// Runs the tests named on both databases: what one does the other must do.
+macro_rules! on_both {
+    ($($test:ident,)+) => {
+        mod on_sqlite {
+            $(#[test] fn $test() { super::$test(crate::Engine::Sqlite); })+
+        }
+        mod on_postgres {
+            $(#[test] fn $test() { super::$test(crate::Engine::Postgres); })+
+        }
+    };
+}
+
+mod clock;
 mod event;
 mod migrate;
+mod outage;
 mod outbox;
+mod sets;
 mod store;
 
 use guild_store::{Hooks, Migrations, Options, Service, Store};
+use testbed::Database;
 
-/// A store in a directory of its own.
-struct Scratch {
+/// Which database a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Engine {
+    Sqlite,
+    Postgres,
+}
+
+/// An empty database of its own.
+struct Place {
     dir: tempfile::TempDir,
+    database: Option<Database>,
+}
+
+impl Place {
+    fn on(engine: Engine) -> Place {
+        let database = (engine == Engine::Postgres).then(|| Database::new().unwrap());
+        Place { dir: tempfile::tempdir().unwrap(), database }
+    }
+
+    fn options(&self) -> Options {
+        match &self.database {
+            Some(database) => Options::at(&database.url()),
+            None => Options::file(&self.dir.path().join("node.db")),
+        }
+    }
+
+    fn open(&self, hooks: Hooks) -> Service {
+        Service::open(&self.options(), &Migrations::store(), hooks, 0).unwrap()
+    }
+}
+
+/// A store in a database of its own.
+struct Scratch {
+    place: Place,
     service: Option<Service>,
 }
 
 impl Scratch {
-    fn new() -> Scratch {
-        let mut this = Scratch { dir: tempfile::tempdir().unwrap(), service: None };
+    fn on(engine: Engine) -> Scratch {
+        let mut this = Scratch { place: Place::on(engine), service: None };
         this.reopen();
         this
     }
 
     fn options(&self) -> Options {
-        Options::file(&self.dir.path().join("node.db"))
+        self.place.options()
     }
 
     fn reopen(&mut self) {
         self.close();
-        let service = Service::open(&self.options(), &Migrations::store(), Hooks::default(), 0);
-        self.service = Some(service.unwrap());
+        self.service = Some(self.place.open(Hooks::default()));
     }
 
     fn close(&mut self) {

@@ -5,7 +5,19 @@ use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, NewMessage, Options};
 use guild_store::{Error, Store, args};
 
-use crate::{Scratch, block_on};
+use crate::{Engine, Scratch, block_on};
+
+on_both! {
+    messages_leave_in_order_with_their_key_at_every_attempt,
+    what_never_works_becomes_a_dead_letter_and_can_be_retried,
+    one_key_is_one_message,
+    settings_out_of_range_are_refused,
+    a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too,
+    a_sink_that_panics_fails_its_message_only,
+    what_a_wrong_clock_put_into_the_future_leaves_now,
+    delivered_messages_and_empty_lanes_are_forgotten_however_many,
+    a_sink_that_takes_its_time_is_not_cut_off,
+}
 
 /// A clock that jumps over every wait.
 #[derive(Default)]
@@ -85,9 +97,8 @@ fn drain_from(
     given.clone()
 }
 
-#[test]
-fn messages_leave_in_order_with_their_key_at_every_attempt() {
-    let scratch = Scratch::new();
+fn messages_leave_in_order_with_their_key_at_every_attempt(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in ["a1", "a2", "a3"] {
         enqueue(&store, "a", id, "{}").unwrap();
@@ -100,9 +111,8 @@ fn messages_leave_in_order_with_their_key_at_every_attempt() {
     assert_eq!(given, ["a1", "a2", "a2", "a3"]);
 }
 
-#[test]
-fn what_never_works_becomes_a_dead_letter_and_can_be_retried() {
-    let scratch = Scratch::new();
+fn what_never_works_becomes_a_dead_letter_and_can_be_retried(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in ["bad", "refused", "good"] {
         enqueue(&store, "a", id, "{}").unwrap();
@@ -126,9 +136,8 @@ fn what_never_works_becomes_a_dead_letter_and_can_be_retried() {
     assert_eq!(block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap().len(), 1);
 }
 
-#[test]
-fn one_key_is_one_message() {
-    let scratch = Scratch::new();
+fn one_key_is_one_message(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     enqueue(&store, "a", "id", "1").unwrap();
     enqueue(&store, "a", "id", "1").unwrap();
@@ -137,9 +146,8 @@ fn one_key_is_one_message() {
     assert_eq!(drain(&store, |_| Ok(())), ["id"]);
 }
 
-#[test]
-fn settings_out_of_range_are_refused() {
-    let scratch = Scratch::new();
+fn settings_out_of_range_are_refused(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let options = Options { lease_ms: 0, ..Options::default() };
     let refused =
         Drainer::new(options, scratch.store(), Arc::new(Jumping::default()), Arc::new(Zero));
@@ -149,9 +157,8 @@ fn settings_out_of_range_are_refused() {
     );
 }
 
-#[test]
-fn a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too() {
-    let scratch = Scratch::new();
+fn a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in ["bad", "first", "also bad", "second"] {
         enqueue(&store, "a", id, "{}").unwrap();
@@ -182,9 +189,8 @@ fn block_on_here<T: Send>(future: impl Future<Output = T> + Send) -> T {
     std::thread::scope(|scope| scope.spawn(|| block_on(future)).join().unwrap())
 }
 
-#[test]
-fn a_sink_that_panics_fails_its_message_only() {
-    let scratch = Scratch::new();
+fn a_sink_that_panics_fails_its_message_only(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in ["poison", "good"] {
         enqueue(&store, "a", id, "{}").unwrap();
@@ -198,9 +204,8 @@ fn a_sink_that_panics_fails_its_message_only() {
     assert_eq!(dead[0].last_error, "the sink panicked");
 }
 
-#[test]
-fn what_a_wrong_clock_put_into_the_future_leaves_now() {
-    let scratch = Scratch::new();
+fn what_a_wrong_clock_put_into_the_future_leaves_now(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     let year_ms = 365 * 24 * 3_600 * 1_000;
     let message = NewMessage { sink: "s", key: "a", idempotency_key: "early", body: "{}" };
@@ -212,9 +217,8 @@ fn what_a_wrong_clock_put_into_the_future_leaves_now() {
     assert_eq!(drain(&store, |_| Ok(())), ["early", "later"]);
 }
 
-#[test]
-fn delivered_messages_and_empty_lanes_are_forgotten_however_many() {
-    let scratch = Scratch::new();
+fn delivered_messages_and_empty_lanes_are_forgotten_however_many(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     let many = store.write(|tx| {
         for i in 0..2_500 {
@@ -235,9 +239,8 @@ fn delivered_messages_and_empty_lanes_are_forgotten_however_many() {
     assert!(matches!(left, Some((1, 0 | 1))), "only the dead letter stays: {left:?}");
 }
 
-#[test]
-fn a_sink_that_takes_its_time_is_not_cut_off() {
-    let scratch = Scratch::new();
+fn a_sink_that_takes_its_time_is_not_cut_off(engine: Engine) {
+    let scratch = Scratch::on(engine);
     let store = scratch.store();
     for id in ["a", "b", "c", "d", "e"] {
         enqueue(&store, "k", id, "{}").unwrap();

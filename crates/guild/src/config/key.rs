@@ -63,7 +63,8 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "store.url",
-        "The database: sqlite:///absolute/path/to/file.db, or empty for node.db in the data directory.",
+        "The database: sqlite:///absolute/path/to/file.db, postgresql://user@host:port/database, or empty for \
+         node.db in the data directory.",
     )
     .url(),
     key(

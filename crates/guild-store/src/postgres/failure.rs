@@ -1,0 +1,71 @@
+//! What PostgreSQL's refusals mean to us.
+
+use postgres::error::SqlState;
+
+use crate::Error;
+
+pub(super) fn refused(error: &postgres::Error) -> Error {
+    let Some(db) = error.as_db_error() else {
+        // Not said by the server: the connection broke, or a value did not fit its parameter.
+        let message = chain(error);
+        return match error.is_closed() || is_io(error) {
+            true => Error::Unreachable(message),
+            false => Error::Database(message),
+        };
+    };
+    let message = db.to_string();
+    match db.code() {
+        code if is_passing(code) => Error::Conflict(message),
+        // Another program changed the schema under a prepared statement.
+        code if *code == SqlState::FEATURE_NOT_SUPPORTED && message.contains("cached plan") => {
+            Error::Conflict(message)
+        }
+        code if is_outage(code) => Error::Unreachable(message),
+        _ => Error::Database(message),
+    }
+}
+
+/// The same again may well succeed.
+fn is_passing(code: &SqlState) -> bool {
+    [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::LOCK_NOT_AVAILABLE,
+    ]
+    .contains(code)
+}
+
+/// The server is going, coming, cutting us off, or full of others.
+fn is_outage(code: &SqlState) -> bool {
+    [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::TOO_MANY_CONNECTIONS,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ]
+    .contains(code)
+        || code.code().starts_with("08")
+}
+
+fn is_io(error: &postgres::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if inner.is::<std::io::Error>() {
+            return true;
+        }
+        source = inner.source();
+    }
+    // The client says so in words only.
+    error.to_string().contains("connect")
+}
+
+fn chain(error: &postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}

@@ -1,0 +1,106 @@
+use guild_store::{Column, Error, Hooks, Migration, Migrations, Service, Sql};
+
+use crate::{Engine, Place, block_on};
+
+on_both! {
+    a_set_is_written_and_read_in_its_order,
+    an_empty_set_is_no_statement,
+    columns_of_different_lengths_are_refused,
+    a_row_that_breaks_a_rule_takes_its_whole_set_with_it,
+    a_text_with_nul_is_refused,
+}
+
+const INSERT: Sql = Sql {
+    lite: "INSERT INTO parcel (number, weight, place, note) VALUES ($1, $2, $3, $4)",
+    pg: "INSERT INTO parcel (number, weight, place, note)
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[])",
+};
+const FIND: Sql = Sql {
+    lite: "SELECT number, weight, place, note FROM parcel WHERE number = $1",
+    pg: "SELECT number, weight, place, note FROM unnest($1::bigint[]) WITH ORDINALITY AS wanted (n, i)
+         JOIN parcel ON number = n ORDER BY i",
+};
+
+type Parcel = (i64, Option<i64>, String, Option<String>);
+
+fn open(place: &Place) -> Service {
+    let table = "CREATE TABLE parcel (number BIGINT PRIMARY KEY, weight BIGINT CHECK (weight > 0),
+                 place TEXT NOT NULL, note TEXT)";
+    let parcels = Migration { area: "test", number: 1, name: "parcels", sql: table.into() };
+    let migrations = Migrations::store().and([parcels]);
+    Service::open(&place.options(), &migrations, Hooks::default(), 0).unwrap()
+}
+
+fn put(service: &Service, numbers: &[i64], weights: &[Option<i64>]) -> Result<u64, Error> {
+    let (numbers, weights) = (numbers.to_vec(), weights.to_vec());
+    block_on(service.handle().write(move |tx| {
+        let places: Vec<String> = numbers.iter().map(|n| format!("shelf {n}")).collect();
+        let places: Vec<&str> = places.iter().map(String::as_str).collect();
+        let notes: Vec<Option<&str>> =
+            numbers.iter().map(|n| (n % 2 == 0).then_some("even")).collect();
+        tx.exec_set(
+            INSERT,
+            &[
+                Column::Ints(&numbers),
+                Column::OptInts(&weights),
+                Column::Texts(&places),
+                Column::OptTexts(&notes),
+            ],
+        )
+    }))
+}
+
+fn find(service: &Service, numbers: &[i64]) -> Vec<Parcel> {
+    let numbers = numbers.to_vec();
+    let found = service.handle().read(move |rx| rx.all_set(FIND, &[Column::Ints(&numbers)]));
+    block_on::<Result<_, Error>>(found).unwrap()
+}
+
+fn a_set_is_written_and_read_in_its_order(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    assert_eq!(put(&service, &[1, 2, 3], &[Some(i64::MAX), None, Some(7)]), Ok(3));
+    let found = find(&service, &[3, 9, 2]);
+    let wanted = [
+        (3, Some(7), "shelf 3".to_owned(), None),
+        (2, None, "shelf 2".to_owned(), Some("even".to_owned())),
+    ];
+    assert_eq!(found, wanted);
+    service.close();
+}
+
+fn an_empty_set_is_no_statement(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    assert_eq!(put(&service, &[], &[]), Ok(0));
+    assert_eq!(find(&service, &[]), []);
+    service.close();
+}
+
+fn columns_of_different_lengths_are_refused(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    assert!(matches!(put(&service, &[1, 2], &[None]), Err(Error::Database(_))));
+    assert_eq!(find(&service, &[1, 2]), []);
+    service.close();
+}
+
+fn a_row_that_breaks_a_rule_takes_its_whole_set_with_it(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    assert!(matches!(put(&service, &[1, 2], &[Some(5), Some(-1)]), Err(Error::Database(_))));
+    assert_eq!(find(&service, &[1, 2]), []);
+    assert_eq!(put(&service, &[1], &[Some(5)]), Ok(1), "and nothing is left broken");
+    service.close();
+}
+
+fn a_text_with_nul_is_refused(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    let put = service.handle().write(|tx| {
+        tx.exec("INSERT INTO parcel (number, place) VALUES (1, $1)", guild_store::args!["a\0b"])
+    });
+    assert!(matches!(block_on(put), Err(Error::Database(_))));
+    assert_eq!(find(&service, &[1]), []);
+    service.close();
+}
