@@ -353,8 +353,9 @@ fn whoever_dies_anywhere_on_the_way_finishes_it_on_the_next_try() {
         let all = Migrations::store().and(migrations());
         let left = Arc::new(AtomicI64::new(i64::MAX));
         let countdown = left.clone();
-        let hooks =
-            Hooks::default().with_faults(move |_, _| countdown.fetch_sub(1, Ordering::SeqCst) == 0);
+        let hooks = Hooks::default().with_faults(move |_, _| {
+            (countdown.fetch_sub(1, Ordering::SeqCst) == 0).then_some(guild_store::Error::Crashed)
+        });
         let service = Service::open(&options, &all, hooks, 0).unwrap();
         let ids = crate::open_accounts(&service.handle(), 2);
         left.store(point, Ordering::SeqCst);
