@@ -60,17 +60,20 @@ pub struct Account {
 impl Account {
     /// The account of this owner for this purpose.
     pub fn new(owner: &str, purpose: &str, asset_id: AssetId, limit: Limit) -> Result<Account> {
-        for (field, text) in [("owner", owner), ("purpose", purpose)] {
-            if text.is_empty() || text.len() > NAME_MAX_BYTES || text.chars().any(char::is_control)
-            {
-                let message = format!("{field} must be 1 to {NAME_MAX_BYTES} bytes of plain text");
-                return Err(Error::refused(&code::MALFORMED, message));
-            }
-        }
+        check_name("owner", owner)?;
+        check_name("purpose", purpose)?;
         let account_id = AccountId::of(&name_hash(owner, purpose, &asset_id));
         let (owner, purpose) = (owner.to_owned(), purpose.to_owned());
         Ok(Account { account_id, owner, purpose, asset_id, limit })
     }
+}
+
+pub(crate) fn check_name(field: &str, text: &str) -> Result<()> {
+    if text.is_empty() || text.len() > NAME_MAX_BYTES || text.chars().any(char::is_control) {
+        let message = format!("{field} must be 1 to {NAME_MAX_BYTES} bytes of plain text");
+        return Err(Error::refused(&code::MALFORMED, message));
+    }
+    Ok(())
 }
 
 fn name_hash(owner: &str, purpose: &str, asset_id: &AssetId) -> guild_protocol::hash::Hash {

@@ -4,52 +4,90 @@
 //! tells what must be written. The audit fills one from nothing and gets the whole history: the same code decides and
 //! checks.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use guild_protocol::amount::{Amount, AssetId};
 use guild_protocol::env::UnixMs;
 
-use crate::account::{Account, AccountId, Balance, Limit};
+use crate::account::{Account, AccountId, Balance};
 use crate::error::code;
-use crate::transfer::{NewTransfer, Step, TransferId};
+use crate::rule::{Rule, allow_limit};
+use crate::transfer::{NewTransfer, Step, StepName, TransferId, check_time};
 use crate::{Error, Result};
 
-/// Keeps a reserve in an account: no transfer may take it below, except to accounts of the purposes it lets through
-/// (the running costs that the reserve is for).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gate {
-    /// What must stay free.
-    pub reserve_units: i64,
-    /// The purposes of the node's own accounts that may be paid from the reserve.
-    pub lets_through: Vec<String>,
-}
+/// How many transfers can be linked.
+pub const CHAIN_MAX_TRANSFERS: usize = 256;
 
 /// An account with what has gone through it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The account.
-    pub account: Account,
+    pub account: Arc<Account>,
+    /// Its short name inside one database.
+    pub account_no: i64,
     /// What has gone through it.
     pub balance: Balance,
-    /// Its gate, if it has one.
-    pub gate: Option<Gate>,
+    /// Its present rule.
+    pub rule: Rule,
+    /// The number of the newest transfer that touched it; 0 if none did.
+    pub last_seq: i64,
+}
+
+impl Entry {
+    /// An account that was just opened.
+    pub fn opened(account: Account, account_no: i64) -> Entry {
+        Entry {
+            account: Arc::new(account),
+            account_no,
+            balance: Balance::default(),
+            rule: Rule::default(),
+            last_seq: 0,
+        }
+    }
+}
+
+/// One side of a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Side {
+    /// The account.
+    pub account: Arc<Account>,
+    /// Its short name inside one database.
+    pub account_no: i64,
+    /// The transfer that touched the account before this one; 0 if none did. A statement walks along these.
+    pub prev_seq: i64,
+}
+
+/// The hold that a transfer closes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClosedHold {
+    /// The number of the transfer that made it.
+    pub seq: i64,
+    /// The id of the transfer that made it.
+    pub transfer_id: TransferId,
+    /// What it held.
+    pub units: i64,
 }
 
 /// A transfer as it is booked: what it did, with all amounts resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Booked {
+    /// Its place in the history.
+    pub seq: i64,
     /// Names it.
     pub transfer_id: TransferId,
-    /// `post`, `hold`, `settle`, `void` or `expire`.
-    pub step: &'static str,
+    /// What it did.
+    pub step: StepName,
     /// From here.
-    pub debit: AccountId,
+    pub debit: Side,
     /// To here.
-    pub credit: AccountId,
-    /// What it moves, holds, settles or gives back.
-    pub amount: Amount,
+    pub credit: Side,
+    /// What it moves, holds, settles or gives back, in units of the asset of its accounts.
+    pub units: i64,
     /// The hold it closes, if it closes one.
-    pub hold: Option<TransferId>,
+    pub hold: Option<ClosedHold>,
     /// When it runs out, if it is a hold.
     pub expires_ms: Option<UnixMs>,
     /// Why.
@@ -58,50 +96,172 @@ pub struct Booked {
     pub at_ms: UnixMs,
 }
 
+impl Booked {
+    /// What it counts in: the asset of both its accounts.
+    pub fn asset_id(&self) -> &AssetId {
+        &self.debit.account.asset_id
+    }
+
+    /// Its amount with the asset.
+    pub fn amount(&self) -> Amount {
+        Amount::new(self.asset_id().clone(), self.units)
+    }
+}
+
 /// What became of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// Booked now.
-    New(Booked),
+    New(Arc<Booked>),
     /// Booked before, with the same content.
-    Known(Booked),
+    Known(Arc<Booked>),
+}
+
+impl Outcome {
+    /// The transfer as it is booked.
+    pub fn booked(&self) -> &Arc<Booked> {
+        match self {
+            Outcome::New(booked) | Outcome::Known(booked) => booked,
+        }
+    }
+}
+
+/// Orders accounts by their id without a second copy of it.
+#[derive(Debug, Clone)]
+struct ById(Arc<Account>);
+
+impl Borrow<AccountId> for ById {
+    fn borrow(&self) -> &AccountId {
+        &self.0.account_id
+    }
+}
+
+impl Ord for ById {
+    fn cmp(&self, other: &ById) -> Ordering {
+        self.0.account_id.cmp(&other.0.account_id)
+    }
+}
+
+impl PartialOrd for ById {
+    fn partial_cmp(&self, other: &ById) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ById {
+    fn eq(&self, other: &ById) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for ById {}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Known {
+    booked: Arc<Booked>,
+    /// If it is a hold: the number of the transfer that closed it.
+    closed_by: Option<i64>,
 }
 
 /// The accounts, holds and earlier transfers that a batch touches.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Book {
-    /// By id.
-    pub accounts: BTreeMap<AccountId, Entry>,
-    /// Transfers booked before, by id; the holds among them can be closed.
-    pub booked: BTreeMap<TransferId, Booked>,
-    /// Which hold was closed by which transfer.
-    pub closed: BTreeMap<TransferId, TransferId>,
+    entries: Vec<Entry>,
+    places: BTreeMap<ById, usize>,
+    known: BTreeMap<TransferId, Known>,
+    last_seq: i64,
 }
 
 impl Book {
+    /// An empty book that continues after number `last_seq`.
+    pub fn after(last_seq: i64) -> Book {
+        Book { last_seq, ..Book::default() }
+    }
+
+    /// The number of the last thing that happened.
+    pub fn last_seq(&self) -> i64 {
+        self.last_seq
+    }
+
+    /// Something else than a transfer happened and has this number: an account was opened, a rule set.
+    pub fn skip_to(&mut self, seq: i64) {
+        self.last_seq = seq;
+    }
+
+    /// Takes an account in; one that is in stays as it is.
+    pub fn add_account(&mut self, entry: Entry) {
+        let place = self.entries.len();
+        if self.places.contains_key(&entry.account.account_id) {
+            return;
+        }
+        self.places.insert(ById(entry.account.clone()), place);
+        self.entries.push(entry);
+    }
+
+    /// Takes in a transfer that is booked already; for a hold, with the number of the transfer that closed it.
+    pub fn add_booked(&mut self, booked: Booked, closed_by: Option<i64>) {
+        let known = Known { booked: Arc::new(booked), closed_by };
+        self.known.insert(known.booked.transfer_id.clone(), known);
+    }
+
+    /// Forgets a transfer that nothing will refer to again.
+    pub fn forget(&mut self, transfer_id: &TransferId) {
+        self.known.remove(transfer_id);
+    }
+
+    /// The account with this id.
+    pub fn entry(&self, account_id: &AccountId) -> Option<&Entry> {
+        self.places.get(account_id).and_then(|place| self.entries.get(*place))
+    }
+
+    /// All accounts, in the order in which they were taken in.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Sets the rule of an account; false if it is not here.
+    pub fn set_rule(&mut self, account_id: &AccountId, rule: Rule) -> bool {
+        let place = self.places.get(account_id);
+        match place.and_then(|place| self.entries.get_mut(*place)) {
+            Some(entry) => {
+                entry.rule = rule;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The number of the transfer that closed this hold, if one did.
+    pub fn closed_by(&self, hold: &TransferId) -> Option<i64> {
+        self.known.get(hold).and_then(|known| known.closed_by)
+    }
+
     /// Decides one transfer and applies it. A refusal changes nothing.
     pub fn apply(&mut self, transfer: &NewTransfer, now_ms: UnixMs) -> Result<Outcome> {
         self.apply_undoably(transfer, now_ms).map(|(outcome, _)| outcome)
     }
 
-    /// Decides a chain of transfers: all of them, or none. The outcome of each, in order.
-    pub fn apply_chain(&mut self, chain: &[NewTransfer], now_ms: UnixMs) -> Vec<Result<Outcome>> {
+    /// Decides a chain of transfers: all of them, or none. The outcome of each, in order, or the one refusal.
+    pub fn apply_chain(&mut self, chain: &[NewTransfer], now_ms: UnixMs) -> Result<Vec<Outcome>> {
+        if chain.len() > CHAIN_MAX_TRANSFERS {
+            let message = format!("a chain has at most {CHAIN_MAX_TRANSFERS} transfers");
+            return Err(Error::refused(&code::MALFORMED, message));
+        }
         let mut outcomes = Vec::with_capacity(chain.len());
         let mut undos = Vec::new();
-        for transfer in chain {
+        for (i, transfer) in chain.iter().enumerate() {
             match self.apply_undoably(transfer, now_ms) {
                 Ok((outcome, undo)) => {
-                    outcomes.push(Ok(outcome));
+                    outcomes.push(outcome);
                     undos.extend(undo);
                 }
                 Err(refusal) => {
                     undos.into_iter().rev().for_each(|undo| self.undo(undo));
-                    outcomes.push(Err(refusal));
-                    return broken(chain, outcomes);
+                    return Err(of_chain(refusal, i, chain.len()));
                 }
             }
         }
-        outcomes
+        Ok(outcomes)
     }
 
     fn apply_undoably(
@@ -109,119 +269,121 @@ impl Book {
         transfer: &NewTransfer,
         now_ms: UnixMs,
     ) -> Result<(Outcome, Option<Undo>)> {
-        if let Some(known) = self.booked.get(&transfer.transfer_id) {
-            return match same_content(known, transfer) {
-                true => Ok((Outcome::Known(known.clone()), None)),
+        if let Some(known) = self.known.get(&transfer.transfer_id) {
+            return match same_content(&known.booked, transfer) {
+                true => Ok((Outcome::Known(known.booked.clone()), None)),
                 false => Err(Error::refused(
                     &code::TRANSFER_CONFLICT,
                     format!("{} is booked with other content", transfer.transfer_id),
                 )),
             };
         }
-        let booked = self.resolve(transfer, now_ms)?;
-        let (debit, credit) = self.moved(&booked)?;
+        transfer.check()?;
+        check_time("now", now_ms)?;
+        let Resolved { debit, credit, units, hold, expires_ms } =
+            self.resolve(&transfer.step, now_ms)?;
+        let step = transfer.step.name();
+        let (debit, credit) = self.moved(debit, credit, &Change::of(step, units, hold.as_ref()))?;
         // All checks have passed: from here on nothing can fail.
+        let seq = self.last_seq.saturating_add(1);
+        self.last_seq = seq;
+        self.set(debit.place, debit.after, seq);
+        self.set(credit.place, credit.after, seq);
+        self.close(hold.as_ref(), Some(seq));
         let undo = Undo {
-            debit: self.set_balance(&booked.debit, debit),
-            credit: self.set_balance(&booked.credit, credit),
-            booked: booked.clone(),
+            transfer_id: transfer.transfer_id.clone(),
+            debit: debit.before(),
+            credit: credit.before(),
         };
-        if let Some(hold) = &booked.hold {
-            self.closed.insert(hold.clone(), booked.transfer_id.clone());
-        }
-        self.booked.insert(booked.transfer_id.clone(), booked.clone());
+        let booked = Arc::new(Booked {
+            seq,
+            transfer_id: transfer.transfer_id.clone(),
+            step,
+            debit: debit.side,
+            credit: credit.side,
+            units,
+            hold,
+            expires_ms,
+            memo: transfer.memo.clone(),
+            at_ms: now_ms,
+        });
+        let known = Known { booked: booked.clone(), closed_by: None };
+        self.known.insert(transfer.transfer_id.clone(), known);
         Ok((Outcome::New(booked), Some(undo)))
     }
 
     fn undo(&mut self, undo: Undo) {
-        self.set_balance(&undo.booked.credit, undo.credit);
-        self.set_balance(&undo.booked.debit, undo.debit);
-        if let Some(hold) = &undo.booked.hold {
-            self.closed.remove(hold);
+        if let Some(Known { booked, .. }) = self.known.remove(&undo.transfer_id) {
+            self.close(booked.hold.as_ref(), None);
         }
-        self.booked.remove(&undo.booked.transfer_id);
+        for Before { place, balance, last_seq } in [undo.credit, undo.debit] {
+            self.set(place, balance, last_seq);
+        }
+        self.last_seq = self.last_seq.saturating_sub(1);
     }
 
-    /// The balance before.
-    fn set_balance(&mut self, account_id: &AccountId, balance: Balance) -> Balance {
-        match self.accounts.get_mut(account_id) {
-            Some(entry) => std::mem::replace(&mut entry.balance, balance),
-            None => balance,
+    fn set(&mut self, place: usize, balance: Balance, last_seq: i64) {
+        if let Some(entry) = self.entries.get_mut(place) {
+            entry.balance = balance;
+            entry.last_seq = last_seq;
         }
     }
 
-    fn entry(&self, account_id: &AccountId) -> Result<&Entry> {
-        self.accounts.get(account_id).ok_or_else(|| {
-            Error::refused(&code::UNKNOWN_ACCOUNT, format!("there is no account {account_id}"))
-        })
+    fn close(&mut self, hold: Option<&ClosedHold>, closed_by: Option<i64>) {
+        if let Some(known) = hold.and_then(|hold| self.known.get_mut(&hold.transfer_id)) {
+            known.closed_by = closed_by;
+        }
+    }
+
+    fn place(&self, account_id: &AccountId) -> Result<usize> {
+        self.places.get(account_id).copied().ok_or_else(|| unknown_account(account_id))
     }
 
     /// The transfer with everything it leaves unsaid: which accounts, how much.
-    fn resolve(&self, transfer: &NewTransfer, now_ms: UnixMs) -> Result<Booked> {
-        let row = |debit: &AccountId, credit: &AccountId, amount: Amount| Booked {
-            transfer_id: transfer.transfer_id.clone(),
-            step: transfer.step.as_str(),
-            debit: debit.clone(),
-            credit: credit.clone(),
-            amount,
-            hold: None,
-            expires_ms: None,
-            memo: transfer.memo.clone(),
-            at_ms: now_ms,
-        };
-        match &transfer.step {
-            Step::Post { debit, credit, amount } => {
-                self.check_sides(debit, credit, amount)?;
-                Ok(row(debit, credit, amount.clone()))
-            }
+    fn resolve(&self, step: &Step, now_ms: UnixMs) -> Result<Resolved> {
+        match step {
+            Step::Post { debit, credit, amount } => self.resolve_sides(debit, credit, amount),
             Step::Hold { debit, credit, amount, expires_ms } => {
-                self.check_sides(debit, credit, amount)?;
+                let resolved = self.resolve_sides(debit, credit, amount)?;
                 if *expires_ms <= now_ms {
-                    return Err(Error::refused(
-                        &code::HOLD_EXPIRED,
-                        "the hold would have run out already",
-                    ));
+                    let message = "the hold would have run out already";
+                    return Err(Error::refused(&code::HOLD_EXPIRED, message));
                 }
-                Ok(Booked { expires_ms: Some(*expires_ms), ..row(debit, credit, amount.clone()) })
+                Ok(Resolved { expires_ms: Some(*expires_ms), ..resolved })
             }
             Step::Settle { hold, units } => {
                 let held = self.open_hold(hold)?;
                 if held.expires_ms.is_some_and(|at| at <= now_ms) {
                     return Err(Error::refused(&code::HOLD_EXPIRED, format!("{hold} has run out")));
                 }
-                let units = units.unwrap_or(held.amount.units);
-                if units < 1 || units > held.amount.units {
-                    let message =
-                        format!("{units} is not between 1 and the {} held", held.amount.units);
+                let units = units.unwrap_or(held.units);
+                if units < 1 || units > held.units {
+                    let message = format!("{units} is not between 1 and the {} held", held.units);
                     return Err(Error::refused(&code::BAD_AMOUNT, message));
                 }
-                let amount = Amount::new(held.amount.asset_id.clone(), units);
-                Ok(Booked { hold: Some(hold.clone()), ..row(&held.debit, &held.credit, amount) })
+                self.resolve_closing(held, units)
             }
             Step::Void { hold } => {
                 let held = self.open_hold(hold)?;
-                Ok(Booked {
-                    hold: Some(hold.clone()),
-                    ..row(&held.debit, &held.credit, held.amount.clone())
-                })
+                self.resolve_closing(held, held.units)
             }
             Step::Expire { hold } => {
                 let held = self.open_hold(hold)?;
                 if held.expires_ms.is_none_or(|at| at > now_ms) {
-                    return Err(Error::refused(
-                        &code::NOT_EXPIRED,
-                        format!("{hold} has not run out"),
-                    ));
+                    let message = format!("{hold} has not run out");
+                    return Err(Error::refused(&code::NOT_EXPIRED, message));
                 }
-                Ok(Booked {
-                    hold: Some(hold.clone()),
-                    ..row(&held.debit, &held.credit, held.amount.clone())
-                })
+                self.resolve_closing(held, held.units)
             }
         }
     }
 
-    fn check_sides(&self, debit: &AccountId, credit: &AccountId, amount: &Amount) -> Result<()> {
+    fn resolve_sides(
+        &self,
+        debit: &AccountId,
+        credit: &AccountId,
+        amount: &Amount,
+    ) -> Result<Resolved> {
         if debit == credit {
             return Err(Error::refused(&code::SAME_ACCOUNT, format!("{debit} is on both sides")));
         }
@@ -230,70 +392,133 @@ impl Book {
             return Err(Error::refused(&code::BAD_AMOUNT, message));
         }
         for side in [debit, credit] {
-            let asset_id: &AssetId = &self.entry(side)?.account.asset_id;
+            let entry = self.entry(side).ok_or_else(|| unknown_account(side))?;
+            let asset_id = &entry.account.asset_id;
             if *asset_id != amount.asset_id {
                 let message = format!("{side} holds {asset_id}, not {}", amount.asset_id);
                 return Err(Error::refused(&code::WRONG_ASSET, message));
             }
         }
-        Ok(())
+        Ok(Resolved {
+            debit: self.place(debit)?,
+            credit: self.place(credit)?,
+            units: amount.units,
+            hold: None,
+            expires_ms: None,
+        })
+    }
+
+    fn resolve_closing(&self, held: &Booked, units: i64) -> Result<Resolved> {
+        let hold =
+            ClosedHold { seq: held.seq, transfer_id: held.transfer_id.clone(), units: held.units };
+        Ok(Resolved {
+            debit: self.place(&held.debit.account.account_id)?,
+            credit: self.place(&held.credit.account.account_id)?,
+            units,
+            hold: Some(hold),
+            expires_ms: None,
+        })
     }
 
     fn open_hold(&self, hold: &TransferId) -> Result<&Booked> {
-        let held =
-            self.booked.get(hold).filter(|booked| booked.step == "hold").ok_or_else(|| {
-                Error::refused(&code::UNKNOWN_HOLD, format!("there is no hold {hold}"))
-            })?;
-        match self.closed.get(hold) {
-            None => Ok(held),
-            Some(by) => {
-                Err(Error::refused(&code::HOLD_CLOSED, format!("{hold} was closed by {by}")))
+        match self.known.get(hold).filter(|known| known.booked.step == StepName::Hold) {
+            Some(Known { booked, closed_by: None }) => Ok(booked),
+            Some(Known { closed_by: Some(by), .. }) => {
+                let message = format!("{hold} was closed by transfer number {by}");
+                Err(Error::refused(&code::HOLD_CLOSED, message))
             }
+            None => Err(Error::refused(&code::UNKNOWN_HOLD, format!("there is no hold {hold}"))),
         }
     }
 
-    /// Both balances after the transfer, if both may be so.
-    fn moved(&self, booked: &Booked) -> Result<(Balance, Balance)> {
-        let (from, to) = (self.entry(&booked.debit)?, self.entry(&booked.credit)?);
-        let held = booked.hold.as_ref().and_then(|hold| self.booked.get(hold));
-        let change = Change::of(booked, held);
-        let debit = change.debited(&from.balance)?;
-        let credit = change.credited(&to.balance)?;
+    /// Both sides after the change, if both may be so.
+    fn moved(&self, debit: usize, credit: usize, change: &Change) -> Result<(Moved, Moved)> {
+        let (Some(from), Some(to)) = (self.entries.get(debit), self.entries.get(credit)) else {
+            return Err(Error::refused(&code::UNKNOWN_ACCOUNT, "an account is not in this book"));
+        };
+        let after = (change.debited(&from.balance)?, change.credited(&to.balance)?);
         // Closing a hold only frees what was set aside; whether it may leave was decided when it was held.
-        if held.is_none() {
-            check_limit(from, &debit)?;
-            check_limit(to, &credit)?;
-            check_gate(from, &debit, to)?;
+        if !change.closes {
+            allow_limit(&from.account, &from.balance, &after.0)?;
+            allow_limit(&to.account, &to.balance, &after.1)?;
+            from.rule.allow_debit(&after.0, &to.account)?;
         }
-        Ok((debit, credit))
+        Ok((Moved::new(debit, from, after.0), Moved::new(credit, to, after.1)))
     }
+}
+
+fn unknown_account(account_id: &AccountId) -> Error {
+    Error::refused(&code::UNKNOWN_ACCOUNT, format!("there is no account {account_id}"))
+}
+
+/// A transfer with everything it leaves unsaid; accounts by their place in the book.
+struct Resolved {
+    debit: usize,
+    credit: usize,
+    units: i64,
+    hold: Option<ClosedHold>,
+    expires_ms: Option<UnixMs>,
+}
+
+/// What becomes of one side.
+struct Moved {
+    place: usize,
+    side: Side,
+    was: Balance,
+    after: Balance,
+}
+
+impl Moved {
+    fn new(place: usize, entry: &Entry, after: Balance) -> Moved {
+        let (account, account_no) = (entry.account.clone(), entry.account_no);
+        let side = Side { account, account_no, prev_seq: entry.last_seq };
+        Moved { place, side, was: entry.balance, after }
+    }
+
+    fn before(&self) -> Before {
+        Before { place: self.place, balance: self.was, last_seq: self.side.prev_seq }
+    }
+}
+
+struct Before {
+    place: usize,
+    balance: Balance,
+    last_seq: i64,
 }
 
 /// What to put back when a chain breaks after this transfer.
 struct Undo {
-    debit: Balance,
-    credit: Balance,
-    booked: Booked,
+    transfer_id: TransferId,
+    debit: Before,
+    credit: Before,
 }
 
 /// What a transfer adds to the counters of its two accounts.
-struct Change {
+pub(crate) struct Change {
     posted: i64,
     pending: i64,
+    closes: bool,
 }
 
 impl Change {
-    fn of(booked: &Booked, held: Option<&Booked>) -> Change {
-        let released = held.map_or(0, |held| held.amount.units.saturating_neg());
-        match booked.step {
-            "post" => Change { posted: booked.amount.units, pending: 0 },
-            "hold" => Change { posted: 0, pending: booked.amount.units },
-            "settle" => Change { posted: booked.amount.units, pending: released },
-            _ => Change { posted: 0, pending: released },
-        }
+    pub(crate) fn of(step: StepName, units: i64, hold: Option<&ClosedHold>) -> Change {
+        let released = hold.map_or(0, |hold| hold.units.saturating_neg());
+        let (posted, pending) = match step {
+            StepName::Post => (units, 0),
+            StepName::Hold => (0, units),
+            StepName::Settle => (units, released),
+            StepName::Void | StepName::Expire => (0, released),
+        };
+        Change { posted, pending, closes: hold.is_some() }
     }
 
-    fn debited(&self, balance: &Balance) -> Result<Balance> {
+    /// The change that takes this one back.
+    pub(crate) fn reversed(&self) -> Change {
+        let (posted, pending) = (self.posted.saturating_neg(), self.pending.saturating_neg());
+        Change { posted, pending, closes: self.closes }
+    }
+
+    pub(crate) fn debited(&self, balance: &Balance) -> Result<Balance> {
         Ok(Balance {
             debits_posted: added(balance.debits_posted, self.posted)?,
             debits_pending: added(balance.debits_pending, self.pending)?,
@@ -301,7 +526,7 @@ impl Change {
         })
     }
 
-    fn credited(&self, balance: &Balance) -> Result<Balance> {
+    pub(crate) fn credited(&self, balance: &Balance) -> Result<Balance> {
         Ok(Balance {
             credits_posted: added(balance.credits_posted, self.posted)?,
             credits_pending: added(balance.credits_pending, self.pending)?,
@@ -318,80 +543,46 @@ fn added(counter: i64, units: i64) -> Result<i64> {
     }
 }
 
-fn check_limit(entry: &Entry, after: &Balance) -> Result<()> {
-    let (out, into) = match entry.account.limit {
-        Limit::None => return Ok(()),
-        Limit::NeverNegative => {
-            (after.debits_posted.checked_add(after.debits_pending), after.credits_posted)
-        }
-        Limit::NeverPositive => {
-            (after.credits_posted.checked_add(after.credits_pending), after.debits_posted)
-        }
-    };
-    if out.is_some_and(|out| out <= into) {
-        return Ok(());
-    }
-    let message = format!(
-        "{} of {} has {} free",
-        entry.account.purpose,
-        entry.account.owner,
-        entry.balance.free_units()
-    );
-    Err(Error::refused(&code::OVERDRAFT, message))
-}
-
-fn check_gate(from: &Entry, after: &Balance, to: &Entry) -> Result<()> {
-    let Some(gate) = &from.gate else { return Ok(()) };
-    let running_cost =
-        to.account.owner == "node" && gate.lets_through.contains(&to.account.purpose);
-    if running_cost || after.free_units() >= gate.reserve_units {
-        return Ok(());
-    }
-    let message =
-        format!("{} would stay free, the gate keeps {}", after.free_units(), gate.reserve_units);
-    Err(Error::refused(&code::GATED, message))
-}
-
 /// Whether a transfer asks for what is booked. When it was asked does not matter.
 fn same_content(known: &Booked, asked: &NewTransfer) -> bool {
-    if known.step != asked.step.as_str() || known.memo != asked.memo {
+    if known.step != asked.step.name() || known.memo != asked.memo {
         return false;
     }
+    let same_sides = |debit: &AccountId, credit: &AccountId, amount: &Amount| {
+        known.debit.account.account_id == *debit
+            && known.credit.account.account_id == *credit
+            && known.units == amount.units
+            && *known.asset_id() == amount.asset_id
+    };
+    let same_hold =
+        |hold: &TransferId| known.hold.as_ref().is_some_and(|closed| closed.transfer_id == *hold);
     match &asked.step {
-        Step::Post { debit, credit, amount } => {
-            known.debit == *debit && known.credit == *credit && known.amount == *amount
-        }
+        Step::Post { debit, credit, amount } => same_sides(debit, credit, amount),
         Step::Hold { debit, credit, amount, expires_ms } => {
-            known.debit == *debit
-                && known.credit == *credit
-                && known.amount == *amount
-                && known.expires_ms == Some(*expires_ms)
+            same_sides(debit, credit, amount) && known.expires_ms == Some(*expires_ms)
         }
         Step::Settle { hold, units } => {
-            known.hold.as_ref() == Some(hold)
-                && units.is_none_or(|units| units == known.amount.units)
+            same_hold(hold) && units.is_none_or(|units| units == known.units)
         }
-        Step::Void { hold } | Step::Expire { hold } => known.hold.as_ref() == Some(hold),
+        Step::Void { hold } | Step::Expire { hold } => same_hold(hold),
     }
 }
 
-/// The outcomes of a chain that was refused: its one refusal, and the same news for all others.
-fn broken(chain: &[NewTransfer], outcomes: Vec<Result<Outcome>>) -> Vec<Result<Outcome>> {
-    let refused_at = outcomes.len().saturating_sub(1);
-    let told =
-        || Err(Error::refused(&code::CHAIN_BROKEN, "another transfer of the chain was refused"));
-    let mut all: Vec<Result<Outcome>> = outcomes
-        .into_iter()
-        .enumerate()
-        .map(|(i, outcome)| if i == refused_at { outcome } else { told() })
-        .collect();
-    all.resize_with(chain.len(), told);
-    all
+/// Says which transfer of a chain was refused.
+fn of_chain(refusal: Error, place: usize, count: usize) -> Error {
+    match refusal {
+        Error::Refused { code, message } if count > 1 => {
+            let number = place.saturating_add(1);
+            Error::refused(code, format!("transfer {number} of {count}: {message}"))
+        }
+        refusal => refusal,
+    }
 }
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::account::Limit;
+    use crate::rule::Gate;
 
     fn account(owner: &str, limit: Limit) -> Account {
         Account::new(owner, "main", AssetId::usd_micro(), limit).unwrap()
@@ -407,15 +598,15 @@ mod tests {
         let ids = accounts.clone().map(|account| account.account_id);
         let mut book = Book::default();
         for account in accounts {
-            let entry = Entry { balance: Balance::default(), gate: None, account };
-            book.accounts.insert(entry.account.account_id.clone(), entry);
+            let number = i64::try_from(book.entries().len()).unwrap() + 1;
+            book.add_account(Entry::opened(account, number));
         }
         book.apply(&post("deposit", &ids[0], &ids[1], 100), 0).unwrap();
         (book, ids)
     }
 
     fn transfer(name: &str, step: Step) -> NewTransfer {
-        NewTransfer::new(TransferId::named(&[name]), step, "test").unwrap()
+        NewTransfer::new(TransferId::named(0, &[name]), step, "test").unwrap()
     }
 
     fn usd(units: i64) -> Amount {
@@ -433,11 +624,11 @@ mod tests {
     }
 
     fn named(name: &str) -> TransferId {
-        TransferId::named(&[name])
+        TransferId::named(0, &[name])
     }
 
     fn free(book: &Book, id: &AccountId) -> (i64, i64) {
-        let balance = &book.accounts[id].balance;
+        let balance = book.entry(id).unwrap().balance;
         (balance.units(), balance.free_units())
     }
 
@@ -521,13 +712,10 @@ mod tests {
         let (mut book, [outside, ann, bob]) = book();
         let fees =
             Account::new("node", "sandboxes", AssetId::usd_micro(), Limit::NeverNegative).unwrap();
-        let (costs, entry) = (
-            fees.account_id.clone(),
-            Entry { account: fees, balance: Balance::default(), gate: None },
-        );
-        book.accounts.insert(costs.clone(), entry);
+        let costs = fees.account_id.clone();
+        book.add_account(Entry::opened(fees, 4));
         let gate = Gate { reserve_units: 30, lets_through: vec!["sandboxes".to_owned()] };
-        book.accounts.get_mut(&ann).unwrap().gate = Some(gate);
+        assert!(book.set_rule(&ann, Rule { gate: Some(gate), credit_units: None }));
         for to in [&outside, &bob] {
             assert_eq!(refused(&mut book, &post("a", &ann, to, 71), 0), "ledger.gated");
             assert_eq!(refused(&mut book, &hold("a", &ann, to, 71), 0), "ledger.gated");
@@ -548,16 +736,40 @@ mod tests {
             post("back", &bob, &ann, 51),
             post("never", &ann, &bob, 1),
         ];
-        let codes: Vec<_> = book
-            .apply_chain(&chain, 0)
-            .into_iter()
-            .map(|outcome| outcome.unwrap_err().code().name)
-            .collect();
-        let broken = "ledger.chain_broken";
-        assert_eq!(codes, [broken, broken, "ledger.overdraft", broken]);
+        let refusal = book.apply_chain(&chain, 0).unwrap_err();
+        assert_eq!(refusal.code().name, "ledger.overdraft");
+        assert_eq!(refusal.to_string(), "transfer 3 of 4: main of bob has 50 free");
         assert_eq!(book, before);
-        let good = book.apply_chain(&chain[..2], 0);
-        assert!(good.iter().all(|outcome| matches!(outcome, Ok(Outcome::New(_)))));
+        let good = book.apply_chain(&chain[..2], 0).unwrap();
+        assert!(good.iter().all(|outcome| matches!(outcome, Outcome::New(_))));
+        let seqs: Vec<i64> = good.iter().map(|outcome| outcome.booked().seq).collect();
+        assert_eq!(seqs, [2, 3], "a refused chain takes no numbers");
+        let prevs = good.iter().map(|o| (o.booked().debit.prev_seq, o.booked().credit.prev_seq));
+        assert_eq!(prevs.collect::<Vec<_>>(), [(1, 0), (2, 2)]);
         assert_eq!(free(&book, &bob), (50, 50));
+    }
+
+    #[test]
+    fn a_credit_is_how_far_below_zero_an_account_may_go() {
+        let (mut book, [outside, ann, bob]) = book();
+        let rule = |units| Rule { gate: None, credit_units: Some(units) };
+        assert!(book.set_rule(&outside, rule(150)));
+        assert_eq!(refused(&mut book, &post("a", &outside, &bob, 51), 0), "ledger.credit_limit");
+        assert_eq!(refused(&mut book, &hold("a", &outside, &bob, 51), 0), "ledger.credit_limit");
+        book.apply(&hold("h", &outside, &bob, 50), 0).unwrap();
+        assert_eq!(refused(&mut book, &post("a", &outside, &bob, 1), 0), "ledger.credit_limit");
+        // A lower credit leaves what was booked; paying back is always allowed.
+        assert!(book.set_rule(&outside, rule(0)));
+        book.apply(&post("back", &ann, &outside, 100), 0).unwrap();
+        book.apply(&transfer("s", Step::Settle { hold: named("h"), units: None }), 0).unwrap();
+        assert_eq!(free(&book, &outside), (-50, -50));
+    }
+
+    #[test]
+    fn a_chain_that_is_too_long_is_refused() {
+        let (mut book, [_, ann, bob]) = book();
+        let chain: Vec<_> =
+            (0..=CHAIN_MAX_TRANSFERS).map(|n| post(&n.to_string(), &ann, &bob, 1)).collect();
+        assert_eq!(book.apply_chain(&chain, 0).unwrap_err().code().name, "ledger.malformed");
     }
 }

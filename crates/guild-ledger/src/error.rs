@@ -28,6 +28,9 @@ pub mod code {
         GATED = "ledger.gated", Conflict,
             "The transfer would take the account below the reserve that its gate keeps.",
             "Transfer less, or lower the reserve first.";
+        CREDIT_LIMIT = "ledger.credit_limit", Conflict,
+            "The transfer would take the account further below zero than its rule allows.",
+            "Settle what is owed first, or raise the credit.";
         UNKNOWN_HOLD = "ledger.unknown_hold", NotFound,
             "There is no such hold.", "Name the transfer that made the hold.";
         HOLD_CLOSED = "ledger.hold_closed", Conflict,
@@ -39,9 +42,11 @@ pub mod code {
         TRANSFER_CONFLICT = "ledger.transfer_conflict", Conflict,
             "A transfer with this id is booked already, with other content.",
             "Use a new id for a new transfer.";
-        CHAIN_BROKEN = "ledger.chain_broken", Conflict,
-            "Another transfer of the same chain was refused, so none of it was booked.",
-            "Look at the refusal of that transfer.";
+        BUSY = "ledger.busy", Unavailable,
+            "Too many transfers wait to be booked.",
+            "Ask again in a moment, with the same ids.";
+        EXPORT = "ledger.export", Unavailable,
+            "The export could not be written.", "The message names the cause: a full disk, for one.";
     }
 }
 

@@ -4,11 +4,15 @@
 //! | module | what it settles |
 //! |---|---|
 //! | [`account`] | who holds what, and how far below zero it may go |
+//! | [`rule`] | what an account must keep, and how much it may owe, from now on |
 //! | [`transfer`] | what can be asked: post, hold, settle, void, expire; alone or linked |
 //! | [`book`] | the pure decision: given balances and holds, what a transfer changes or why it is refused |
 //! | [`ledger`] | the thin effect: a batch of transfers in one transaction, a few statements whatever its size |
-//! | [`head`] | a hash over everything booked so far |
-//! | [`audit`] | recomputes everything from the transfers alone |
+//! | [`writer`] | many callers, one batch per commit |
+//! | [`history`] | statements, holds that ran out, everything that happened in order |
+//! | [`record`], [`head`] | the history as lines, and a hash over all of them |
+//! | [`export`] | the whole history as a file that a stranger can check |
+//! | [`audit`] | recomputes everything from the history alone |
 //! | [`policy`] | which payments go through, which need a guardian, which are refused |
 //! | [`quote`] | a payment that is decided first, approved perhaps, and then reserved |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
@@ -19,15 +23,23 @@ pub mod account;
 pub mod audit;
 pub mod book;
 mod error;
+pub mod export;
 pub mod head;
+pub mod history;
 pub mod ledger;
 pub mod policy;
 pub mod quote;
+pub mod record;
+mod row;
+pub mod rule;
 pub mod transfer;
+pub mod writer;
 
 pub use account::{Account, AccountId, Balance, Limit};
 pub use error::{Error, Result, code};
-pub use transfer::{NewTransfer, Step, TransferId};
+pub use rule::{Gate, Rule};
+pub use transfer::{NewTransfer, Step, StepName, TransferId};
+pub use writer::Writer;
 
 /// The tables of this crate.
 pub fn migrations() -> Vec<guild_store::Migration> {

@@ -213,7 +213,7 @@ impl Quote {
 
     /// The id of the transfer that holds its money: made from what the quote is.
     fn hold_id(&self) -> TransferId {
-        TransferId::named(&["quote.hold", self.terms.wanted.quote_id.as_str()])
+        TransferId::named(self.terms.made_ms, &["quote.hold", self.terms.wanted.quote_id.as_str()])
     }
 
     fn reservation(self) -> Result<Reservation> {

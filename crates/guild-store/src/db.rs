@@ -161,6 +161,15 @@ impl From<&'static str> for Sql {
     }
 }
 
+/// Which database it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Engine {
+    /// In this process: every statement is cheap.
+    Sqlite,
+    /// Somewhere else: every statement is a journey.
+    Postgres,
+}
+
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {

@@ -33,7 +33,7 @@ mod sqlite;
 mod tx;
 
 pub use clock::DatabaseClock;
-pub use db::{Access, Column, Columns, Db, Decode, FromVal, Sql, Val};
+pub use db::{Access, Column, Columns, Db, Decode, Engine, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
 pub use migrate::{Migration, Migrations};
 pub use postgres::Postgres;

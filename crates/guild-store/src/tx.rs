@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-use crate::db::{Column, Db, Decode, Sql, Val};
+use crate::db::{Column, Db, Decode, Engine, Sql, Val};
 use crate::pump::{Hooks, Point};
 use crate::{Error, Result};
 
@@ -16,6 +16,14 @@ pub struct Rx<'a> {
 impl<'a> Rx<'a> {
     pub(crate) fn new(db: &'a mut dyn Db, hooks: &'a Hooks) -> Rx<'a> {
         Rx { db, hooks, failed: None }
+    }
+
+    /// Which database this is: for the rare place where not only the texts differ but how many there are.
+    pub fn engine(&self) -> Engine {
+        match self.db.pick(Sql { lite: "lite", pg: "pg" }) {
+            "lite" => Engine::Sqlite,
+            _ => Engine::Postgres,
+        }
     }
 
     /// All rows of a query.

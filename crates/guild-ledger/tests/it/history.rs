@@ -1,105 +1,111 @@
-use guild_ledger::{NewTransfer, Step, TransferId, audit, ledger};
-use guild_store::args;
-use proptest::prelude::*;
+use guild_ledger::history::{expire_due, history_after, holds_due, statement};
+use guild_ledger::record::What;
+use guild_ledger::{AccountId, Limit, Rule, ledger};
 
-use crate::{Scratch, block_on, post, transfer, usd};
+use crate::{Scratch, account, block_on, both, hold, named, post, said, settle};
 
-/// One thing that somebody asks, by number.
-#[derive(Debug, Clone)]
-enum Ask {
-    Post(usize, usize, i64),
-    Hold(usize, usize, i64, i64),
-    Settle(usize, Option<i64>),
-    Void(usize),
-    Expire(usize),
-}
-
-fn asks() -> impl Strategy<Value = Vec<(usize, Ask)>> {
-    let (account, units, name) = (0..4usize, -2..120i64, 0..30usize);
-    let ask = prop_oneof![
-        3 => (account.clone(), account.clone(), units.clone()).prop_map(|(d, c, u)| Ask::Post(d, c, u)),
-        3 => (account.clone(), account, units.clone(), 1..60i64).prop_map(|(d, c, u, e)| Ask::Hold(d, c, u, e)),
-        2 => (name.clone(), proptest::option::of(units)).prop_map(|(h, u)| Ask::Settle(h, u)),
-        1 => name.clone().prop_map(Ask::Void),
-        1 => name.clone().prop_map(Ask::Expire),
-    ];
-    proptest::collection::vec((name, ask), 1..60)
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
-
-    /// Whatever is asked, in batches of any size, alone or in chains: the history replays to what is stored.
-    #[test]
-    fn the_audit_agrees_with_any_history(asked in asks(), batch in 1..7usize, chain in 1..4usize) {
-        let (scratch, ids) = Scratch::new(3);
-        let store = scratch.store();
-        let hold = |name: &usize| TransferId::named(&[&name.to_string()]);
-        let step = |ask: &Ask| match ask {
-            Ask::Post(d, c, u) => {
-                Step::Post { debit: ids[*d].clone(), credit: ids[*c].clone(), amount: usd(*u) }
-            }
-            Ask::Hold(d, c, u, e) => Step::Hold {
-                debit: ids[*d].clone(),
-                credit: ids[*c].clone(),
-                amount: usd(*u),
-                expires_ms: *e,
-            },
-            Ask::Settle(h, units) => Step::Settle { hold: hold(h), units: *units },
-            Ask::Void(h) => Step::Void { hold: hold(h) },
-            Ask::Expire(h) => Step::Expire { hold: hold(h) },
-        };
-        let transfers: Vec<NewTransfer> =
-            asked.iter().map(|(name, ask)| transfer(&name.to_string(), step(ask))).collect();
-        let chains: Vec<Vec<NewTransfer>> = transfers.chunks(chain).map(<[_]>::to_vec).collect();
-        for (round, chains) in chains.chunks(batch).enumerate() {
-            let (chains, now_ms) = (chains.to_vec(), i64::try_from(round * 10).unwrap());
-            block_on(store.write(move |tx| ledger::book(tx, &chains, now_ms))).unwrap();
-        }
-        let report = block_on(store.read(audit::run)).unwrap();
-        prop_assert_eq!(report.problems, Vec::<String>::new());
-    }
-}
-
-/// A ledger with a few transfers, damaged by hand; what the audit says of it.
-fn audit_after(damage: &'static str) -> Vec<String> {
-    let (scratch, ids) = Scratch::new(2);
-    let store = scratch.store();
-    let chains =
-        vec![vec![post("in", &ids[0], &ids[1], 100)], vec![post("on", &ids[1], &ids[2], 30)]];
-    for chain in chains {
-        let chains = vec![chain];
-        block_on(store.write(move |tx| ledger::book(tx, &chains, 7))).unwrap();
-    }
-    block_on(store.write(move |tx| {
-        tx.exec("DROP TRIGGER ledger_transfer_is_final", args![])?;
-        tx.exec("DROP TRIGGER ledger_transfer_stays", args![])?;
-        tx.exec(damage, args![])
-    }))
-    .unwrap();
-    block_on(store.read(audit::run)).unwrap().problems
+/// `(seq, balance, free)` of the lines.
+fn lines(s: &Scratch, id: &AccountId, before_seq: Option<i64>, limit: i64) -> Vec<(i64, i64, i64)> {
+    let id = id.clone();
+    let lines = block_on(s.store.read(move |rx| statement(rx, &id, before_seq, limit))).unwrap();
+    lines.iter().map(|l| (l.booked.seq, l.balance.units(), l.balance.free_units())).collect()
 }
 
 #[test]
-fn every_kind_of_damage_is_found() {
-    for (damage, words) in [
-        (
-            "UPDATE ledger_account SET credits_posted = credits_posted + 1 WHERE owner = 'user-2'",
-            "is stored as",
-        ),
-        (
-            "UPDATE ledger_account SET credits_posted = credits_posted + 1 WHERE owner = 'user-2'",
-            "not zero",
-        ),
-        ("UPDATE ledger_transfer SET units = 31 WHERE seq = 2", "is not that of the history"),
-        ("UPDATE ledger_transfer SET units = 101 WHERE seq = 2", "was not allowed"),
-        ("UPDATE ledger_transfer SET memo = 'other' WHERE seq = 1", "is not that of the history"),
-        ("DELETE FROM ledger_transfer WHERE seq = 1", "numbers are missing"),
-        ("DELETE FROM ledger_transfer WHERE seq = 2", "do not belong together"),
-        ("DELETE FROM ledger_head WHERE last_seq = 2", "do not belong together"),
-    ] {
-        let problems = audit_after(damage);
-        assert!(problems.iter().any(|p| p.contains(words)), "{damage}: {problems:?}");
-    }
-    assert_eq!(audit_after("SELECT 1 WHERE 0"), Vec::<String>::new());
+fn a_statement_is_newest_first_with_the_balance_after_each_line() {
+    both(3, |s| {
+        let (ann, bob, eve) = (&s.ids[1], &s.ids[2], &s.ids[3]);
+        s.book(vec![vec![post("in", &s.ids[0], ann, 100)]]); // 5
+        s.book(vec![
+            vec![post("gift", ann, bob, 10)],       // 6
+            vec![hold("h", ann, bob, 30, 100)],     // 7
+            vec![post("other", &s.ids[0], eve, 1)], // 8
+            vec![settle("s", "h", Some(20))],       // 9
+        ]);
+        s.book(vec![vec![post("back", bob, ann, 5)]]); // 10
+        let all = [(10, 75, 75), (9, 70, 70), (7, 90, 60), (6, 90, 90), (5, 100, 100)];
+        assert_eq!(lines(s, ann, None, 10), all);
+        assert_eq!(lines(s, ann, None, 2), all[..2]);
+        assert_eq!(lines(s, ann, Some(9), 2), all[2..4]);
+        assert_eq!(lines(s, ann, Some(5), 2), []);
+        assert_eq!(lines(s, bob, None, 10), [(10, 25, 25), (9, 30, 30), (7, 10, 10), (6, 10, 10)]);
+        assert_eq!(lines(s, eve, None, 10), [(8, 1, 1)]);
+        let stranger = account("stranger", Limit::None).account_id;
+        let unknown = block_on(s.store.read(move |rx| statement(rx, &stranger, None, 1)));
+        assert_eq!(unknown.unwrap_err().code().name, "ledger.unknown_account");
+    });
+}
+
+#[test]
+fn a_statement_longer_than_a_page_is_walked_to_its_end() {
+    both(1, |s| {
+        let chains = (1..=2_100).map(|n| vec![post(&n.to_string(), &s.ids[0], &s.ids[1], 1)]);
+        s.book(chains.collect());
+        let first = lines(s, &s.ids[1], None, 5_000);
+        assert_eq!(
+            (first.len(), first[0], first[999]),
+            (1_000, (2_102, 2_100, 2_100), (1_103, 1_101, 1_101))
+        );
+        assert_eq!(lines(s, &s.ids[1], Some(5), 10), [(4, 2, 2), (3, 1, 1)]);
+    });
+}
+
+#[test]
+fn holds_that_ran_out_are_given_back_once() {
+    both(2, |s| {
+        let (ann, bob) = (&s.ids[1], &s.ids[2]);
+        let asked = vec![
+            vec![post("in", &s.ids[0], ann, 100)],
+            vec![hold("late", ann, bob, 10, 50)],
+            vec![hold("early", ann, bob, 20, 40)],
+            vec![hold("open", ann, bob, 30, 60)],
+            vec![hold("closed", ann, bob, 1, 40), settle("s", "closed", None)],
+        ];
+        assert_eq!(said(&s.book(asked)), ["new"; 5]);
+        let due = |now_ms, limit| {
+            let due = block_on(s.store.read(move |rx| holds_due(rx, now_ms, limit))).unwrap();
+            due.into_iter().map(|hold| hold.transfer_id).collect::<Vec<_>>()
+        };
+        assert_eq!(due(39, 10), []);
+        assert_eq!(due(50, 10), [named("early"), named("late")]);
+        assert_eq!(due(50, 1), [named("early")]);
+        let expire =
+            |now_ms| block_on(s.store.write(move |tx| expire_due(tx, now_ms, 10))).unwrap();
+        assert_eq!((expire(50), expire(50), s.free(ann)), (2, 0, 69));
+        assert_eq!((expire(60), due(99, 10)), (1, vec![]));
+        assert_eq!((s.free(ann), s.free(bob)), (99, 1));
+        assert_eq!(s.problems(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn everything_that_happened_is_one_history() {
+    both(1, |s| {
+        s.book(vec![vec![post("a", &s.ids[0], &s.ids[1], 9)]]);
+        let id = s.ids[1].clone();
+        let rule = Rule { gate: None, credit_units: Some(4) };
+        block_on(s.store.write(move |tx| ledger::set_rule(tx, &id, &rule, 8))).unwrap();
+        s.open_account(&account("late", Limit::None), 9).unwrap();
+        s.book(vec![vec![post("b", &s.ids[1], &s.ids[0], 9)]]);
+        let page = |after, limit| {
+            let page = block_on(s.store.read(move |rx| history_after(rx, after, limit))).unwrap();
+            let word = |what: &What<'_>| match what {
+                What::Account { .. } => "account",
+                What::Rule { .. } => "rule",
+                What::Transfer(_) => "transfer",
+            };
+            page.iter().map(|record| (record.seq, word(&record.what))).collect::<Vec<_>>()
+        };
+        let all = [
+            (1, "account"),
+            (2, "account"),
+            (3, "transfer"),
+            (4, "rule"),
+            (5, "account"),
+            (6, "transfer"),
+        ];
+        assert_eq!(page(0, 100), all);
+        assert_eq!(page(2, 2), all[2..4]);
+        assert_eq!(page(6, 2), []);
+    });
 }

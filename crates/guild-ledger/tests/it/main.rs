@@ -1,34 +1,95 @@
-//! One integration binary for the crate: the ledger on a real database.
+//! One integration binary for the crate: the ledger on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod audit;
 mod booking;
+mod export;
 mod history;
+mod model;
 mod policy;
 mod quote;
+mod upgrade;
+mod writer;
 
-use guild_ledger::{Account, AccountId, Limit, NewTransfer, Step, TransferId, ledger, migrations};
+use std::collections::BTreeSet;
+
+use guild_ledger::book::{Entry, Outcome};
+use guild_ledger::{
+    Account, AccountId, Error, Limit, NewTransfer, Step, TransferId, ledger, migrations,
+};
 use guild_protocol::amount::{Amount, AssetId};
 use guild_store::{Hooks, Migrations, Options, Service, Store};
 
+/// A ledger on a database of its own, with the outside world and some users' accounts, numbered from 1.
 struct Scratch {
-    _dir: tempfile::TempDir,
+    store: Store,
+    ids: Vec<AccountId>,
     service: Option<Service>,
+    _place: Place,
+}
+
+#[expect(dead_code, reason = "held only so that it is removed at the end")]
+enum Place {
+    Directory(tempfile::TempDir),
+    Database(testbed::Database),
+}
+
+/// Runs a test on every kind of database.
+fn both(users: usize, test: impl Fn(&Scratch)) {
+    test(&Scratch::sqlite(users));
+    test(&Scratch::postgres(users));
 }
 
 impl Scratch {
-    /// A ledger with the outside world and `users` accounts, numbered from 1.
-    fn new(users: usize) -> (Scratch, Vec<AccountId>) {
+    fn sqlite(users: usize) -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::file(&dir.path().join("node.db"));
-        let all = Migrations::store().and(migrations());
-        let service = Service::open(&options, &all, Hooks::default(), 0).unwrap();
-        let this = Scratch { _dir: dir, service: Some(service) };
-        let ids = open_accounts(&this.store(), users);
-        (this, ids)
+        Scratch::open(users, &options, Place::Directory(dir))
     }
 
-    fn store(&self) -> Store {
-        self.service.as_ref().unwrap().handle()
+    fn postgres(users: usize) -> Scratch {
+        let database = testbed::Database::new().unwrap();
+        let options = Options::at(&database.url());
+        Scratch::open(users, &options, Place::Database(database))
+    }
+
+    fn open(users: usize, options: &Options, place: Place) -> Scratch {
+        let all = Migrations::store().and(migrations());
+        let service = Service::open(options, &all, Hooks::default(), 0).unwrap();
+        let store = service.handle();
+        let ids = open_accounts(&store, users);
+        Scratch { store, ids, service: Some(service), _place: place }
+    }
+
+    fn open_account(&self, account: &Account, now_ms: i64) -> Result<(), Error> {
+        let account = account.clone();
+        block_on(self.store.write(move |tx| ledger::open(tx, &account, now_ms)))
+    }
+
+    fn book(&self, chains: Vec<Vec<NewTransfer>>) -> Vec<Result<Vec<Outcome>, Error>> {
+        self.book_at(chains, 7)
+    }
+
+    fn book_at(
+        &self,
+        chains: Vec<Vec<NewTransfer>>,
+        now_ms: i64,
+    ) -> Vec<Result<Vec<Outcome>, Error>> {
+        block_on(self.store.write(move |tx| ledger::book(tx, &chains, now_ms))).unwrap()
+    }
+
+    fn entry(&self, id: &AccountId) -> Entry {
+        let ids = BTreeSet::from([id.clone()]);
+        let entries = block_on(self.store.read(move |rx| ledger::entries(rx, &ids))).unwrap();
+        entries[id].clone()
+    }
+
+    fn free(&self, id: &AccountId) -> i64 {
+        self.entry(id).balance.free_units()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        block_on(self.store.read(guild_ledger::audit::run)).unwrap().problems
     }
 }
 
@@ -59,13 +120,51 @@ fn usd(units: i64) -> Amount {
     Amount::new(AssetId::usd_micro(), units)
 }
 
+fn named(name: &str) -> TransferId {
+    TransferId::named(5, &[name])
+}
+
 fn transfer(name: &str, step: Step) -> NewTransfer {
-    NewTransfer::new(TransferId::named(&[name]), step, "test").unwrap()
+    NewTransfer::new(named(name), step, "test").unwrap()
 }
 
 fn post(name: &str, debit: &AccountId, credit: &AccountId, units: i64) -> NewTransfer {
     let (debit, credit) = (debit.clone(), credit.clone());
     transfer(name, Step::Post { debit, credit, amount: usd(units) })
+}
+
+fn hold(
+    name: &str,
+    debit: &AccountId,
+    credit: &AccountId,
+    units: i64,
+    expires_ms: i64,
+) -> NewTransfer {
+    let (debit, credit) = (debit.clone(), credit.clone());
+    transfer(name, Step::Hold { debit, credit, amount: usd(units), expires_ms })
+}
+
+fn settle(name: &str, hold: &str, units: Option<i64>) -> NewTransfer {
+    transfer(name, Step::Settle { hold: named(hold), units })
+}
+
+fn void(name: &str, hold: &str) -> NewTransfer {
+    transfer(name, Step::Void { hold: named(hold) })
+}
+
+/// What became of each chain: `new`, `known`, or the code of its refusal.
+fn said(outcomes: &[Result<Vec<Outcome>, Error>]) -> Vec<&'static str> {
+    let word = |outcome: &Outcome| match outcome {
+        Outcome::New(_) => "new",
+        Outcome::Known(_) => "known",
+    };
+    outcomes
+        .iter()
+        .map(|chain| match chain {
+            Ok(outcomes) => outcomes.first().map_or("empty", word),
+            Err(error) => error.code().name,
+        })
+        .collect()
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
