@@ -4,9 +4,13 @@
 //! `cargo xtask test` starts one of each for the whole run and says where they are in the environment; without it,
 //! the first test of a process that asks starts its own.
 
+pub mod nats;
 mod port;
 pub mod postgres;
 mod process;
+mod victim;
 
+pub use nats::Nats;
 pub use port::free_port;
 pub use postgres::{Database, Postgres};
+pub use victim::{Dice, Victim, now_ms, wait_ms};

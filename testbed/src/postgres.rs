@@ -76,11 +76,11 @@ impl Postgres {
         let mut arguments =
             vec!["-D".to_owned(), self.directory.path().join("data").display().to_string()];
         arguments.extend(settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]));
-        let log = self.directory.path().join("server.log");
         // INT: end all sessions and shut down in order.
-        let mut process = Process::start(&program("postgres")?, &arguments, "INT", &log)?;
+        let directory = self.directory.path();
+        let mut process = Process::start(&program("postgres")?, &arguments, "INT", directory)?;
         let url = self.url();
-        process.wait_until(&log, || Client::connect(&url, NoTls).is_ok())?;
+        process.wait_until(|| Client::connect(&url, NoTls).is_ok())?;
         self.process = Some(process);
         Ok(())
     }

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod fuzz;
+mod services;
 mod setup;
 mod sim;
 mod soak;
@@ -58,6 +59,8 @@ enum Command {
     Sim(sim::Options),
     /// Fuzz the parsers.
     Fuzz(fuzz::Options),
+    /// Run a command with a PostgreSQL and a NATS server for its tests.
+    Services(services::Options),
     /// Write the generated documents anew.
     Docs,
 }
@@ -83,6 +86,7 @@ fn run(command: &Command) -> Result {
         Command::Soak(options) => soak::run(&here, options),
         Command::Sim(options) => sim::run(&here, options),
         Command::Fuzz(options) => fuzz::run(&here, options),
+        Command::Services(options) => services::run(&here, options),
         Command::Docs => {
             here.cargo(&["run", "-q", "-p", "guild", "--", "generate", "docs", "--dir", "docs"])
         }

@@ -22,7 +22,30 @@ pub(crate) const CXX_COMPILER: Tool =
     Tool { program: "c++", package: "g++", needed_for: "building libFuzzer" };
 pub(crate) const NODE: Tool =
     Tool { program: "node", package: "nodejs", needed_for: "the bench peers" };
+pub(crate) const POSTGRES: Tool =
+    Tool { program: "postgres", package: "postgresql", needed_for: "tests against PostgreSQL" };
+pub(crate) const NATS: Tool =
+    Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
 pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "the bench peers" };
+
+/// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL
+/// cluster that nobody asked for. The rule against starting goes away with the shell, however it ends; a setting
+/// that somebody made stays.
+const QUIETLY: &str = r#"
+rule=/usr/sbin/policy-rc.d
+if [ ! -e $rule ]; then
+    trap 'rm -f $rule' EXIT
+    trap 'exit 1' HUP INT TERM
+    printf '#!/bin/sh\nexit 101\n' > $rule && chmod 755 $rule || exit
+fi
+clusters=/etc/postgresql-common/createcluster.conf
+case "$*" in *postgresql*)
+    if [ ! -e $clusters ]; then
+        mkdir -p /etc/postgresql-common && echo 'create_main_cluster = false' > $clusters || exit
+    fi
+esac
+"$@"
+"#;
 
 /// Makes sure that these tools are there.
 pub(crate) fn ensure(tools: &[Tool]) -> Result {
@@ -35,8 +58,7 @@ pub(crate) fn ensure(tools: &[Tool]) -> Result {
     }
     println!("installing {}", packages(&missing).join(" "));
     // The lists may be absent or old: fetch them only if the first try fails.
-    let installed =
-        install(&missing).or_else(|_| apt_get(&["update"]).and_then(|()| install(&missing)));
+    let installed = install(&missing).or_else(|_| update().and_then(|()| install(&missing)));
     installed.map_err(|e| format!("{e}\n{}", advice(&missing)))
 }
 
@@ -57,26 +79,43 @@ fn advice(missing: &[Tool]) -> String {
 }
 
 fn install(missing: &[Tool]) -> Result {
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(packages(missing));
-    apt_get(&arguments)
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        QUIETLY,
+        "quietly",
+        "apt-get",
+        "install",
+        "--yes",
+        "--no-install-recommends",
+    ]);
+    unattended(command.args(packages(missing)))
 }
 
-fn apt_get(arguments: &[&str]) -> Result {
-    let mut command = Command::new("apt-get");
+fn update() -> Result {
+    unattended(Command::new("apt-get").arg("update"))
+}
+
+fn unattended(command: &mut Command) -> Result {
     command
-        .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("UCF_FORCE_CONFFOLD", "1")
         .stdin(std::process::Stdio::null());
-    workspace::run(&mut command)
+    workspace::run(command)
 }
 
 fn is_root() -> bool {
     workspace::output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }
 
-/// Whether a program is on the path (or, given as a path, exists).
+/// Whether a program is on the path (or, given as a path, exists). The servers are looked for where the tests will.
 pub(crate) fn is_present(program: &str) -> bool {
+    if program == POSTGRES.program {
+        return testbed::postgres::program(program).is_ok();
+    }
+    if program == NATS.program {
+        return testbed::nats::program().is_ok();
+    }
     let path = std::env::var_os("PATH").unwrap_or_default();
     Path::new(program).is_absolute() && Path::new(program).exists()
         || std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
@@ -94,6 +133,8 @@ mod tests {
         );
         assert!(is_present("sh") && !is_present("no-such-program"));
         assert!(is_present("/bin/sh") && !is_present("/no/such/program"));
+        // Installed by now, and not necessarily on the path.
+        assert!(is_present(POSTGRES.program) && is_present(NATS.program));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::services::Services;
 use crate::workspace::{self, Workspace};
 use crate::{Result, fuzz, setup, tidy};
 
@@ -93,7 +94,8 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         })?;
         print!("  {version}");
     }
-    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS])
+    // The servers of the tests too: better to hear now that they are missing.
+    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS, setup::POSTGRES, setup::NATS])
 }
 
 fn format(tree: &Workspace, _: bool) -> Result {
@@ -109,8 +111,9 @@ fn lint(tree: &Workspace, _: bool) -> Result {
 }
 
 fn tests(tree: &Workspace, quick: bool) -> Result {
+    let services = Services::start()?;
     let mut command = tree.program("cargo");
-    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no");
+    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no").envs(services.variables());
     if quick {
         // Examples in the documentation are linked one by one, which takes longer than running them.
         command.args(["--lib", "--bins", "--tests"]);

@@ -18,6 +18,17 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
+mod error;
+pub mod nats;
+pub mod subject;
+
+pub use error::{Error, Result, code};
+pub use nats::Nats;
+
+/// The number of a bell that says "anything may be new": numbers begin at 1. A bus rings it when it may have missed
+/// bells and cannot know which; whoever keeps its own place looks from there.
+pub const ANYTHING: i64 = 0;
+
 /// Carries bells. `ring` never waits and never fails: a lost bell loses no work.
 pub trait Bus: Send + Sync {
     /// Tells all listeners of `topic` that there is something new after number `after`.
@@ -94,6 +105,14 @@ impl Local {
     pub fn new() -> Local {
         Local::default()
     }
+
+    /// Rings every listener of every topic.
+    fn ring_all(&self, after: i64) {
+        lock(&self.0).retain(|_, ringers| {
+            ringers.retain(|ringer| ringer.ring(after));
+            !ringers.is_empty()
+        });
+    }
 }
 
 impl Bus for Local {
@@ -164,6 +183,17 @@ mod tests {
         }
         assert_eq!(listener.try_hear(), Some(3));
         assert_eq!(listener.try_hear(), None);
+    }
+
+    #[test]
+    fn all_topics_can_be_rung_at_once() {
+        let bus = Local::new();
+        let mut listeners = ["a", "b"].map(|topic| bus.listen(topic));
+        drop(bus.listen("gone"));
+        bus.ring("b", -3);
+        bus.ring_all(ANYTHING);
+        assert_eq!(listeners.each_mut().map(Listener::try_hear), [Some(ANYTHING), Some(-3)]);
+        assert_eq!(lock(&bus.0).len(), 2);
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! | [`audit`] | recomputes everything from the history alone |
 //! | [`policy`] | which payments go through, which need a guardian, which are refused |
 //! | [`quote`] | a payment that is decided first, approved perhaps, and then reserved |
+//! | [`evidence`] | checks an exported history, without the code that decides |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
@@ -23,6 +24,7 @@ pub mod account;
 pub mod audit;
 pub mod book;
 mod error;
+pub mod evidence;
 pub mod export;
 pub mod head;
 pub mod history;

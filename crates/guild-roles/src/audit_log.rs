@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::select;
+use guild_bus::subject::Topic;
 use guild_bus::{Bus, Listener};
 use guild_protocol::env::{Clock, Random};
 use guild_protocol::id::EntryId;
@@ -135,7 +136,8 @@ fn ring(bus: &dyn Bus, message: &Message) -> Result<(), Failure> {
         .map_err(|e| Failure::Never(format!("the message is not a bell: {e}")))?;
     match (body["topic"].as_str(), body["after"].as_i64()) {
         (Some(topic), Some(after)) => {
-            bus.ring(topic, after);
+            let topic = Topic::parse(topic).map_err(|e| Failure::Never(e.to_string()))?;
+            bus.ring(topic.as_str(), after);
             Ok(())
         }
         _ => Err(Failure::Never("a bell has a topic and a number".to_owned())),

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Answer, Output};
 use crate::telemetry;
 
+mod audit;
 mod blueprint;
 mod cid;
 mod completions;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Ledger(ledger::Command),
     #[command(subcommand)]
     Policy(policy::Command),
+    Audit(audit::Args),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -81,6 +83,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),
+        Command::Audit(args) => audit::run(&args, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

@@ -27,6 +27,7 @@ pub(crate) struct Config {
     pub(crate) log: Log,
     pub(crate) gateway: Gateway,
     pub(crate) store: Store,
+    pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
     pub(crate) policy: Policy,
 }
@@ -86,6 +87,19 @@ pub(crate) struct Store {
 impl Default for Store {
     fn default() -> Store {
         Store { url: String::new(), queue_max_calls: 4096 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Bus {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
+impl Default for Bus {
+    fn default() -> Bus {
+        Bus { url: String::new(), namespace: "guild".to_owned() }
     }
 }
 

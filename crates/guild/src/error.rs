@@ -36,6 +36,12 @@ pub(crate) mod code {
             "A file is larger than the limit.", "Split it, or refer to large content by its CID.";
         IO_FAILED = "io.failed", Unavailable,
             "Reading or writing failed.", "Check the disk and the path, then try again.";
+        AUDIT_NO_LEDGER = "audit.no_ledger", NotFound,
+            "The directory holds no ledger.jsonl, so there is nothing to audit.",
+            "Name the directory into which the ledger was exported.";
+        AUDIT_UNREADABLE = "audit.unreadable", Unavailable,
+            "A part of the evidence cannot be read, so nobody knows whether it holds.",
+            "Make the path named a plain file or directory that you may read; links are not followed.";
         CONFIG_UNKNOWN_KEY = "config.unknown_key", Invalid,
             "A setting has a name that guild does not know.",
             "`guild config show --docs` lists every key and environment variable.";
@@ -222,6 +228,12 @@ impl From<guild_store::Error> for Error {
     }
 }
 
+impl From<guild_bus::Error> for Error {
+    fn from(error: guild_bus::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -280,7 +292,9 @@ impl<T, E: Into<Error>> InFile<T> for std::result::Result<T, E> {
 pub(crate) fn all_codes() -> Vec<&'static Code> {
     let own = [
         guild_store::code::ALL,
+        guild_bus::code::ALL,
         guild_ledger::code::ALL,
+        guild_ledger::evidence::code::ALL,
         guild_ledger::policy::code::ALL,
         guild_ledger::quote::code::ALL,
         guild_gateway::code::ALL,

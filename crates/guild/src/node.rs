@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use guild_bus::{Bus, Local};
 use guild_gateway::Service as Gateway;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
@@ -16,10 +15,12 @@ use crate::config::Loaded;
 use crate::error::Result;
 use crate::real::{SystemClock, SystemRandom};
 
+mod bus;
 pub(crate) mod data_dir;
 mod listen;
 mod supervise;
 
+pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
 pub(crate) use supervise::Supervisor;
 
@@ -48,7 +49,7 @@ pub(crate) struct Parts {
     _hold: Hold,
     service: StoreService,
     store: Store,
-    bus: Arc<dyn Bus>,
+    bus: bus::Wired,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     pub(crate) log: AuditLog,
@@ -58,10 +59,10 @@ impl Parts {
     /// Takes the data directory and opens its store. Nothing runs yet but the store's threads.
     pub(crate) fn open(loaded: &Loaded) -> Result<Parts> {
         let hold = Hold::take(&loaded.config.data_dir)?;
-        let bus: Arc<dyn Bus> = Arc::new(Local::new());
         let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
             (Arc::new(SystemClock), Arc::new(SystemRandom));
-        let ringing = bus.clone();
+        let bus = bus::wire(loaded, clock.clone(), random.clone())?;
+        let ringing = bus.handle.clone();
         let hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after));
         let service =
             StoreService::open(&store_options(loaded), &migrations(), hooks, clock.now_ms())?;
@@ -69,7 +70,7 @@ impl Parts {
         let log = AuditLog::new(
             LogOptions::default(),
             store.clone(),
-            bus.clone(),
+            bus.handle.clone(),
             clock.clone(),
             random.clone(),
         );
@@ -101,14 +102,14 @@ impl Parts {
         };
         let drainer =
             Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
-        let mut listener = self.bus.listen(outbox::TOPIC);
+        let mut listener = self.bus.handle.listen(outbox::TOPIC);
         let wake = Box::new(move || {
             let bell = listener.hear();
             Box::pin(async move {
                 bell.await;
             }) as BoxFuture<()>
         });
-        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.clone()), wake))
+        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), wake))
     }
 
     /// Takes no further writes and ends the store's threads.
@@ -123,12 +124,13 @@ pub(crate) struct Node {
     supervisor: Supervisor,
     node_file: NodeFile,
     data_dir: std::path::PathBuf,
+    bus_address: Option<String>,
 }
 
 impl Node {
     /// Starts every service; when this returns, the node answers.
     pub(crate) async fn start(loaded: &Loaded, shutdown: &Shutdown) -> Result<Node> {
-        let parts = Parts::open(loaded)?;
+        let mut parts = Parts::open(loaded)?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
         parts.random.fill(&mut token);
@@ -144,6 +146,14 @@ impl Node {
         let detail = json!({ "url": node_file.url, "version": env!("CARGO_PKG_VERSION") });
         parts.note("node.started", detail).await?;
         let mut supervisor = Supervisor::new(shutdown.clone());
+        let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
+        if let Some(service) = parts.bus.service.take() {
+            let stop = shutdown.clone();
+            supervisor.start("bus", async move {
+                service.run(stop).await;
+                Ok(())
+            });
+        }
         let stop = shutdown.clone();
         supervisor.start("outbox", async move {
             drainer.run(stop).await;
@@ -152,12 +162,18 @@ impl Node {
         supervisor.start("gateway", async move { gateway.run(listener).await.map_err(Into::into) });
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;
-        Ok(Node { parts, supervisor, node_file, data_dir: loaded.config.data_dir.clone() })
+        let data_dir = loaded.config.data_dir.clone();
+        Ok(Node { parts, supervisor, node_file, data_dir, bus_address })
     }
 
     /// Where it answers.
     pub(crate) fn url(&self) -> &str {
         &self.node_file.url
+    }
+
+    /// The server that carries its bells, if it is not alone.
+    pub(crate) fn bus_address(&self) -> Option<&str> {
+        self.bus_address.as_deref()
     }
 
     /// Runs until the shutdown, or until a service fails; then ends everything in order.

@@ -2,6 +2,7 @@
 
 use std::io::IsTerminal;
 
+use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::config::{Level, Log, LogFormat};
@@ -12,12 +13,18 @@ pub(crate) fn start(log: &Log, louder: i16) {
         .with_writer(std::io::stderr)
         // A file that is read later should not be full of colours.
         .with_ansi(std::io::stderr().is_terminal())
-        .with_max_level(filter(log.level, louder));
+        .with_env_filter(directives(filter(log.level, louder)));
     // A second start would be refused: the first one stays.
     let _ = match log.format {
         LogFormat::Text => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
+}
+
+/// Our own words and those of the libraries. The NATS client is silent: the bus says what happens to it, and the client
+/// would show the server's address with its password.
+fn directives(level: LevelFilter) -> EnvFilter {
+    EnvFilter::new(format!("{level},async_nats=off"))
 }
 
 fn filter(level: Level, louder: i16) -> LevelFilter {
@@ -36,6 +43,12 @@ fn filter(level: Level, louder: i16) -> LevelFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_nats_client_is_never_heard() {
+        let shown = directives(LevelFilter::TRACE).to_string();
+        assert!(shown.contains("async_nats=off") && shown.contains("trace"), "{shown}");
+    }
 
     #[test]
     fn flags_move_the_level_within_its_ends() {

@@ -135,7 +135,7 @@ const CRATES: &[Crate] = &[
     Crate { name: "guild", layer: 6, may_use: ALL, never: &[HTTP_SERVERS, CHAINS, CLOCKS] },
     Crate { name: "sim", layer: 7, may_use: ALL, never: &[RUNTIMES, CLOCKS] },
     Crate { name: "testbed", layer: 7, may_use: &[], never: &[RUNTIMES, HTTP_CLIENTS] },
-    Crate { name: "xtask", layer: 7, may_use: &["testbed"], never: &[RUNTIMES, HTTP_CLIENTS] },
+    Crate { name: "xtask", layer: 8, may_use: &["testbed"], never: &[RUNTIMES, HTTP_CLIENTS] },
 ];
 
 /// Every crate of the product below the binary.

@@ -3,6 +3,7 @@
 
 mod audit;
 mod booking;
+mod evidence;
 mod export;
 mod history;
 mod model;

@@ -435,6 +435,34 @@ proptest! {
         }
     }
 
+    /// Whatever is done to a text, it is refused with a place or read, and what is read has one canonical form.
+    #[test]
+    fn a_damaged_text_is_refused_or_read(
+        document in some_bundle(),
+        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+        end in any::<proptest::sample::Index>(),
+        cut in any::<bool>(),
+    ) {
+        let mut text = document.to_string().into_bytes();
+        for (at, byte) in damage {
+            let at = at.index(text.len());
+            // Mostly what JSON is made of, so that some of it still reads.
+            text[at] = if byte < 128 { b"0123456789,:\"[]{} "[usize::from(byte) % 18] } else { byte };
+        }
+        if cut {
+            text.truncate(end.index(text.len()));
+        }
+        match Bundle::parse(&text) {
+            Err(problems) => prop_assert!(problems.iter().count() > 0),
+            Ok(bundle) => {
+                let again = Bundle::parse(bundle.canonical().as_bytes());
+                prop_assert_eq!(again.as_ref(), Ok(&bundle));
+                prop_assert_eq!(decide(&bundle, &asked("USD_MICRO", 0)).action, Action::Deny);
+                lint(&bundle);
+            }
+        }
+    }
+
     /// A rule is warned of exactly when one earlier rule takes every payment that it matches.
     #[test]
     fn a_rule_is_warned_of_exactly_when_an_earlier_one_covers_it(document in some_bundle()) {

@@ -15,6 +15,7 @@ macro_rules! on_both {
 
 mod clock;
 mod event;
+mod killed;
 mod migrate;
 mod outage;
 mod outbox;

@@ -20,6 +20,9 @@ pub(crate) struct Args {}
 struct Ready<'a> {
     url: &'a str,
     data_dir: &'a std::path::Path,
+    /// The server that carries its bells; it may be out of reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bus: Option<&'a str>,
     pid: u32,
 }
 
@@ -34,13 +37,20 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         // Before anybody can know that there is something to stop.
         stop_on_signal(&shutdown)?;
         let node = Node::start(&loaded, &shutdown).await?;
-        let ready =
-            Ready { url: node.url(), data_dir: &loaded.config.data_dir, pid: std::process::id() };
+        let ready = Ready {
+            url: node.url(),
+            data_dir: &loaded.config.data_dir,
+            bus: node.bus_address(),
+            pid: std::process::id(),
+        };
         if cx.out.json() {
             cx.out.object(true, ready)?;
         } else {
             cx.out.line(&format!("Guildhall is ready at {}", ready.url))?;
             cx.out.line(&format!("data in {}", ready.data_dir.display()))?;
+            if let Some(bus) = ready.bus {
+                cx.out.line(&format!("bells over {bus}"))?;
+            }
             cx.out.line("Ctrl-C stops it")?;
         }
         cx.out.flush()?;

@@ -73,6 +73,18 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000_000),
     key(
+        "bus.url",
+        "What carries bells between processes: nats://host:port or tls://host:port of a NATS server, or empty for \
+         this process alone. Bells are hints: a server that is out of reach makes others notice later, and stops \
+         nothing.",
+    )
+    .url(),
+    key(
+        "bus.namespace",
+        "The first part of every subject on that server, of lower-case letters, digits, _ and -. The same for all \
+         processes of one database, another for every other database.",
+    ),
+    key(
         "outbox.lease_ms",
         "How long one sender holds an outgoing message before another may take it, in milliseconds.",
     )

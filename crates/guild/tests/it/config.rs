@@ -9,7 +9,8 @@ fn each_layer_wins_over_the_one_below() {
     let home = Home::new()
         .with("GUILD_LOG_LEVEL", "debug")
         .with("GUILD_OUTBOX_MAX_ATTEMPTS", "7")
-        .with("GUILD_STORE_URL", "postgres://guild:hunter2@db/guild");
+        .with("GUILD_STORE_URL", "postgres://guild:hunter2@db/guild")
+        .with("GUILD_BUS_URL", "nats://guild:hunter2@bells:4222");
     home.write(
         FILE,
         "log = { level = \"warn\", format = \"json\" }\n[outbox]\nmax_attempts = 5\nlease_ms = 2000\n",
@@ -32,6 +33,10 @@ fn each_layer_wins_over_the_one_below() {
     [store]
     url = "postgres://guild:***@db/guild"  # from GUILD_STORE_URL
     queue_max_calls = 4096
+
+    [bus]
+    url = "nats://guild:***@bells:4222"  # from GUILD_BUS_URL
+    namespace = "guild"
 
     [outbox]
     lease_ms = 2000  # from [HOME]/.local/share/guildhall/guild.toml

@@ -14,7 +14,7 @@ fn a_sane_host_can_run_a_node_and_nothing_is_left_behind() {
         .flat_map(|group| group["checks"].as_array().unwrap())
         .map(|check| check["name"].as_str().unwrap().to_owned())
         .collect();
-    for name in ["data directory", "clock", "randomness", "listener", "seccomp", "podman"] {
+    for name in ["data directory", "clock", "randomness", "listener", "bus", "seccomp", "podman"] {
         assert!(names.iter().any(|n| n == name), "{name} is among {names:?}");
     }
 }
@@ -39,4 +39,22 @@ fn a_port_that_is_taken_is_named() {
     let run = home.run(&["doctor", "--set", &listen]);
     assert_eq!(run.code, 0);
     assert!(run.stdout.contains("is taken, perhaps by a running node"), "{run:?}");
+}
+
+#[test]
+fn a_bus_that_is_out_of_reach_is_weaker_and_a_wrong_address_is_a_no() {
+    let home = Home::new();
+    let free = testbed::free_port().unwrap();
+    let listen = ["doctor", "--set", "gateway.listen=127.0.0.1:0", "--set"];
+    let url = format!("bus.url=nats://guild:secret@127.0.0.1:{free}");
+    let run = home.run(&[&listen[..], &[&url]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let found = format!("  weaker   bus             nats://127.0.0.1:{free} is out of reach: ");
+    assert!(run.stdout.contains(&found) && !run.stdout.contains("secret"), "{run:?}");
+    let url = format!("bus.url={}", testbed::Nats::shared_url().unwrap());
+    let run = home.run(&[&listen[..], &[&url]].concat());
+    assert!(run.stdout.contains(" is reachable\n"), "{run:?}");
+    let run = home.run(&[&listen[..], &["bus.url=http://127.0.0.1"]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains("! missing  bus"), "{run:?}");
 }

@@ -1,7 +1,9 @@
 //! One integration binary for the crate: the real program, in a directory of its own, in an empty environment.
 
 mod answers;
+mod audit;
 mod bad_input;
+mod bus;
 mod checks;
 mod config;
 mod docs;

@@ -1,7 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -10,23 +10,37 @@ use serde_json::{Value, json};
 use crate::support::Home;
 
 /// A node that runs until it is stopped or killed.
-struct Node {
+pub(crate) struct Node {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    pub(crate) ready: Value,
     url: String,
 }
 
 impl Node {
     /// Starts one and waits until it answers.
-    fn up(home: &Home, more: &[&str]) -> Node {
+    pub(crate) fn up(home: &Home, more: &[&str]) -> Node {
         let args = [&["up", "--json", "--quiet"], more].concat();
-        let mut command = home.command(&args);
+        Node::start(&mut home.command(&args))
+    }
+
+    /// Starts this command and waits until it answers.
+    fn start(command: &mut Command) -> Node {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap();
-        Node { child, stdout, url: ready["url"].as_str().unwrap().to_owned() }
+        let url = ready["url"].as_str().unwrap().to_owned();
+        Node { child, stdout, ready, url }
+    }
+
+    /// Starts one whose log can be read.
+    pub(crate) fn up_with_log(home: &Home, more: &[&str]) -> (Node, BufReader<ChildStderr>) {
+        let mut command = home.command(&[&["up", "--json"], more].concat());
+        let mut node = Node::start(command.stderr(Stdio::piped()));
+        let log = BufReader::new(node.child.stderr.take().unwrap());
+        (node, log)
     }
 
     fn signal(&self, signal: Signal) {
@@ -34,7 +48,7 @@ impl Node {
         kill_process(pid, signal).unwrap();
     }
 
-    fn stop(mut self) -> i32 {
+    pub(crate) fn stop(mut self) -> i32 {
         self.signal(Signal::TERM);
         let code = self.child.wait().unwrap().code().unwrap();
         let mut rest = String::new();
@@ -56,7 +70,7 @@ impl Drop for Node {
     }
 }
 
-const ANY_PORT: [&str; 2] = ["--set", "gateway.listen=127.0.0.1:0"];
+pub(crate) const ANY_PORT: [&str; 2] = ["--set", "gateway.listen=127.0.0.1:0"];
 
 fn actions(home: &Home) -> Vec<String> {
     let run = home.run(&["log", "tail", "--json", "-n", "100000"]);

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use guild_protocol::env::Clock;
 use guild_store::Sqlite;
@@ -18,6 +19,8 @@ use crate::real::{SystemClock, SystemRandom};
 const EARLIEST_SANE_MS: i64 = 1_735_689_600_000;
 /// 2100-01-01T00:00:00Z: a later one too.
 const LATEST_SANE_MS: i64 = 4_102_444_800_000;
+/// A server that needs longer to be reached is as good as none.
+const REACH: Duration = Duration::from_secs(3);
 /// Below this a database soon stops.
 const LITTLE_SPACE_BYTES: u64 = 1024 * 1024 * 1024;
 
@@ -31,6 +34,7 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
         clock(SystemClock.now_ms()),
         randomness(),
         listener(loaded),
+        bus(loaded),
     ];
     all.map(Check::required).into()
 }
@@ -164,6 +168,36 @@ fn listener(loaded: &Loaded) -> Check {
             Check::weaker(name, format!("{address} is taken, perhaps by a running node"), advice)
         }
         Err(e) => Check::missing(name, format!("{address} cannot be used: {e}"), advice),
+    }
+}
+
+/// Bells are hints, so a server that is out of reach only makes the node slower to notice.
+fn bus(loaded: &Loaded) -> Check {
+    let name = "bus";
+    let Some(options) = node::nats_options(loaded) else {
+        return Check::ok(name, "bells within this process");
+    };
+    let address = match options.check() {
+        Ok(address) => address,
+        Err(e) => return Check::missing(name, e.to_string(), e.code().remedy),
+    };
+    let reach = || -> io::Result<()> {
+        let mut last = Err(io::Error::from(io::ErrorKind::NotFound));
+        for address in (address.host(), address.port()).to_socket_addrs()? {
+            last = TcpStream::connect_timeout(&address, REACH).map(drop);
+            if last.is_ok() {
+                break;
+            }
+        }
+        last
+    };
+    match reach() {
+        Ok(()) => Check::ok(name, format!("{address} is reachable")),
+        Err(e) => Check::weaker(
+            name,
+            format!("{address} is out of reach: {e}"),
+            "Start the NATS server, or correct bus.url; until then other processes notice later.",
+        ),
     }
 }
 

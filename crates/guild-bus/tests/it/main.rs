@@ -1,0 +1,5 @@
+//! Buses as their users see them.
+
+mod conformance;
+mod nats;
+mod support;
