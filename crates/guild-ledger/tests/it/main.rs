@@ -6,9 +6,11 @@ mod booking;
 mod evidence;
 mod export;
 mod history;
+mod killed;
 mod model;
 mod policy;
 mod quote;
+mod receivable;
 mod upgrade;
 mod writer;
 
