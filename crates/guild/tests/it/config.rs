@@ -42,6 +42,9 @@ fn each_layer_wins_over_the_one_below() {
     [outbox]
     lease_ms = 2000  # from [HOME]/.local/share/guildhall/guild.toml
     max_attempts = 9  # from --set
+
+    [policy]
+    file = ""
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);
