@@ -81,16 +81,16 @@ fn signed(quote: &Quote, verdict: Verdict, at_ms: i64) -> Approval {
 #[test]
 fn what_the_policy_allows_is_reserved_once_and_says_what_its_receipt_names() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 10), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 10), 5).unwrap();
         assert_eq!((quote.state, quote.terms.made_ms), (State::Approved, 5));
-        assert_eq!(stored(&store, 1), quote);
-        let first = reserve(&store, 1, 999).unwrap();
+        assert_eq!(stored(store, 1), quote);
+        let first = reserve(store, 1, 999).unwrap();
         assert_eq!(first.policy_bundle_id, *bundle().policy_bundle_id());
         assert_eq!(first.approval_rule_id, None);
         assert_eq!(first.quote.transfer_id.as_ref(), Some(&first.hold.transfer_id));
         // Also long after it has run out: it was reserved in time.
-        assert_eq!(reserve(&store, 1, 9_999).unwrap(), first);
-        assert_eq!(make(&store, &wanted(&ids, 1, 10), 9_999).unwrap(), first.quote);
+        assert_eq!(reserve(store, 1, 9_999).unwrap(), first);
+        assert_eq!(make(store, &wanted(ids, 1, 10), 9_999).unwrap(), first.quote);
         let pay_in = vec![post("in", &ids[0], &ids[1], 100)];
         let chains = vec![pay_in, vec![first.hold]];
         let booked = block_on(store.write(move |tx| ledger::book(tx, &chains, 1_500))).unwrap();
@@ -101,7 +101,7 @@ fn what_the_policy_allows_is_reserved_once_and_says_what_its_receipt_names() {
 #[test]
 fn the_policy_of_a_quote_is_kept() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 50), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 50), 5).unwrap();
         let bundle_id = quote.terms.policy_bundle_id;
         let kept = block_on(store.read(move |rx| quote::bundle(rx, &bundle_id))).unwrap();
         assert_eq!(kept, Some(bundle()));
@@ -113,46 +113,43 @@ fn the_policy_of_a_quote_is_kept() {
 #[test]
 fn a_denied_payment_stays_denied() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 101), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 101), 5).unwrap();
         assert_eq!(quote.state, State::Denied);
-        let refusal = reserve(&store, 1, 6).unwrap_err();
+        let refusal = reserve(store, 1, 6).unwrap_err();
         assert_eq!(refusal.code().name, "quote.denied");
         assert_eq!(
             refusal.to_string(),
             "no rule matches, and 101 USD_MICRO is above the cap of 10"
         );
         assert_eq!(
-            why(approve(&store, 1, &signed(&quote, Verdict::Approve, 6), 6)),
+            why(approve(store, 1, &signed(&quote, Verdict::Approve, 6), 6)),
             "quote.no_guardian"
         );
-        assert_eq!(stored(&store, 1), quote);
+        assert_eq!(stored(store, 1), quote);
     });
 }
 
 #[test]
 fn a_guardian_approves_in_time_and_anybody_can_check_it() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 50), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 50), 5).unwrap();
         assert_eq!(quote.state, State::Quoted);
-        assert_eq!(why(reserve(&store, 1, 6)), "quote.not_approved");
+        assert_eq!(why(reserve(store, 1, 6)), "quote.not_approved");
         let approval = signed(&quote, Verdict::Approve, 10);
-        let approved = approve(&store, 1, &approval, 999).unwrap();
+        let approved = approve(store, 1, &approval, 999).unwrap();
         assert_eq!((approved.state, approved.changed_ms), (State::Approved, 999));
-        let reserved = reserve(&store, 1, 999).unwrap();
+        let reserved = reserve(store, 1, 999).unwrap();
         assert_eq!(reserved.approval_rule_id.as_deref(), Some("ask"));
         // The same decision again, even late and newly signed, changes nothing.
         for again in [approval, signed(&quote, Verdict::Approve, 11)] {
-            assert_eq!(approve(&store, 1, &again, 5_000).unwrap(), reserved.quote);
+            assert_eq!(approve(store, 1, &again, 5_000).unwrap(), reserved.quote);
         }
-        assert_eq!(
-            why(approve(&store, 1, &signed(&quote, Verdict::Deny, 11), 12)),
-            "quote.decided"
-        );
+        assert_eq!(why(approve(store, 1, &signed(&quote, Verdict::Deny, 11), 12)), "quote.decided");
         // A stranger has two documents and no database.
         let terms = Terms::parse(reserved.quote.terms.to_canonical().unwrap().as_bytes()).unwrap();
         let kept = reserved.quote.approval.unwrap().to_canonical().unwrap();
         Approval::parse(kept.as_bytes()).unwrap().check(&terms).unwrap();
-        let cheaper = Terms { wanted: wanted(&ids, 1, 49), ..terms };
+        let cheaper = Terms { wanted: wanted(ids, 1, 49), ..terms };
         assert_eq!(
             why(Approval::parse(kept.as_bytes()).unwrap().check(&cheaper)),
             "quote.wrong_quote"
@@ -163,14 +160,14 @@ fn a_guardian_approves_in_time_and_anybody_can_check_it() {
 #[test]
 fn a_guardian_may_deny() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 50), 5).unwrap();
-        let denied = approve(&store, 1, &signed(&quote, Verdict::Deny, 6), 6).unwrap();
+        let quote = make(store, &wanted(ids, 1, 50), 5).unwrap();
+        let denied = approve(store, 1, &signed(&quote, Verdict::Deny, 6), 6).unwrap();
         assert_eq!(denied.state, State::Denied);
-        let refusal = reserve(&store, 1, 7).unwrap_err();
+        let refusal = reserve(store, 1, 7).unwrap_err();
         assert_eq!(refusal.code().name, "quote.denied");
         assert!(refusal.to_string().ends_with("has denied it"), "{refusal}");
         assert_eq!(
-            why(approve(&store, 1, &signed(&quote, Verdict::Approve, 7), 7)),
+            why(approve(store, 1, &signed(&quote, Verdict::Approve, 7), 7)),
             "quote.decided"
         );
     });
@@ -179,8 +176,8 @@ fn a_guardian_may_deny() {
 #[test]
 fn every_wrong_approval_is_refused_and_changes_nothing() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(&store, &wanted(&ids, 1, 50), 5).unwrap();
-        let other = make(&store, &wanted(&ids, 2, 50), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 50), 5).unwrap();
+        let other = make(store, &wanted(ids, 2, 50), 5).unwrap();
         let good = signed(&quote, Verdict::Approve, 6);
         let wrong_key = Approval::sign(&quote.terms, Verdict::Approve, 6, &key(8)).unwrap();
         let cases = [
@@ -195,41 +192,41 @@ fn every_wrong_approval_is_refused_and_changes_nothing() {
             (good.clone(), 1_000, "quote.expired"),
         ];
         for (approval, now_ms, code) in cases {
-            assert_eq!(why(approve(&store, 1, &approval, now_ms)), code);
-            assert_eq!(stored(&store, 1), quote);
+            assert_eq!(why(approve(store, 1, &approval, now_ms)), code);
+            assert_eq!(stored(store, 1), quote);
         }
-        assert_eq!(why(approve(&store, 3, &good, 6)), "quote.unknown");
-        assert_eq!(why(reserve(&store, 3, 6)), "quote.unknown");
+        assert_eq!(why(approve(store, 3, &good, 6)), "quote.unknown");
+        assert_eq!(why(reserve(store, 3, 6)), "quote.unknown");
         // Not approved in time is denied, whether or not the sweep has been there.
         assert_eq!(quote.state_at(999), State::Quoted);
         assert_eq!(quote.state_at(1_000), State::Denied);
-        assert_eq!(why(reserve(&store, 1, 1_000)), "quote.denied");
+        assert_eq!(why(reserve(store, 1, 1_000)), "quote.denied");
     });
 }
 
 #[test]
 fn what_has_run_out_is_written_down_by_a_sweep() {
     both(2, |Scratch { store, ids, .. }| {
-        make(&store, &wanted(&ids, 1, 50), 5).unwrap();
-        let approved = make(&store, &wanted(&ids, 2, 10), 5).unwrap();
-        make(&store, &wanted(&ids, 3, 10), 5).unwrap();
-        let late = NewQuote { expires_ms: 2_000, ..wanted(&ids, 4, 10) };
-        make(&store, &late, 5).unwrap();
-        reserve(&store, 3, 6).unwrap();
+        make(store, &wanted(ids, 1, 50), 5).unwrap();
+        let approved = make(store, &wanted(ids, 2, 10), 5).unwrap();
+        make(store, &wanted(ids, 3, 10), 5).unwrap();
+        let late = NewQuote { expires_ms: 2_000, ..wanted(ids, 4, 10) };
+        make(store, &late, 5).unwrap();
+        reserve(store, 3, 6).unwrap();
         assert_eq!(approved.state_at(1_000), State::Expired);
-        assert_eq!(why(reserve(&store, 2, 1_000)), "quote.expired");
+        assert_eq!(why(reserve(store, 2, 1_000)), "quote.expired");
         let sweep =
             |now_ms, limit| block_on(store.write(move |tx| quote::expire(tx, now_ms, limit)));
         assert_eq!(sweep(999, 10).unwrap(), 0);
         assert_eq!((sweep(1_000, 1).unwrap(), sweep(1_000, 10).unwrap()), (1, 1));
         assert_eq!(sweep(1_001, 10).unwrap(), 0);
-        let states = [1, 2, 3, 4].map(|number| stored(&store, number).state);
+        let states = [1, 2, 3, 4].map(|number| stored(store, number).state);
         assert_eq!(states, [State::Denied, State::Expired, State::Reserved, State::Approved]);
-        assert_eq!(why(reserve(&store, 1, 1_001)), "quote.denied");
-        assert_eq!(why(reserve(&store, 2, 1_001)), "quote.expired");
-        let quote = stored(&store, 1);
+        assert_eq!(why(reserve(store, 1, 1_001)), "quote.denied");
+        assert_eq!(why(reserve(store, 2, 1_001)), "quote.expired");
+        let quote = stored(store, 1);
         assert_eq!(
-            why(approve(&store, 1, &signed(&quote, Verdict::Approve, 6), 6)),
+            why(approve(store, 1, &signed(&quote, Verdict::Approve, 6), 6)),
             "quote.expired"
         );
     });
@@ -238,7 +235,7 @@ fn what_has_run_out_is_written_down_by_a_sweep() {
 #[test]
 fn a_bad_quote_is_refused_and_an_id_means_one_thing() {
     both(2, |Scratch { store, ids, .. }| {
-        let good = || wanted(&ids, 1, 10);
+        let good = || wanted(ids, 1, 10);
         let nobody: AccountId = format!("acct_{:064x}", 9).parse().unwrap();
         let btc = |units| {
             guild_protocol::amount::Amount::new(guild_protocol::amount::AssetId::btc_ln(), units)
@@ -260,17 +257,17 @@ fn a_bad_quote_is_refused_and_an_id_means_one_thing() {
             (NewQuote { credit: nobody, ..good() }, "ledger.unknown_account"),
         ];
         for (bad, code) in cases {
-            assert_eq!(why(make(&store, &bad, 5)), code, "{bad:?}");
+            assert_eq!(why(make(store, &bad, 5)), code, "{bad:?}");
         }
-        let first = make(&store, &good(), 5).unwrap();
-        assert_eq!(make(&store, &good(), 400).unwrap(), first);
+        let first = make(store, &good(), 5).unwrap();
+        assert_eq!(make(store, &good(), 400).unwrap(), first);
         for other in [
-            wanted(&ids, 1, 9),
+            wanted(ids, 1, 9),
             NewQuote { subject: "something else".to_owned(), ..good() },
             NewQuote { provider_tier: Tier::Primary, ..good() },
             NewQuote { hold_until_ms: 5_001, ..good() },
         ] {
-            assert_eq!(why(make(&store, &other, 5)), "quote.conflict");
+            assert_eq!(why(make(store, &other, 5)), "quote.conflict");
         }
     });
 }
@@ -278,7 +275,7 @@ fn a_bad_quote_is_refused_and_an_id_means_one_thing() {
 #[test]
 fn a_document_with_another_field_or_version_is_refused() {
     both(2, |Scratch { store, ids, .. }| {
-        let quote = make(store, &wanted(&ids, 1, 50), 5).unwrap();
+        let quote = make(store, &wanted(ids, 1, 50), 5).unwrap();
         let terms: Value = serde_json::from_str(&quote.terms.to_canonical().unwrap()).unwrap();
         let approval = signed(&quote, Verdict::Approve, 6).to_canonical().unwrap();
         let approval: Value = serde_json::from_str(&approval).unwrap();
@@ -316,8 +313,8 @@ fn a_document_with_another_field_or_version_is_refused() {
 #[test]
 fn the_schema_itself_keeps_quotes_as_they_are() {
     both(2, |Scratch { store, ids, .. }| {
-        make(&store, &wanted(&ids, 1, 10), 5).unwrap();
-        make(&store, &wanted(&ids, 2, 101), 5).unwrap();
+        make(store, &wanted(ids, 1, 10), 5).unwrap();
+        make(store, &wanted(ids, 2, 101), 5).unwrap();
         for sql in [
             "UPDATE ledger_quote SET document = '{}'",
             "UPDATE ledger_quote SET expires_ms = 9999",
@@ -341,7 +338,7 @@ fn a_damaged_document_is_seen() {
         pg: "DROP TRIGGER ledger_quote_is_fixed ON ledger_quote",
     };
     both(2, |Scratch { store, ids, .. }| {
-        make(&store, &wanted(&ids, 1, 10), 5).unwrap();
+        make(store, &wanted(ids, 1, 10), 5).unwrap();
         let damage = block_on(store.write(|tx| {
             tx.exec(DROP, args![])?;
             tx.exec(
@@ -352,7 +349,7 @@ fn a_damaged_document_is_seen() {
         assert_eq!(damage.unwrap(), 1);
         let read = block_on(store.read(|rx| quote::get(rx, &id(1)))).unwrap_err();
         assert_eq!(read.kind(), guild_protocol::error::Kind::Corrupt);
-        assert_eq!(reserve(&store, 1, 6).unwrap_err().kind(), guild_protocol::error::Kind::Corrupt);
+        assert_eq!(reserve(store, 1, 6).unwrap_err().kind(), guild_protocol::error::Kind::Corrupt);
     });
 }
 
