@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, OpenFlags, Statement};
 
@@ -84,6 +85,9 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
         let timeout = std::time::Duration::from_millis(busy_timeout_ms);
         connection.busy_timeout(timeout).map_err(refused)?;
+        // Else SQLite would plan some statements anew for every value that is bound to them.
+        let stable_plans = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
+        connection.set_db_config(stable_plans, true).map_err(refused)?;
         connection.execute_batch(EVERYWHERE).map_err(refused)?;
         Ok(Sqlite { connection, watch: None })
     }
