@@ -4,6 +4,50 @@ pub mod audit_log;
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
+
+use crate::fault::{Fault, Selection};
+use crate::world::World;
+
+/// Something that can be simulated, perhaps with a bug planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    /// append → event row → outbox → bell → stream
+    AuditLog(Option<audit_log::Bug>),
+}
+
+impl Scenario {
+    /// Their names.
+    pub const NAMES: [&str; 1] = ["audit-log"];
+
+    /// The scenario of this name with the bug of this name, if there are such.
+    pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
+        match name {
+            "audit-log" => planted(bug).map(Scenario::AuditLog),
+            _ => {
+                Err(format!("there is no scenario {name:?}; there are {}", Self::NAMES.join(", ")))
+            }
+        }
+    }
+
+    /// Runs one seed, with these of its faults.
+    pub fn run(self, seed: u64, selection: &Selection) -> Report {
+        match self {
+            Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
+        }
+    }
+}
+
+fn planted<B: ValueEnum>(bug: Option<&str>) -> Result<Option<B>, String> {
+    bug.map(|name| B::from_str(name, true).map_err(|_| unknown_bug::<B>(name))).transpose()
+}
+
+fn unknown_bug<B: ValueEnum>(name: &str) -> String {
+    let known = B::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
+    format!("there is no bug {name:?} to plant; there are {}", names.join(", "))
+}
+
 /// What one seed led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
@@ -13,8 +57,35 @@ pub struct Report {
     pub trace: u64,
     /// Steps of tasks.
     pub polls: u64,
-    /// Crashes, by the point at which they happened.
-    pub crashes: BTreeMap<&'static str, u64>,
+    /// What went wrong around the system.
+    pub faults: Vec<Fault>,
     /// What must never happen and did. Empty when all is well.
     pub violations: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn of(seed: u64, world: &World, polls: u64) -> Report {
+        let (trace, faults, violations) = (world.trace(), world.faults(), world.violations());
+        Report { seed, trace, polls, faults, violations }
+    }
+
+    /// How often each kind of fault happened; of crashes only, or of all others.
+    pub fn count(&self, crashes: bool) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        for fault in self.faults.iter().filter(|fault| fault.key.kind.is_crash() == crashes) {
+            *counts.entry(fault.key.kind.words()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What the first violation is about, without what only this very run has: its code in brackets, or its first
+    /// words without numbers.
+    pub fn failure_kind(&self) -> Option<String> {
+        let first = self.violations.first()?;
+        let (_, what) = first.split_once(": ").unwrap_or(("", first));
+        match what.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((code, _)) => Some(code.to_owned()),
+            None => Some(what.chars().filter(|c| !c.is_ascii_digit()).take(30).collect()),
+        }
+    }
 }

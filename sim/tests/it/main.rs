@@ -2,3 +2,9 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod audit_log;
+
+/// How long a simulation may take inside the tests.
+#[expect(clippy::disallowed_methods, reason = "the test runner sets the time box")]
+fn seconds() -> u64 {
+    std::env::var("GUILD_SIM_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+}
