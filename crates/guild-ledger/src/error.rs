@@ -42,6 +42,9 @@ pub mod code {
         TRANSFER_CONFLICT = "ledger.transfer_conflict", Conflict,
             "A transfer with this id is booked already, with other content.",
             "Use a new id for a new transfer.";
+        NOT_AN_IOU = "ledger.not_an_iou", Invalid,
+            "The receipt does not say that its buyer owes this node something.",
+            "Only a released or prepaid payment on the rail `ledger`, to this node, is booked as owed.";
         BUSY = "ledger.busy", Unavailable,
             "Too many transfers wait to be booked.",
             "Ask again in a moment, with the same ids.";

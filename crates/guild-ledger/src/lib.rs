@@ -8,6 +8,7 @@
 //! | [`transfer`] | what can be asked: post, hold, settle, void, expire; alone or linked |
 //! | [`book`] | the pure decision: given balances and holds, what a transfer changes or why it is refused |
 //! | [`ledger`] | the thin effect: a batch of transfers in one transaction, a few statements whatever its size |
+//! | [`receivable`] | what other nodes owe us, by the receipts they signed |
 //! | [`writer`] | many callers, one batch per commit |
 //! | [`history`] | statements, holds that ran out, everything that happened in order |
 //! | [`record`], [`head`] | the history as lines, and a hash over all of them |
@@ -27,6 +28,7 @@ pub mod export;
 pub mod head;
 pub mod history;
 pub mod ledger;
+pub mod receivable;
 pub mod record;
 mod row;
 pub mod rule;

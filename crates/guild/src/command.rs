@@ -19,9 +19,11 @@ mod hash;
 mod key;
 mod ledger;
 mod log;
+mod outbox;
 mod receipts;
 mod replay;
 mod schema;
+mod store;
 mod up;
 mod verdict;
 
@@ -33,6 +35,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Ledger(ledger::Command),
     Audit(audit::Args),
+    #[command(subcommand)]
+    Outbox(outbox::Command),
+    #[command(subcommand)]
+    Store(store::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -80,6 +86,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Audit(args) => audit::run(&args, &mut cx),
+        Command::Outbox(command) => outbox::run(&command, &mut cx),
+        Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

@@ -81,11 +81,12 @@ impl Default for Gateway {
 pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) queue_max_calls: u32,
+    pub(crate) keep_events_days: u32,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { url: String::new(), queue_max_calls: 4096 }
+        Store { url: String::new(), queue_max_calls: 4096, keep_events_days: 0 }
     }
 }
 

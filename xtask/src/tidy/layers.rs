@@ -57,7 +57,7 @@ const CRATES: &[Crate] = &[
         name: "guild-ledger",
         layer: 2,
         may_use: &["guild-protocol", "guild-store"],
-        never: &[RUNTIMES, HTTP_SERVERS, HTTP_CLIENTS, SOCKETS, CHAINS, CLOCKS],
+        never: &[HTTP_SERVERS, HTTP_CLIENTS, SOCKETS, CHAINS, CLOCKS],
     },
     Crate {
         name: "guild-memory",

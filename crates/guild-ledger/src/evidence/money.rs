@@ -23,6 +23,7 @@ type Checked = Result<(), Refusal>;
 
 #[derive(Debug)]
 struct Account {
+    key: AccountKey,
     owner: String,
     purpose: String,
     asset_id: String,
@@ -52,8 +53,16 @@ struct Named {
 struct Hold {
     debit: AccountKey,
     credit: AccountKey,
+    sides: Sides,
     units: i128,
     expires_ms: i64,
+}
+
+/// Where the two accounts of a transfer stand in the list, if they are known. Looked up once for each transfer.
+#[derive(Debug, Clone, Copy)]
+struct Sides {
+    debit: Option<usize>,
+    credit: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,32 +75,49 @@ enum Fate {
 /// The state that the records so far have led to.
 #[derive(Debug, Default)]
 pub(super) struct Money {
-    accounts: BTreeMap<AccountKey, Account>,
+    accounts: Vec<Account>,
+    by_key: BTreeMap<AccountKey, usize>,
     open_holds: BTreeMap<TransferKey, Hold>,
     transfers: BTreeMap<TransferKey, Fate>,
     unknown: BTreeSet<AccountKey>,
 }
 
 impl Money {
-    pub(super) fn accounts(&self) -> impl Iterator<Item = (&AccountKey, Counters)> {
-        self.accounts.iter().map(|(key, account)| (key, account.counters))
+    /// How many accounts are open.
+    pub(super) fn accounts(&self) -> u64 {
+        u64::try_from(self.accounts.len()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn counters(&self, account: &AccountKey) -> Option<Counters> {
-        self.accounts.get(account).map(|account| account.counters)
+    /// The asset of an account, and what has gone through it.
+    pub(super) fn account(&self, key: &AccountKey) -> Option<(&str, Counters)> {
+        let account = self.accounts.get(*self.by_key.get(key)?)?;
+        Some((&account.asset_id, account.counters))
     }
 
-    pub(super) fn asset_id(&self, account: &AccountKey) -> Option<&str> {
-        self.accounts.get(account).map(|account| account.asset_id.as_str())
+    fn sides(&self, transfer: &Transfer<'_>) -> Sides {
+        Sides {
+            debit: self.by_key.get(&transfer.debit).copied(),
+            credit: self.by_key.get(&transfer.credit).copied(),
+        }
+    }
+
+    fn at(&self, number: Option<usize>) -> Option<&Account> {
+        self.accounts.get(number?)
+    }
+
+    fn at_mut(&mut self, number: Option<usize>) -> Option<&mut Account> {
+        self.accounts.get_mut(number?)
     }
 
     pub(super) fn open(&mut self, opened: &Opened<'_>) -> Checked {
         let Opened { account: key, owner, purpose, asset_id, limit } = *opened;
-        if self.accounts.contains_key(&key) {
+        if self.by_key.contains_key(&key) {
             let message = format!("{} is open already", account_text(&key));
             return Err(Refusal::new(&code::REOPENED, message));
         }
-        let account = Account {
+        self.by_key.insert(key, self.accounts.len());
+        self.accounts.push(Account {
+            key,
             owner: owner.to_owned(),
             purpose: purpose.to_owned(),
             asset_id: asset_id.to_owned(),
@@ -100,8 +126,7 @@ impl Money {
             gate: None,
             counters: Counters::default(),
             named: Named::default(),
-        };
-        self.accounts.insert(key, account);
+        });
         let name = format!("guild.account.v1\n{owner}\n{purpose}\n{asset_id}");
         let hash = Hash::of(name.as_bytes());
         if *hash.as_bytes() == key {
@@ -112,15 +137,14 @@ impl Money {
     }
 
     pub(super) fn set_rule(&mut self, rule: &Rule<'_>) -> Checked {
-        self.must_know(&rule.account)?;
-        if let Some(account) = self.accounts.get_mut(&rule.account) {
-            account.credit_units = rule.credit_units;
-            account.gate = rule.gate.as_ref().map(|gate| Gate {
-                reserve_units: gate.reserve_units,
-                lets_through: gate.lets_through.iter().map(|p| (*p).to_owned()).collect(),
-            });
-            (account.named.gate, account.named.credit) = (false, false);
-        }
+        let number = self.by_key.get(&rule.account).copied();
+        let Some(account) = self.at_mut(number) else { return self.unknown(&rule.account) };
+        account.credit_units = rule.credit_units;
+        account.gate = rule.gate.as_ref().map(|gate| Gate {
+            reserve_units: gate.reserve_units,
+            lets_through: gate.lets_through.iter().map(|p| (*p).to_owned()).collect(),
+        });
+        (account.named.gate, account.named.credit) = (false, false);
         Ok(())
     }
 
@@ -143,38 +167,41 @@ impl Money {
             let message = format!("units is {units}, not between 1 and {}", i64::MAX);
             return Err(Refusal::new(&code::AMOUNT, message));
         }
+        let sides = self.sides(transfer);
         match transfer.step {
             Step::Post => {
-                let sides = self.check_sides(transfer);
-                sides.and(self.move_units(transfer, units, 0))
+                let checked = self.check_sides(transfer, sides);
+                checked.and(self.move_units(sides, units, 0))
             }
             Step::Hold { expires_ms } => {
-                let sides = self.check_sides(transfer);
-                sides.and(self.hold(transfer, expires_ms))
+                let checked = self.check_sides(transfer, sides);
+                checked.and(self.hold(transfer, sides, expires_ms))
             }
-            Step::Settle { hold } => self.close(transfer, &hold, units),
-            Step::Void { hold } | Step::Expire { hold } => self.close(transfer, &hold, 0),
+            Step::Settle { hold } => self.close(transfer, sides, &hold, units),
+            Step::Void { hold } | Step::Expire { hold } => self.close(transfer, sides, &hold, 0),
         }
     }
 
-    fn check_sides(&mut self, transfer: &Transfer<'_>) -> Checked {
-        let (debit, credit) = (&transfer.debit, &transfer.credit);
-        self.must_know(debit).and(self.must_know(credit))?;
-        if debit == credit {
-            let message = format!("{} is on both sides", account_text(debit));
+    fn check_sides(&mut self, transfer: &Transfer<'_>, sides: Sides) -> Checked {
+        let (from, to) = match (self.at(sides.debit), self.at(sides.credit)) {
+            (Some(from), Some(to)) => (from, to),
+            (None, _) => return self.unknown(&transfer.debit),
+            (_, None) => return self.unknown(&transfer.credit),
+        };
+        if from.key == to.key {
+            let message = format!("{} is on both sides", account_text(&from.key));
             return Err(Refusal::new(&code::SAME_ACCOUNT, message));
         }
-        match (self.asset_id(debit), self.asset_id(credit)) {
-            (Some(from), Some(to)) if from != to => {
-                Err(Refusal::new(&code::ASSET, format!("from {from} to {to}")))
-            }
-            _ => Ok(()),
+        if from.asset_id != to.asset_id {
+            let message = format!("from {} to {}", from.asset_id, to.asset_id);
+            return Err(Refusal::new(&code::ASSET, message));
         }
+        Ok(())
     }
 
     /// An unknown account is named once: all its records would say the same.
-    pub(super) fn must_know(&mut self, account: &AccountKey) -> Checked {
-        if self.accounts.contains_key(account) || self.unknown.contains(account) {
+    pub(super) fn unknown(&mut self, account: &AccountKey) -> Checked {
+        if self.unknown.contains(account) {
             return Ok(());
         }
         if self.unknown.len() < UNKNOWN_MAX {
@@ -184,13 +211,13 @@ impl Money {
         Err(Refusal::new(&code::UNKNOWN_ACCOUNT, message))
     }
 
-    fn hold(&mut self, transfer: &Transfer<'_>, expires_ms: i64) -> Checked {
+    fn hold(&mut self, transfer: &Transfer<'_>, sides: Sides, expires_ms: i64) -> Checked {
         let Transfer { transfer: key, debit, credit, units, at_ms, .. } = *transfer;
         if let Entry::Vacant(free) = self.transfers.entry(key) {
             free.insert(Fate::Open);
-            self.open_holds.insert(key, Hold { debit, credit, units, expires_ms });
+            self.open_holds.insert(key, Hold { debit, credit, sides, units, expires_ms });
         }
-        self.move_units(transfer, 0, units)?;
+        self.move_units(sides, 0, units)?;
         if at_ms >= expires_ms {
             let message = format!("made at {at_ms}, it ran out at {expires_ms}");
             return Err(Refusal::new(&code::EXPIRY, message));
@@ -199,10 +226,16 @@ impl Money {
     }
 
     /// Closes a hold and posts so much of it.
-    fn close(&mut self, transfer: &Transfer<'_>, key: &TransferKey, posted: i128) -> Checked {
+    fn close(
+        &mut self,
+        transfer: &Transfer<'_>,
+        sides: Sides,
+        key: &TransferKey,
+        posted: i128,
+    ) -> Checked {
         let Some(held) = self.open_holds.remove(key) else {
             // Nothing is held any more, but what was said to be paid was paid.
-            self.add(&transfer.debit, &transfer.credit, posted, 0);
+            self.add(sides, posted, 0);
             let text = transfer_text(key);
             return Err(match self.transfers.get(key) {
                 Some(Fate::Closed) => {
@@ -212,70 +245,56 @@ impl Money {
             });
         };
         self.transfers.insert(*key, Fate::Closed);
-        self.add(&held.debit, &held.credit, posted, held.units.saturating_neg());
+        self.add(held.sides, posted, held.units.saturating_neg());
         check_closing(transfer, key, &held)?;
-        self.check_overflow(&held.debit)?;
-        self.check_overflow(&held.credit)
+        self.check_overflow(held.sides)
     }
 
     /// Moves units that leave an account for the first time, so all its rules are asked.
-    fn move_units(&mut self, transfer: &Transfer<'_>, posted: i128, pending: i128) -> Checked {
-        let (debit, credit) = (&transfer.debit, &transfer.credit);
-        let let_through = self.lets_through(debit, credit);
-        for side in [debit, credit] {
-            if let Some(account) = self.accounts.get_mut(side) {
+    fn move_units(&mut self, sides: Sides, posted: i128, pending: i128) -> Checked {
+        let let_through = self.lets_through(sides);
+        for side in [sides.debit, sides.credit] {
+            if let Some(account) = self.at_mut(side) {
                 account.forgive();
             }
         }
-        self.add(debit, credit, posted, pending);
+        self.add(sides, posted, pending);
         // All rules are asked before one is reported, so that each is named in its time.
-        let mut broken = Vec::new();
-        if let Some(account) = self.accounts.get_mut(debit) {
-            broken.push(account.check_limit(debit));
-            broken.push(account.check_gate(debit, let_through));
-            broken.push(account.check_credit(debit));
+        let mut checked = Ok(());
+        if let Some(account) = self.at_mut(sides.debit) {
+            checked = account.check_limit();
+            checked = checked.and(account.check_gate(let_through));
+            checked = checked.and(account.check_credit());
         }
-        if let Some(account) = self.accounts.get_mut(credit) {
-            broken.push(account.check_limit(credit));
+        if let Some(account) = self.at_mut(sides.credit) {
+            checked = checked.and(account.check_limit());
         }
-        broken.push(self.check_overflow(debit));
-        broken.push(self.check_overflow(credit));
-        broken.into_iter().collect()
+        checked.and(self.check_overflow(sides))
     }
 
-    /// Whether the gate of one account lets everything through to another.
-    fn lets_through(&self, debit: &AccountKey, credit: &AccountKey) -> bool {
-        let gate = self.accounts.get(debit).and_then(|account| account.gate.as_ref());
+    /// Whether the gate of one account lets everything through to the other.
+    fn lets_through(&self, sides: Sides) -> bool {
+        let gate = self.at(sides.debit).and_then(|account| account.gate.as_ref());
         let Some(gate) = gate else { return true };
-        self.accounts
-            .get(credit)
+        self.at(sides.credit)
             .is_some_and(|to| to.owner == "node" && gate.lets_through.contains(&to.purpose))
     }
 
-    fn add(&mut self, debit: &AccountKey, credit: &AccountKey, posted: i128, pending: i128) {
+    fn add(&mut self, sides: Sides, posted: i128, pending: i128) {
         // Each line adds at most 2^63, so 128 bits cannot be filled.
-        if let Some(Account { counters, .. }) = self.accounts.get_mut(debit) {
+        if let Some(Account { counters, .. }) = self.at_mut(sides.debit) {
             counters.debits_posted = counters.debits_posted.saturating_add(posted);
             counters.debits_pending = counters.debits_pending.saturating_add(pending);
         }
-        if let Some(Account { counters, .. }) = self.accounts.get_mut(credit) {
+        if let Some(Account { counters, .. }) = self.at_mut(sides.credit) {
             counters.credits_posted = counters.credits_posted.saturating_add(posted);
             counters.credits_pending = counters.credits_pending.saturating_add(pending);
         }
     }
 
-    fn check_overflow(&mut self, key: &AccountKey) -> Checked {
-        let Some(account) = self.accounts.get_mut(key) else { return Ok(()) };
-        let Counters { credits_pending, credits_posted, debits_pending, debits_posted } =
-            account.counters;
-        let counters = [credits_pending, credits_posted, debits_pending, debits_posted];
-        let fits = |counter: i128| (0..=i128::from(i64::MAX)).contains(&counter);
-        if account.named.overflow || counters.into_iter().all(fits) {
-            return Ok(());
-        }
-        account.named.overflow = true;
-        let message = format!("a counter of {} does not fit into 64 bits", account_text(key));
-        Err(Refusal::new(&code::OVERFLOW, message))
+    fn check_overflow(&mut self, sides: Sides) -> Checked {
+        let debit = self.at_mut(sides.debit).map_or(Ok(()), Account::check_overflow);
+        debit.and(self.at_mut(sides.credit).map_or(Ok(()), Account::check_overflow))
     }
 }
 
@@ -339,7 +358,7 @@ impl Account {
         self.named.credit &= self.breaks_credit();
     }
 
-    fn check_limit(&mut self, key: &AccountKey) -> Checked {
+    fn check_limit(&mut self) -> Checked {
         if self.named.limit || !self.breaks_limit() {
             return Ok(());
         }
@@ -348,32 +367,45 @@ impl Account {
             Limit::NeverPositive => (&code::ABOVE_ZERO, self.above()),
             _ => (&code::OVERDRAFT, self.free()),
         };
-        Err(Refusal::new(code, format!("{} is left with {units}", self.called(key))))
+        Err(Refusal::new(code, format!("{} is left with {units}", self.called())))
     }
 
-    fn check_gate(&mut self, key: &AccountKey, let_through: bool) -> Checked {
+    fn check_gate(&mut self, let_through: bool) -> Checked {
         let Some(gate) = &self.gate else { return Ok(()) };
         if self.named.gate || let_through || !self.breaks_gate() {
             return Ok(());
         }
         let (free, reserve) = (self.free(), gate.reserve_units);
         self.named.gate = true;
-        let message = format!("{} is left with {free}, its gate keeps {reserve}", self.called(key));
+        let message = format!("{} is left with {free}, its gate keeps {reserve}", self.called());
         Err(Refusal::new(&code::GATE, message))
     }
 
-    fn check_credit(&mut self, key: &AccountKey) -> Checked {
+    fn check_credit(&mut self) -> Checked {
         let Some(most) = self.credit_units else { return Ok(()) };
         if self.named.credit || !self.breaks_credit() {
             return Ok(());
         }
         self.named.credit = true;
         let message =
-            format!("{} is left with {}, its credit is {most}", self.called(key), self.free());
+            format!("{} is left with {}, its credit is {most}", self.called(), self.free());
         Err(Refusal::new(&code::CREDIT, message))
     }
 
-    fn called(&self, key: &AccountKey) -> String {
-        format!("{} ({} of {})", account_text(key), self.purpose, self.owner)
+    fn check_overflow(&mut self) -> Checked {
+        let Counters { credits_pending, credits_posted, debits_pending, debits_posted } =
+            self.counters;
+        let counters = [credits_pending, credits_posted, debits_pending, debits_posted];
+        let fits = |counter: i128| (0..=i128::from(i64::MAX)).contains(&counter);
+        if self.named.overflow || counters.into_iter().all(fits) {
+            return Ok(());
+        }
+        self.named.overflow = true;
+        let message = format!("a counter of {} does not fit into 64 bits", self.called());
+        Err(Refusal::new(&code::OVERFLOW, message))
+    }
+
+    fn called(&self) -> String {
+        format!("{} ({} of {})", account_text(&self.key), self.purpose, self.owner)
     }
 }

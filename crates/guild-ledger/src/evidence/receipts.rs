@@ -18,12 +18,16 @@ pub struct Receipts {
     claims: Vec<Claim>,
     transfers: BTreeMap<TransferKey, Option<Paid>>,
     heads: BTreeMap<Hash, Option<i64>>,
+    /// What is owed to the node whose ledger this is, by receipt: the receipts of its buyers name transfers and heads
+    /// of other ledgers.
+    owed: BTreeMap<String, Option<Paid>>,
 }
 
 /// A payment in the ledger that a receipt states.
 #[derive(Debug)]
 struct Claim {
     name: String,
+    receipt_id: String,
     transfer_id: String,
     amount: Amount,
     head: Hash,
@@ -71,8 +75,10 @@ impl Receipts {
                 self.transfers.insert(key, None);
             }
             self.heads.insert(*ledger_head, None);
+            self.owed.insert(receipt.receipt_id().to_string(), None);
             self.claims.push(Claim {
                 name: name.to_owned(),
+                receipt_id: receipt.receipt_id().to_string(),
                 transfer_id: transfer_id.clone(),
                 amount: stated.amount.clone(),
                 head: *ledger_head,
@@ -80,8 +86,18 @@ impl Receipts {
         }
     }
 
+    /// Whether a receipt names this transfer.
+    pub(super) fn name(&self, transfer: &Transfer<'_>) -> bool {
+        self.transfers.contains_key(&transfer.transfer)
+    }
+
     /// A transfer of the ledger.
     pub(super) fn booked(&mut self, transfer: &Transfer<'_>, seq: i64, asset_id: Option<&str>) {
+        let receipt_id = transfer.memo.strip_prefix("iou ");
+        if let Some(owed) = receipt_id.and_then(|id| self.owed.get_mut(id)) {
+            let asset_id = asset_id.map(str::to_owned);
+            owed.get_or_insert(Paid { seq, asset_id, units: transfer.units });
+        }
         if let Some(paid) = self.transfers.get_mut(&transfer.transfer) {
             // The first one counts: a second one is a problem of the ledger.
             let asset_id = asset_id.map(str::to_owned);
@@ -107,18 +123,10 @@ impl Receipts {
     }
 
     fn check(&self, claim: &Claim) -> Result<(), Refusal> {
-        let Claim { transfer_id, amount, head, .. } = claim;
+        let Claim { transfer_id, head, .. } = claim;
         let paid = transfer_key_of(transfer_id).and_then(|key| self.transfers.get(&key)?.as_ref());
-        let Some(paid) = paid else {
-            let message = format!("the ledger holds no transfer {}", quoted(transfer_id));
-            return Err(Refusal::new(&code::RECEIPT_TRANSFER, message));
-        };
-        let asset_id = paid.asset_id.as_deref();
-        if paid.units != i128::from(amount.units) || asset_id != Some(amount.asset_id.as_str()) {
-            let asset_id = asset_id.unwrap_or("of an unknown asset");
-            let message = format!("it states {amount}, {transfer_id} is {} {asset_id}", paid.units);
-            return Err(Refusal::new(&code::RECEIPT_AMOUNT, message));
-        }
+        let Some(paid) = paid else { return self.check_owed(claim) };
+        check_amount(claim, paid, transfer_id)?;
         match self.heads.get(head).copied().flatten() {
             None => Err(Refusal::new(
                 &code::RECEIPT_HEAD,
@@ -131,4 +139,27 @@ impl Receipts {
             Some(_) => Ok(()),
         }
     }
+
+    /// The payment is not in this ledger, so it must be the buyer's, and this one the provider's.
+    fn check_owed(&self, claim: &Claim) -> Result<(), Refusal> {
+        match self.owed.get(&claim.receipt_id).and_then(Option::as_ref) {
+            Some(owed) => check_amount(claim, owed, "what is booked as owed"),
+            None => {
+                let transfer_id = quoted(&claim.transfer_id);
+                let message =
+                    format!("the ledger holds neither the transfer {transfer_id} nor the debt");
+                Err(Refusal::new(&code::RECEIPT_TRANSFER, message))
+            }
+        }
+    }
+}
+
+fn check_amount(claim: &Claim, paid: &Paid, what: &str) -> Result<(), Refusal> {
+    let (amount, asset_id) = (&claim.amount, paid.asset_id.as_deref());
+    if paid.units == i128::from(amount.units) && asset_id == Some(amount.asset_id.as_str()) {
+        return Ok(());
+    }
+    let asset_id = asset_id.unwrap_or("of an unknown asset");
+    let message = format!("it states {amount}, {what} is {} {asset_id}", paid.units);
+    Err(Refusal::new(&code::RECEIPT_AMOUNT, message))
 }

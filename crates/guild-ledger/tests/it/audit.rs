@@ -1,4 +1,4 @@
-use guild_ledger::{Gate, NewTransfer, Rule, Step, ledger};
+use guild_ledger::{Error, Gate, NewTransfer, Rule, Step, audit, ledger};
 use guild_store::{Sql, args};
 use proptest::prelude::*;
 
@@ -72,42 +72,52 @@ fn history(s: &Scratch) {
     s.book(vec![vec![settle("s", "h", None)], vec![hold("o", ann, bob, 5, 60)]]);
 }
 
-const fn guard(lite: &'static str, pg: &'static str) -> Sql {
-    Sql { lite, pg }
+/// Each guard of the history, and how it is taken away.
+const GUARDS: [Sql; 6] = [
+    Sql {
+        lite: "DROP TRIGGER ledger_transfer_is_final",
+        pg: "DROP TRIGGER ledger_transfer_is_final ON ledger_transfer",
+    },
+    Sql {
+        lite: "DROP TRIGGER ledger_rule_is_final",
+        pg: "DROP TRIGGER ledger_rule_is_final ON ledger_rule",
+    },
+    Sql {
+        lite: "DROP TRIGGER ledger_head_is_final",
+        pg: "DROP TRIGGER ledger_head_is_final ON ledger_head",
+    },
+    Sql { lite: "DROP TRIGGER ledger_transfer_stays", pg: "SELECT 1" },
+    Sql { lite: "DROP TRIGGER ledger_rule_stays", pg: "SELECT 1" },
+    Sql { lite: "DROP TRIGGER ledger_head_stays", pg: "SELECT 1" },
+];
+
+/// Carries what the audit said out of a transaction that is rolled back.
+struct Found(Result<Vec<String>, Error>);
+
+impl<E: Into<Error>> From<E> for Found {
+    fn from(error: E) -> Found {
+        Found(Err(error.into()))
+    }
 }
 
-fn damage(s: &Scratch, sql: &'static str) {
-    const NO_GUARDS: [Sql; 6] = [
-        guard(
-            "DROP TRIGGER ledger_transfer_is_final",
-            "DROP TRIGGER ledger_transfer_is_final ON ledger_transfer",
-        ),
-        guard(
-            "DROP TRIGGER ledger_rule_is_final",
-            "DROP TRIGGER ledger_rule_is_final ON ledger_rule",
-        ),
-        guard(
-            "DROP TRIGGER ledger_head_is_final",
-            "DROP TRIGGER ledger_head_is_final ON ledger_head",
-        ),
-        guard("DROP TRIGGER ledger_transfer_stays", "SELECT 1"),
-        guard("DROP TRIGGER ledger_rule_stays", "SELECT 1"),
-        guard("DROP TRIGGER ledger_head_stays", "SELECT 1"),
-    ];
-    block_on(s.store.write(move |tx| {
-        for guard in NO_GUARDS {
+/// What the audit says after this damage, which is then undone.
+fn problems_after(s: &Scratch, sql: &'static str) -> Vec<String> {
+    let damaged = s.store.write(move |tx| -> Result<(), Found> {
+        for guard in GUARDS {
             tx.exec(guard, args![])?;
         }
-        tx.exec(sql, args![])
-    }))
-    .unwrap();
+        tx.exec(sql, args![])?;
+        let report = audit::run(tx)?;
+        Err(Found(Ok(report.problems)))
+    });
+    block_on(damaged).unwrap_err().0.unwrap()
 }
 
 #[test]
 fn every_kind_of_damage_is_found() {
     const MORE: &str =
         "UPDATE ledger_account SET credits_posted = credits_posted + 1 WHERE owner = 'user-2'";
-    for (sql, words) in [
+    let damages = [
         (MORE, "is stored as"),
         (MORE, "not zero"),
         ("UPDATE ledger_transfer SET units = 99 WHERE seq = 5", "is not that of the history"),
@@ -146,16 +156,13 @@ fn every_kind_of_damage_is_found() {
         ("UPDATE ledger_account SET credit_units = 7 WHERE owner = 'outside'", "another rule"),
         ("UPDATE ledger_rule SET reserve_units = 99 WHERE seq = 4", "transfer 6 was not allowed"),
         ("UPDATE ledger_account SET owner = 'eve' WHERE owner = 'user-1'", "the id of its name"),
-    ] {
-        both(2, |s| {
-            history(s);
-            damage(s, sql);
-            let problems = s.problems();
-            assert!(problems.iter().any(|p| p.contains(words)), "{sql}: {problems:?}");
-        });
-    }
+    ];
     both(2, |s| {
         history(s);
+        for (sql, words) in damages {
+            let problems = problems_after(s, sql);
+            assert!(problems.iter().any(|p| p.contains(words)), "{sql}: {problems:?}");
+        }
         assert_eq!(s.problems(), Vec::<String>::new());
     });
 }

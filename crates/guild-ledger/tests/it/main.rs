@@ -6,7 +6,9 @@ mod booking;
 mod evidence;
 mod export;
 mod history;
+mod killed;
 mod model;
+mod receivable;
 mod upgrade;
 mod writer;
 

@@ -31,6 +31,7 @@ struct AccountBody<'a> {
     units: i64,
     free_units: i64,
     reserve_units: Option<i64>,
+    credit_units: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -90,7 +91,8 @@ fn body(entry: &Entry) -> AccountBody<'_> {
         asset_id: entry.account.asset_id.as_str(),
         units: entry.balance.units(),
         free_units: entry.balance.free_units(),
-        reserve_units: entry.gate.as_ref().map(|gate| gate.reserve_units),
+        reserve_units: entry.rule.gate.as_ref().map(|gate| gate.reserve_units),
+        credit_units: entry.rule.credit_units,
     }
 }
 

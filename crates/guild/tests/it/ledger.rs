@@ -21,7 +21,7 @@ fn home_with_money() -> (Home, std::path::PathBuf) {
         ledger::open(tx, &to, 0)?;
         let (debit, credit) = (from.account_id, to.account_id);
         let step = Step::Post { debit, credit, amount: Amount::new(AssetId::usd_micro(), 100) };
-        let transfer = NewTransfer::new(TransferId::named(&["deposit"]), step, "deposit")?;
+        let transfer = NewTransfer::new(TransferId::named(5, &["deposit"]), step, "deposit")?;
         ledger::book(tx, &[vec![transfer]], 5).map(|_| ())
     });
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

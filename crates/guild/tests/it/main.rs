@@ -11,5 +11,8 @@ mod doctor;
 mod key;
 mod ledger;
 mod node;
+mod outbox;
 mod replay;
+mod store;
 mod support;
+mod upgrade;
