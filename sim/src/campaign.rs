@@ -37,6 +37,8 @@ pub struct Summary {
     pub crashes: BTreeMap<&'static str, u64>,
     /// All other faults, by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// What the system did.
+    pub deeds: BTreeMap<&'static str, u64>,
     /// The failing seed with the smallest number.
     pub failure: Option<Report>,
 }
@@ -54,6 +56,9 @@ impl Summary {
             for (words, count) in report.count(crashes) {
                 *counts.entry(words).or_default() += count;
             }
+        }
+        for (deed, count) in &report.deeds {
+            *self.deeds.entry(deed).or_default() += count;
         }
         let mut failing = report;
         if let Some(again) = repeated {

@@ -179,7 +179,7 @@ impl Db for SimDb {
         let early = self.plant.answers_early_one_in;
         match &self.life {
             Some(life) if early > 0 && self.world.below(early) == 0 => {
-                life.die();
+                life.doom();
                 self.db.rollback();
                 Ok(())
             }

@@ -47,6 +47,8 @@ pub struct Life {
     process: usize,
     clock: ProcessClock,
     dead: Arc<AtomicBool>,
+    /// When it was doomed to die.
+    doomed_ms: Arc<Mutex<Option<UnixMs>>>,
 }
 
 impl Life {
@@ -76,6 +78,17 @@ impl Life {
     /// Dies: what it is doing now is the last thing it does.
     pub fn die(&self) {
         self.dead.store(true, Ordering::SeqCst);
+    }
+
+    /// Dies a little later, when what it does at this moment is done: for a bug to be planted.
+    pub(crate) fn doom(&self) {
+        let now_ms = self.world.now_ms();
+        self.doomed_ms.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(now_ms);
+    }
+
+    fn is_doomed(&self) -> bool {
+        let doomed_ms = self.doomed_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        doomed_ms.is_some_and(|at_ms| at_ms < self.world.now_ms())
     }
 
     /// Whether it is over.
@@ -177,7 +190,7 @@ impl Executor {
 
     fn new_life(&self, process: usize, clock: ProcessClock) -> Life {
         let (world, rates) = (self.world.clone(), self.rates);
-        Life { world, rates, process, clock, dead: Arc::default() }
+        Life { world, rates, process, clock, dead: Arc::default(), doomed_ms: Arc::default() }
     }
 
     /// Adds a task to a process.
@@ -278,6 +291,9 @@ impl Executor {
             self.tasks.insert(id, task);
         }
         let Some(life) = self.lives.get(process).cloned() else { return };
+        if life.is_doomed() {
+            life.die();
+        }
         if life.dies_at(Kind::CrashBetweenSteps) {
             self.bury(process);
             return;

@@ -110,7 +110,7 @@ fn print(summary: &Summary) {
         summary.polls,
         summary.seeds_per_second()
     );
-    for (words, count) in summary.crashes.iter().chain(&summary.faults) {
+    for (words, count) in summary.crashes.iter().chain(&summary.faults).chain(&summary.deeds) {
         println!("{count:>12}  {words}");
     }
 }
@@ -124,6 +124,7 @@ fn print_json(summary: &Summary) {
         "seeds_per_second": summary.seeds_per_second(),
         "crashes": summary.crashes,
         "faults": summary.faults,
+        "deeds": summary.deeds,
         "failing_seed": summary.failure.as_ref().map(|report| report.seed),
         "ok": summary.failure.is_none(),
     });
@@ -133,7 +134,7 @@ fn print_json(summary: &Summary) {
 /// The failing seed as it is, and as short as it can be made.
 fn tell(scenario: Scenario, report: &Report, args: &Args) {
     println!("seed {} failed (trace {:016x}):", report.seed, report.trace);
-    for violation in &report.violations {
+    for violation in report.violations.iter().take(10) {
         println!("  {violation}");
     }
     let plant = args.plant.as_ref().map(|bug| format!(" --plant {bug}")).unwrap_or_default();

@@ -9,6 +9,9 @@ use crate::scenario::Report;
 /// How often a seed is run at most to make it short.
 const RUNS_MAX: u32 = 600;
 
+/// So many violations are told: most are consequences of the first.
+const VIOLATIONS_MAX: usize = 4;
+
 /// A failing seed with as few faults as could be found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Story {
@@ -101,8 +104,14 @@ impl Story {
         for fault in &self.report.faults {
             let _ = writeln!(text, "{fault}");
         }
-        for violation in &self.report.violations {
+        for violation in self.report.violations.iter().take(VIOLATIONS_MAX) {
             let _ = writeln!(text, "  → {violation}");
+        }
+        match self.report.violations.len().saturating_sub(VIOLATIONS_MAX) {
+            0 => {}
+            more => {
+                let _ = writeln!(text, "  → and {more} more");
+            }
         }
         let (seed, only) = (self.report.seed, self.only());
         let _ =
@@ -137,7 +146,8 @@ mod tests {
             true => vec![format!("at {} ms: it broke", chosen.len())],
             false => Vec::new(),
         };
-        Report { seed: 5, trace: 0, polls: 0, faults: chosen, violations }
+        let deeds = Default::default();
+        Report { seed: 5, trace: 0, polls: 0, faults: chosen, deeds, violations }
     }
 
     #[test]

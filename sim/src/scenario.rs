@@ -1,6 +1,7 @@
 //! What is simulated, and what must hold.
 
 pub mod audit_log;
+pub mod ledger;
 
 use std::collections::BTreeMap;
 
@@ -14,16 +15,19 @@ use crate::world::World;
 pub enum Scenario {
     /// append → event row → outbox → bell → stream
     AuditLog(Option<audit_log::Bug>),
+    /// Money: transfers, holds and rules by many clients through several processes.
+    Ledger(Option<ledger::Bug>),
 }
 
 impl Scenario {
     /// Their names.
-    pub const NAMES: [&str; 1] = ["audit-log"];
+    pub const NAMES: [&str; 2] = ["audit-log", "ledger"];
 
     /// The scenario of this name with the bug of this name, if there are such.
     pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
         match name {
             "audit-log" => planted(bug).map(Scenario::AuditLog),
+            "ledger" => planted(bug).map(Scenario::Ledger),
             _ => {
                 Err(format!("there is no scenario {name:?}; there are {}", Self::NAMES.join(", ")))
             }
@@ -34,6 +38,7 @@ impl Scenario {
     pub fn run(self, seed: u64, selection: &Selection) -> Report {
         match self {
             Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
+            Scenario::Ledger(bug) => ledger::run(seed, bug, selection),
         }
     }
 }
@@ -59,14 +64,16 @@ pub struct Report {
     pub polls: u64,
     /// What went wrong around the system.
     pub faults: Vec<Fault>,
+    /// What the system did.
+    pub deeds: BTreeMap<&'static str, u64>,
     /// What must never happen and did. Empty when all is well.
     pub violations: Vec<String>,
 }
 
 impl Report {
     pub(crate) fn of(seed: u64, world: &World, polls: u64) -> Report {
-        let (trace, faults, violations) = (world.trace(), world.faults(), world.violations());
-        Report { seed, trace, polls, faults, violations }
+        let (trace, faults, deeds) = (world.trace(), world.faults(), world.deeds());
+        Report { seed, trace, polls, faults, deeds, violations: world.violations() }
     }
 
     /// How often each kind of fault happened; of crashes only, or of all others.

@@ -22,6 +22,7 @@ struct State {
     timers: BTreeMap<(UnixMs, u64), Timer>,
     timers_made: u64,
     trace: u64,
+    deeds: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
     faults_until_ms: UnixMs,
 }
@@ -41,6 +42,7 @@ impl World {
             timers: BTreeMap::new(),
             timers_made: 0,
             trace: 0,
+            deeds: BTreeMap::new(),
             violations: Vec::new(),
             faults_until_ms,
         })))
@@ -102,11 +104,26 @@ impl World {
         self.lock().trace
     }
 
+    /// Counts something that the system did, to see that a scenario reaches what it is for.
+    pub fn count(&self, deed: &'static str) {
+        *self.lock().deeds.entry(deed).or_default() += 1;
+    }
+
+    /// What the system did.
+    pub fn deeds(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().deeds.clone()
+    }
+
     /// Reports something that must never happen.
     pub fn violate(&self, what: String) {
         let mut state = self.lock();
         let at = format!("at {} ms: {what}", state.now_ms);
         state.violations.push(at);
+    }
+
+    /// Whether something happened that must never happen.
+    pub fn is_violated(&self) -> bool {
+        !self.lock().violations.is_empty()
     }
 
     /// What must never happen and did.
