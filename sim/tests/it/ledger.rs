@@ -72,7 +72,6 @@ fn found(bug: Bug, words: &str) -> Report {
         report
     };
     let found = campaign::run(plan, seen_by_this_one, |_| {}).failure.expect("not found");
-    println!("{bug:?}: seed {}", found.seed);
     assert_eq!(run(found.seed, Some(bug)), found, "the seed does not replay");
     assert_eq!(run(found.seed, None).violations, Vec::<String>::new(), "it is not the bug");
     found
