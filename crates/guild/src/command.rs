@@ -20,6 +20,7 @@ mod key;
 mod ledger;
 mod log;
 mod outbox;
+mod policy;
 mod receipts;
 mod replay;
 mod schema;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Log(log::Command),
     #[command(subcommand)]
     Ledger(ledger::Command),
+    #[command(subcommand)]
+    Policy(policy::Command),
     Audit(audit::Args),
     #[command(subcommand)]
     Outbox(outbox::Command),
@@ -85,6 +88,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
+        Command::Policy(command) => policy::run(&command, &mut cx),
         Command::Audit(args) => audit::run(&args, &mut cx),
         Command::Outbox(command) => outbox::run(&command, &mut cx),
         Command::Store(command) => store::run(&command, &mut cx),

@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
+    pub(crate) policy: Policy,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -114,4 +115,10 @@ impl Default for Outbox {
     fn default() -> Outbox {
         Outbox { lease_ms: 10_000, max_attempts: 12 }
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Policy {
+    pub(crate) file: String,
 }

@@ -111,14 +111,9 @@ fn a_place_that_cannot_be_written_is_a_typed_error() {
 
 #[test]
 fn a_backup_of_postgresql_is_whole_private_and_listed() {
-    let database = testbed::Database::new().unwrap();
-    let url = database.url();
-    let sql = "CREATE TABLE schema_migration (x BIGINT); INSERT INTO schema_migration VALUES (1)";
-    let connect = url.clone();
-    let made =
-        move || postgres::Client::connect(&connect, postgres::NoTls).unwrap().batch_execute(sql);
-    std::thread::spawn(made).join().unwrap().unwrap();
-    let options = Options { url, ..Options::file(Path::new("/unused")) };
+    let scratch = Scratch::on(Engine::Postgres);
+    append(&scratch.store(), "a");
+    let options = scratch.options();
     let out = tempfile::tempdir().unwrap();
     let target = out.path().join("copy.dump");
     let bytes = make(&options, &target, Existing::Keep).unwrap();
@@ -133,7 +128,7 @@ fn a_backup_of_postgresql_is_whole_private_and_listed() {
     assert!(matches!(backup::list(&target), Err(Error::BackupFailed(_))));
     assert!(matches!(make(&options, &target, Existing::Keep), Err(Error::BackupExists(_))));
     // Nobody answers there.
-    let gone = Options { url: "postgresql://u:secret@127.0.0.1:1/x".to_owned(), ..options };
+    let gone = Options::at("postgresql://u:secret@127.0.0.1:1/x");
     let refused = make(&gone, &out.path().join("other"), Existing::Keep).unwrap_err();
     assert_eq!(refused.code().name, "store.backup_failed");
     assert!(!refused.to_string().contains("secret"), "{refused}");

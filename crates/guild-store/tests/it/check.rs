@@ -26,6 +26,49 @@ fn filled() -> (Scratch, PathBuf) {
     (scratch, file)
 }
 
+on_both! {
+    contradictions_between_tables_are_found,
+}
+
+fn contradictions_between_tables_are_found(engine: Engine) {
+    let cases = [
+        ("DELETE FROM event WHERE seq BETWEEN 2 AND 3", "events 2 to 3 are missing"),
+        (
+            "UPDATE outbox_lane SET due_ms = 77",
+            "lane s a is due at another time than its first message",
+        ),
+        (
+            "UPDATE outbox_lane SET due_ms = NULL",
+            "lane s a is due at another time than its first message",
+        ),
+        ("DELETE FROM outbox_lane", "messages of s a wait without a lane"),
+        ("UPDATE outbox_lane SET until_ms = 5", "lane s a is held by nobody and by somebody"),
+        (
+            "INSERT INTO lease (name, epoch, until_ms) VALUES ('n', 1, 5)",
+            "lease n is held by nobody and by somebody",
+        ),
+    ];
+    for (change, said) in cases {
+        let scratch = Scratch::on(engine);
+        let found = scratch.store().write(move |tx| {
+            for i in 0..5 {
+                let id = format!("e{i}");
+                event::append(
+                    tx,
+                    &NewEvent { topic: "t", id: &id, kind: "k", at_ms: i, body: "{}" },
+                )?;
+            }
+            let message = NewMessage { sink: "s", key: "a", idempotency_key: "m", body: "{}" };
+            outbox::enqueue(tx, &message, 0)?;
+            assert_eq!(check::tables(tx)?, []);
+            tx.exec(change, &[])?;
+            check::tables(tx)
+        });
+        let found: Vec<String> = block_on(found).unwrap().into_iter().map(|p| p.message).collect();
+        assert_eq!(found, [said], "{change}");
+    }
+}
+
 fn codes(file: &Path) -> Vec<&'static str> {
     let found = check::file(file, &Migrations::store()).unwrap();
     found.into_iter().map(|problem| problem.code.name).collect()

@@ -100,6 +100,11 @@ pub(crate) static KEYS: &[Key] = &[
         "How often a message is tried before it is set aside for a person to look at.",
     )
     .range(1, 1_000),
+    key(
+        "policy.file",
+        "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
+         Empty: the built-in one, which `guild policy show` prints.",
+    ),
 ];
 
 /// The key at a path.

@@ -12,6 +12,7 @@ mod key;
 mod ledger;
 mod node;
 mod outbox;
+mod policy;
 mod replay;
 mod store;
 mod support;
