@@ -16,6 +16,8 @@ pub struct Plan {
     pub seeds: u64,
     /// For how long at most.
     pub seconds: Option<u64>,
+    /// So many are run however long it takes: the first ones reach what a scenario is for.
+    pub at_least: u64,
     /// Every so many seeds one is run twice, and both traces must be equal.
     pub repeat_one_in: u64,
     /// How many threads run them: seeds are independent.
@@ -92,9 +94,10 @@ pub fn run(
     let summary = Mutex::new((Summary::default(), began));
     let over = || plan.seconds.is_some_and(|seconds| began.elapsed().as_secs() >= seconds);
     let work = || {
-        while !stop.load(Ordering::SeqCst) && !over() {
+        while !stop.load(Ordering::SeqCst) {
             let seed = next.fetch_add(1, Ordering::SeqCst);
-            if seed - plan.from >= plan.seeds {
+            let number = seed - plan.from;
+            if number >= plan.seeds || (over() && number >= plan.at_least) {
                 return;
             }
             let report = scenario(seed);

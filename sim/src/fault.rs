@@ -144,25 +144,35 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Which faults of a seed happen.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Selection {
-    /// All that the seed decides.
-    #[default]
-    All,
-    /// Of those, only these; each with its number.
-    Only(BTreeMap<Key, u64>),
+/// Which faults of a seed happen, and in which order things happen otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection {
+    /// Of the faults that the seed decides, only these, each with its number; without it, all.
+    pub only: Option<BTreeMap<Key, u64>>,
+    /// Which task runs next is drawn from the seed and this. Leaving a fault out may lead past a failure by chance;
+    /// another order may lead to it again.
+    pub schedule: u64,
 }
 
 impl Selection {
+    /// All that the seed decides.
+    pub const ALL: Selection = Selection { only: None, schedule: 0 };
+
     /// These faults of an earlier run of the same seed.
     pub fn only<'a>(faults: impl IntoIterator<Item = &'a Fault>) -> Selection {
-        Selection::Only(faults.into_iter().map(|fault| (fault.key, fault.number)).collect())
+        let only = faults.into_iter().map(|fault| (fault.key, fault.number)).collect();
+        Selection { only: Some(only), schedule: 0 }
     }
 
     /// Those faults of an earlier run that have these numbers.
     pub fn numbered(faults: &[Fault], numbers: &BTreeSet<u64>) -> Selection {
         Selection::only(faults.iter().filter(|fault| numbers.contains(&fault.number)))
+    }
+
+    /// The same in another order.
+    #[must_use]
+    pub fn with_schedule(self, schedule: u64) -> Selection {
+        Selection { schedule, ..self }
     }
 }
 
@@ -235,9 +245,9 @@ impl Decisions {
             return None;
         }
         let key = Key { who, kind, turn };
-        let number = match &self.selection {
-            Selection::All => self.fired.len() as u64 + 1,
-            Selection::Only(numbers) => *numbers.get(&key)?,
+        let number = match &self.selection.only {
+            None => self.fired.len() as u64 + 1,
+            Some(numbers) => *numbers.get(&key)?,
         };
         self.fired.push(Fault { number, at_ms, key });
         Some(dice)
@@ -263,7 +273,7 @@ mod tests {
 
     #[test]
     fn leaving_faults_out_leaves_the_others_as_they_were() {
-        let all = run(Selection::All);
+        let all = run(Selection::ALL);
         assert!(all.len() > 5, "{all:?}");
         let numbers: Vec<u64> = all.iter().map(|fault| fault.number).collect();
         assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());

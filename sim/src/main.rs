@@ -19,6 +19,9 @@ struct Args {
     /// Of the faults of that seed, only those with these numbers: `3,17`, or `none`.
     #[arg(long, requires = "seed")]
     only: Option<String>,
+    /// Let things happen in another order than the seed's own.
+    #[arg(long, requires = "seed", default_value_t = 0)]
+    schedule: u64,
     /// The first seed of many.
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
         }
     };
     let summary = match (args.seed, only) {
-        (Some(seed), only) => one(scenario, seed, only.as_ref()),
+        (Some(seed), only) => one(scenario, seed, only.as_ref(), args.schedule),
         (None, _) => many(scenario, &args),
     };
     print(&summary);
@@ -71,15 +74,17 @@ fn numbers(only: Option<&str>) -> Result<Option<BTreeSet<u64>>, String> {
 }
 
 /// One seed, twice: with all its faults, or with some.
-fn one(scenario: Scenario, seed: u64, only: Option<&BTreeSet<u64>>) -> Summary {
+fn one(scenario: Scenario, seed: u64, only: Option<&BTreeSet<u64>>, schedule: u64) -> Summary {
     let selection = match only {
-        None => Selection::All,
+        None => Selection::ALL,
         Some(numbers) => {
             // The numbers are those of the whole run.
-            Selection::numbered(&scenario.run(seed, &Selection::All).faults, numbers)
+            Selection::numbered(&scenario.run(seed, &Selection::ALL).faults, numbers)
         }
     };
-    let plan = Plan { from: seed, seeds: 1, seconds: None, repeat_one_in: 1, threads: 1 };
+    let selection = selection.with_schedule(schedule);
+    let plan =
+        Plan { from: seed, seeds: 1, seconds: None, at_least: 1, repeat_one_in: 1, threads: 1 };
     campaign::run(plan, |seed| scenario.run(seed, &selection), |_| {})
 }
 
@@ -89,12 +94,13 @@ fn many(scenario: Scenario, args: &Args) -> Summary {
         from: args.from,
         seeds: args.seeds,
         seconds: args.seconds,
+        at_least: 1,
         repeat_one_in: 50,
         threads,
     };
     campaign::run(
         plan,
-        |seed| scenario.run(seed, &Selection::All),
+        |seed| scenario.run(seed, &Selection::ALL),
         |progress| {
             let (seeds, per_second) = (progress.seeds, progress.seeds_per_second());
             eprintln!("{seeds} seeds, {per_second} seeds/s");

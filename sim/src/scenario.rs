@@ -3,7 +3,7 @@
 pub mod audit_log;
 pub mod ledger;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::ValueEnum;
 
@@ -85,14 +85,19 @@ impl Report {
         counts
     }
 
-    /// What the first violation is about, without what only this very run has: its code in brackets, or its first
-    /// words without numbers.
-    pub fn failure_kind(&self) -> Option<String> {
-        let first = self.violations.first()?;
-        let (_, what) = first.split_once(": ").unwrap_or(("", first));
-        match what.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            Some((code, _)) => Some(code.to_owned()),
-            None => Some(what.chars().filter(|c| !c.is_ascii_digit()).take(30).collect()),
+    /// What the violations are about, without what only this very run has: their codes in brackets; if none has one,
+    /// the first words of the first, without numbers.
+    pub fn failure_kinds(&self) -> BTreeSet<String> {
+        let told = |violation: &String| match violation.split_once(": ") {
+            Some((_, what)) => what.to_owned(),
+            None => violation.clone(),
+        };
+        let code = |what: String| Some(what.strip_prefix('[')?.split_once(']')?.0.to_owned());
+        let codes: BTreeSet<String> = self.violations.iter().map(told).filter_map(code).collect();
+        if !codes.is_empty() {
+            return codes;
         }
+        let words = |what: String| what.chars().filter(|c| !c.is_ascii_digit()).take(30).collect();
+        self.violations.first().map(told).map(words).into_iter().collect()
     }
 }

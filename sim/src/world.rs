@@ -35,8 +35,10 @@ impl World {
     /// The world that this seed makes, with these of its faults, until a moment after which everything must come
     /// right.
     pub fn new(seed: u64, faults_until_ms: UnixMs, selection: &Selection) -> World {
+        let schedule = selection.schedule;
+        let parts = [seed, schedule];
         World(Arc::new(Mutex::new(State {
-            rng: Dice::new(&[seed]),
+            rng: Dice::new(if schedule == 0 { &parts[..1] } else { &parts }),
             decisions: Decisions::new(seed, selection.clone()),
             now_ms: 0,
             timers: BTreeMap::new(),

@@ -9,7 +9,7 @@
 //!    history;
 //! 2. compared with what clients asked and were told, nothing is lost, made up or changed;
 //! 3. the database-side audit finds nothing;
-//! 4. the same ask has the same answer, whenever and wherever it is asked; another content under the same id is refused;
+//! 4. the same ask has the same answer, whenever and wherever it is asked; other content under the same id is refused;
 //! 5. when faults end, every ask is answered and every hold that ran out is given back.
 //!
 //! All of this holds whatever the clocks of the processes show: a hold is made, settled and given back by the time of

@@ -6,19 +6,25 @@ use sim::scenario::audit_log::{Bug, run as run_selected};
 use crate::seconds;
 
 fn run(seed: u64, bug: Option<Bug>) -> Report {
-    run_selected(seed, bug, &Selection::All)
+    run_selected(seed, bug, &Selection::ALL)
 }
 
 #[test]
 fn crashes_anywhere_lose_nothing_double_nothing_and_keep_order() {
-    let plan =
-        Plan { from: 0, seeds: u64::MAX, seconds: Some(seconds()), repeat_one_in: 10, threads: 2 };
+    let plan = Plan {
+        from: 0,
+        seeds: u64::MAX,
+        seconds: Some(seconds()),
+        at_least: 100,
+        repeat_one_in: 10,
+        threads: 2,
+    };
     let summary = campaign::run(plan, |seed| run(seed, None), |_| {});
     println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
     println!("other faults: {:?}", summary.faults);
     assert!(summary.failure.is_none(), "{:#?}", summary.failure);
-    assert!(summary.seeds >= 20, "only {} seeds were run", summary.seeds);
-    assert!(summary.repeated >= 2, "no seed was run twice");
+    assert!(summary.seeds >= 100, "only {} seeds were run", summary.seeds);
+    assert!(summary.repeated >= 10, "only {} seeds were run twice", summary.repeated);
     for words in [
         "crash before a statement",
         "crash after a statement",
@@ -59,7 +65,8 @@ fn crashes_anywhere_lose_nothing_double_nothing_and_keep_order() {
 
 /// The checkers are worth something only if they see what they are for.
 fn is_found_and_replays(bug: Bug, words: &str) {
-    let plan = Plan { from: 0, seeds: 500, seconds: None, repeat_one_in: 0, threads: 1 };
+    let plan =
+        Plan { from: 0, seeds: 500, seconds: None, at_least: 0, repeat_one_in: 0, threads: 1 };
     // Another checker may see a consequence first; it is this one that must see it too.
     let seen_by_this_one = |seed| {
         let mut report = run(seed, Some(bug));

@@ -7,19 +7,25 @@ use sim::scenario::ledger::{Bug, run as run_selected};
 use crate::seconds;
 
 fn run(seed: u64, bug: Option<Bug>) -> Report {
-    run_selected(seed, bug, &Selection::All)
+    run_selected(seed, bug, &Selection::ALL)
 }
 
 #[test]
 fn whatever_fails_money_is_neither_lost_nor_made() {
-    let plan =
-        Plan { from: 0, seeds: u64::MAX, seconds: Some(seconds()), repeat_one_in: 10, threads: 2 };
+    let plan = Plan {
+        from: 0,
+        seeds: u64::MAX,
+        seconds: Some(seconds()),
+        at_least: 100,
+        repeat_one_in: 10,
+        threads: 2,
+    };
     let summary = campaign::run(plan, |seed| run(seed, None), |_| {});
     println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
     println!("other faults: {:?}, deeds: {:?}", summary.faults, summary.deeds);
     assert!(summary.failure.is_none(), "{:#?}", summary.failure);
-    assert!(summary.seeds >= 20, "only {} seeds were run", summary.seeds);
-    assert!(summary.repeated >= 2, "no seed was run twice");
+    assert!(summary.seeds >= 100, "only {} seeds were run", summary.seeds);
+    assert!(summary.repeated >= 10, "only {} seeds were run twice", summary.repeated);
     for words in [
         "crash before a statement",
         "crash after a statement",
@@ -63,7 +69,8 @@ fn whatever_fails_money_is_neither_lost_nor_made() {
 
 /// The first seed at which this checker sees the bug; another may see a consequence first.
 fn found(bug: Bug, words: &str) -> Report {
-    let plan = Plan { from: 0, seeds: 500, seconds: None, repeat_one_in: 0, threads: 1 };
+    let plan =
+        Plan { from: 0, seeds: 500, seconds: None, at_least: 0, repeat_one_in: 0, threads: 1 };
     let seen_by_this_one = |seed| {
         let mut report = run(seed, Some(bug));
         if !report.violations.iter().any(|v| v.contains(words)) {
@@ -138,18 +145,20 @@ fn a_hold_that_is_never_given_back_is_found() {
 #[test]
 fn a_failing_seed_is_told_with_a_handful_of_faults() {
     let bug = Some(Bug::NewIdAfterSilence);
-    let plan = Plan { from: 0, seeds: 500, seconds: None, repeat_one_in: 0, threads: 1 };
+    let plan =
+        Plan { from: 0, seeds: 500, seconds: None, at_least: 0, repeat_one_in: 0, threads: 1 };
     let failing = campaign::run(plan, |seed| run(seed, bug), |_| {}).failure.expect("not found");
     let seed = failing.seed;
     assert!(failing.faults.len() > 5, "it is short already: {:?}", failing.faults);
     let story = minimise(&failing, &|selection| run_selected(seed, bug, selection));
     let told = story.told(" --scenario ledger");
     println!("{told}");
-    assert!(story.minimal && story.runs < 300, "{} runs", story.runs);
+    assert!(story.minimal && story.runs < 1_000, "{} runs", story.runs);
     assert!((1..=4).contains(&story.report.faults.len()), "{told}");
-    assert_eq!(story.report.failure_kind(), failing.failure_kind());
+    assert!(!story.report.failure_kinds().is_disjoint(&failing.failure_kinds()), "{told}");
     // As the command of the story does it: by numbers.
     let numbers = story.report.faults.iter().map(|fault| fault.number).collect();
-    let again = run_selected(seed, bug, &Selection::numbered(&failing.faults, &numbers));
+    let selection = Selection::numbered(&failing.faults, &numbers).with_schedule(story.schedule);
+    let again = run_selected(seed, bug, &selection);
     assert_eq!(again, story.report);
 }
