@@ -351,3 +351,40 @@ async fn pump_task(world: World, pump: Pump, mut db: impl Db) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use guild_store::Migrations;
+
+    use super::*;
+    use crate::clock::BEGIN_MS;
+    use crate::database::{Database, Plant};
+    use crate::fault::Selection;
+
+    /// What the clock of a process shows beside the right time, a while after it was set to another.
+    fn off_ms(corrected: bool) -> i64 {
+        let world = World::new(1, 10_000, &Selection::ALL);
+        let database = Database::new(&world, 1, &Migrations::store(), Plant::default()).unwrap();
+        let clock: Mutex<Option<Arc<dyn Clock>>> = Mutex::default();
+        let boot = |executor: &mut Executor, life: &Life| {
+            let connections = database.connect(life).unwrap();
+            let store = executor.spawn_store(life, connections, |_, _| {}, None);
+            life.clock().step(&mut Dice::new(&[7]));
+            *clock.lock().unwrap() = Some(executor.spawn_clock(life, &store));
+        };
+        // Clocks may step in this world, but never do by themselves.
+        let rates = Rates { clock_step: u64::MAX, corrected, ..Rates::default() };
+        let mut executor = Executor::new(world.clone(), rates, 1, &boot);
+        let later = world.clone();
+        executor.spawn_outside(async move { later.sleep(1_000).await });
+        executor.run(1_000, &boot, &|| false);
+        let shown_ms = clock.lock().unwrap().as_ref().unwrap().now_ms();
+        shown_ms - BEGIN_MS - world.now_ms()
+    }
+
+    #[test]
+    fn a_corrected_clock_shows_the_time_of_the_database() {
+        assert_ne!(off_ms(false), 0);
+        assert_eq!(off_ms(true), 0);
+    }
+}

@@ -2,8 +2,8 @@
 
 use crate::fault::{Dice, Kind};
 
-/// One in so many, for each class of faults; zero is never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// One in so many, for each class of faults; zero, the default, is never.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
     /// A crash at a point of the store or around a delivery.
     pub crash: u64,
@@ -28,20 +28,6 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Nothing goes wrong outside the processes.
-    pub const NONE: Rates = Rates {
-        crash: 0,
-        step_crash: 0,
-        pause: 0,
-        pause_max_ms: 0,
-        statement: 0,
-        commit: 0,
-        bell: 0,
-        sink: 0,
-        clock_step: 0,
-        corrected: false,
-    };
-
     /// The rates of a seed: in each world some classes are missing, because one kind of fault can hide another. A crash
     /// also rescues. Clocks differ in one world of four, in half of those with correction.
     pub fn for_seed(seed: u64) -> Rates {

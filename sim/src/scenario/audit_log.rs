@@ -7,10 +7,10 @@
 //! 1. every entry is stored exactly once, numbered without a gap, and the entries of one writer in their order;
 //! 2. every client sees every entry, in order, and each once;
 //! 3. no bell tells of something that is not committed;
-//! 4. no two processes deliver one lane at a time, unless the first one's lease has run out;
+//! 4. no two processes deliver one lane at a time, unless the first one's lease has run out, or clocks differ;
 //! 5. no message leaves before an earlier one of its lane, unless that one was a dead letter;
 //! 6. no message is closed that the sink has not taken;
-//! 7. when faults end, everything is delivered.
+//! 7. when faults end and clocks agree again, everything is delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
