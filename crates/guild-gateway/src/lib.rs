@@ -6,22 +6,25 @@
 //! | `GET /api/events` | the audit log as a server-sent stream |
 //! | `GET /api/log` | a page of the audit log |
 //! | `POST /api/log` | append to it (with the node's token) |
+//! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 
 mod error;
 mod events;
 mod guard;
 mod health;
 mod log;
+mod outbox;
 mod socket;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::get;
+use axum::routing::{get, post};
 use futures_util::future::{Either, select};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
+use guild_roles::outbox::Outbox;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -70,6 +73,7 @@ impl Default for Options {
 #[derive(Clone)]
 struct Shared {
     log: AuditLog,
+    outbox: Outbox,
     clock: Arc<dyn Clock>,
     shutdown: Shutdown,
     token: Arc<str>,
@@ -90,6 +94,7 @@ impl Service {
     pub fn new(
         options: Options,
         log: AuditLog,
+        outbox: Outbox,
         clock: Arc<dyn Clock>,
         token: &str,
         shutdown: Shutdown,
@@ -97,6 +102,7 @@ impl Service {
         let options = Arc::new(options);
         let shared = Shared {
             log,
+            outbox,
             clock: clock.clone(),
             shutdown: shutdown.clone(),
             token: token.into(),
@@ -139,6 +145,7 @@ fn router(shared: Shared) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/api/events", get(events::events))
         .route("/api/log", get(log::page).post(log::append))
+        .route("/api/outbox/retry", post(outbox::retry))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(DefaultBodyLimit::max(body_max_bytes))

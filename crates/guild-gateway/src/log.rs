@@ -9,6 +9,7 @@ use guild_protocol::id::EntryId;
 use guild_protocol::json as strict_json;
 use guild_roles::audit_log::Note;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::{Error, Result, Shared, guard};
@@ -50,13 +51,7 @@ pub(crate) async fn append(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<(StatusCode, Json<Value>)> {
     guard::require_token(&shared, &headers)?;
-    let body = body.map_err(|rejected| match rejected.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Error::TooLarge(shared.options.body_max_bytes),
-        _ => Error::bad("body", rejected.body_text()),
-    })?;
-    let note: NewNote = strict_json::decode(&body).map_err(|e| {
-        Error::bad(e.place().unwrap_or("body"), format!("{} ({})", e.message(), e.code().name))
-    })?;
+    let note: NewNote = decode(&shared, body)?;
     let note = Note {
         entry_id: note.entry_id,
         actor: note.actor,
@@ -66,6 +61,20 @@ pub(crate) async fn append(
     };
     let (entry_id, seq) = shared.log.append(note).await?;
     Ok((StatusCode::CREATED, Json(json!({ "entry_id": entry_id, "seq": seq }))))
+}
+
+/// The body of a request, read strictly and within the limit.
+pub(crate) fn decode<T: DeserializeOwned>(
+    shared: &Shared,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<T> {
+    let body = body.map_err(|rejected| match rejected.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Error::TooLarge(shared.options.body_max_bytes),
+        _ => Error::bad("body", rejected.body_text()),
+    })?;
+    strict_json::decode(&body).map_err(|e| {
+        Error::bad(e.place().unwrap_or("body"), format!("{} ({})", e.message(), e.code().name))
+    })
 }
 
 /// A query that is no query: the same parameter twice, or bytes that are no text.

@@ -4,12 +4,15 @@
 //! tells what must be written. The audit fills one from nothing and gets the whole history: the same code decides and
 //! checks.
 
+mod change;
+mod entry;
+
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use guild_protocol::amount::{Amount, AssetId};
+use guild_protocol::amount::Amount;
 use guild_protocol::env::UnixMs;
 
 use crate::account::{Account, AccountId, Balance};
@@ -18,113 +21,11 @@ use crate::rule::{Rule, allow_limit};
 use crate::transfer::{NewTransfer, Step, StepName, TransferId, check_time};
 use crate::{Error, Result};
 
+pub(crate) use change::Change;
+pub use entry::{Booked, ClosedHold, Entry, Outcome, Side};
+
 /// How many transfers can be linked.
 pub const CHAIN_MAX_TRANSFERS: usize = 256;
-
-/// An account with what has gone through it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// The account.
-    pub account: Arc<Account>,
-    /// Its short name inside one database.
-    pub account_no: i64,
-    /// What has gone through it.
-    pub balance: Balance,
-    /// Its present rule.
-    pub rule: Rule,
-    /// The number of the newest transfer that touched it; 0 if none did.
-    pub last_seq: i64,
-}
-
-impl Entry {
-    /// An account that was just opened.
-    pub fn opened(account: Account, account_no: i64) -> Entry {
-        Entry {
-            account: Arc::new(account),
-            account_no,
-            balance: Balance::default(),
-            rule: Rule::default(),
-            last_seq: 0,
-        }
-    }
-}
-
-/// One side of a transfer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Side {
-    /// The account.
-    pub account: Arc<Account>,
-    /// Its short name inside one database.
-    pub account_no: i64,
-    /// The transfer that touched the account before this one; 0 if none did. A statement walks along these.
-    pub prev_seq: i64,
-}
-
-/// The hold that a transfer closes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClosedHold {
-    /// The number of the transfer that made it.
-    pub seq: i64,
-    /// The id of the transfer that made it.
-    pub transfer_id: TransferId,
-    /// What it held.
-    pub units: i64,
-}
-
-/// A transfer as it is booked: what it did, with all amounts resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Booked {
-    /// Its place in the history.
-    pub seq: i64,
-    /// Names it.
-    pub transfer_id: TransferId,
-    /// What it did.
-    pub step: StepName,
-    /// From here.
-    pub debit: Side,
-    /// To here.
-    pub credit: Side,
-    /// What it moves, holds, settles or gives back, in units of the asset of its accounts.
-    pub units: i64,
-    /// The hold it closes, if it closes one.
-    pub hold: Option<ClosedHold>,
-    /// When it runs out, if it is a hold.
-    pub expires_ms: Option<UnixMs>,
-    /// Why.
-    pub memo: String,
-    /// When it was booked.
-    pub at_ms: UnixMs,
-}
-
-impl Booked {
-    /// What it counts in: the asset of both its accounts.
-    pub fn asset_id(&self) -> &AssetId {
-        &self.debit.account.asset_id
-    }
-
-    /// Its amount with the asset.
-    pub fn amount(&self) -> Amount {
-        Amount::new(self.asset_id().clone(), self.units)
-    }
-}
-
-/// What became of a transfer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// Booked now.
-    New(Arc<Booked>),
-    /// Booked before, with the same content.
-    Known(Arc<Booked>),
-}
-
-impl Outcome {
-    /// The transfer as it is booked.
-    pub fn booked(&self) -> &Arc<Booked> {
-        match self {
-            Outcome::New(booked) | Outcome::Known(booked) => booked,
-        }
-    }
-}
 
 /// Orders accounts by their id without a second copy of it.
 #[derive(Debug, Clone)]
@@ -493,56 +394,6 @@ struct Undo {
     credit: Before,
 }
 
-/// What a transfer adds to the counters of its two accounts.
-pub(crate) struct Change {
-    posted: i64,
-    pending: i64,
-    closes: bool,
-}
-
-impl Change {
-    pub(crate) fn of(step: StepName, units: i64, hold: Option<&ClosedHold>) -> Change {
-        let released = hold.map_or(0, |hold| hold.units.saturating_neg());
-        let (posted, pending) = match step {
-            StepName::Post => (units, 0),
-            StepName::Hold => (0, units),
-            StepName::Settle => (units, released),
-            StepName::Void | StepName::Expire => (0, released),
-        };
-        Change { posted, pending, closes: hold.is_some() }
-    }
-
-    /// The change that takes this one back.
-    pub(crate) fn reversed(&self) -> Change {
-        let (posted, pending) = (self.posted.saturating_neg(), self.pending.saturating_neg());
-        Change { posted, pending, closes: self.closes }
-    }
-
-    pub(crate) fn debited(&self, balance: &Balance) -> Result<Balance> {
-        Ok(Balance {
-            debits_posted: added(balance.debits_posted, self.posted)?,
-            debits_pending: added(balance.debits_pending, self.pending)?,
-            ..*balance
-        })
-    }
-
-    pub(crate) fn credited(&self, balance: &Balance) -> Result<Balance> {
-        Ok(Balance {
-            credits_posted: added(balance.credits_posted, self.posted)?,
-            credits_pending: added(balance.credits_pending, self.pending)?,
-            ..*balance
-        })
-    }
-}
-
-/// No counter wraps or falls below zero.
-fn added(counter: i64, units: i64) -> Result<i64> {
-    match counter.checked_add(units) {
-        Some(sum) if sum >= 0 => Ok(sum),
-        _ => Err(Error::refused(&code::OVERFLOW, "a balance would no longer fit into 64 bits")),
-    }
-}
-
 /// Whether a transfer asks for what is booked. When it was asked does not matter.
 fn same_content(known: &Booked, asked: &NewTransfer) -> bool {
     if known.step != asked.step.name() || known.memo != asked.memo {
@@ -580,6 +431,8 @@ fn of_chain(refusal: Error, place: usize, count: usize) -> Error {
 }
 #[cfg(test)]
 mod tests {
+    use guild_protocol::amount::AssetId;
+
     use super::*;
     use crate::account::Limit;
     use crate::rule::Gate;

@@ -14,6 +14,8 @@
 //! | [`record`], [`head`] | the history as lines, and a hash over all of them |
 //! | [`export`] | the whole history as a file that a stranger can check |
 //! | [`audit`] | recomputes everything from the history alone |
+//! | [`policy`] | which payments go through, which need a guardian, which are refused |
+//! | [`quote`] | a payment that is decided first, approved perhaps, and then reserved |
 //! | [`evidence`] | checks an exported history, without the code that decides |
 // Whoever computes with money must get an error, never a panic or a wrapped number.
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
@@ -28,6 +30,8 @@ pub mod export;
 pub mod head;
 pub mod history;
 pub mod ledger;
+pub mod policy;
+pub mod quote;
 pub mod receivable;
 pub mod record;
 mod row;
@@ -37,7 +41,13 @@ pub mod writer;
 
 pub use account::{Account, AccountId, Balance, Limit};
 pub use error::{Error, Result, code};
-pub use ledger::migrations;
 pub use rule::{Gate, Rule};
 pub use transfer::{NewTransfer, Step, StepName, TransferId};
 pub use writer::Writer;
+
+/// The tables of this crate.
+pub fn migrations() -> Vec<guild_store::Migration> {
+    let mut all = ledger::migrations();
+    all.push(quote::migration());
+    all
+}

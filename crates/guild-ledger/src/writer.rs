@@ -131,8 +131,8 @@ impl Batcher {
         }
     }
 
-    async fn book_alone(&self, chain: &Vec<NewTransfer>) -> Answer {
-        let mut answers = self.commit(Arc::from([chain.clone()])).await?;
+    async fn book_alone(&self, chain: &[NewTransfer]) -> Answer {
+        let mut answers = self.commit(Arc::from([chain.to_owned()])).await?;
         answers.pop().unwrap_or_else(|| Err(StoreError::Panicked.into()))
     }
 

@@ -76,13 +76,14 @@ impl std::error::Error for Problems {}
 
 /// Where problems are gathered while an input is walked.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
+pub struct Gathered {
     listed: Vec<Error>,
     left_out: usize,
 }
 
 impl Gathered {
-    pub(crate) fn push(&mut self, problem: Error) {
+    /// One more.
+    pub fn push(&mut self, problem: Error) {
         if self.listed.len() < Problems::MAX_LISTED {
             self.listed.push(problem);
         } else {
@@ -95,7 +96,7 @@ impl Gathered {
     }
 
     /// `value`, unless something was wrong.
-    pub(crate) fn unless_any<T>(self, value: T) -> Result<T, Problems> {
+    pub fn unless_any<T>(self, value: T) -> Result<T, Problems> {
         let mut listed = self.listed.into_iter();
         match listed.next() {
             None => Ok(value),

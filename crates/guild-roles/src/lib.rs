@@ -2,5 +2,6 @@
 
 pub mod audit_log;
 mod error;
+pub mod outbox;
 
 pub use error::{Error, Result};

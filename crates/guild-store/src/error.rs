@@ -48,6 +48,30 @@ pub mod code {
         ENTRY_MALFORMED = "audit.malformed", Invalid,
             "An audit entry has a field that is empty, too long or of the wrong form.",
             "Correct the field named.";
+        NO_SUCH_EVENT = "store.no_such_event", NotFound,
+            "There is no event with this id.", "Check the id; it may have been forgotten before it was pinned.";
+        FULL = "store.full", Unavailable,
+            "The disk has no room for the database; nothing was changed.",
+            "Make room: the node goes on by itself.";
+        GONE = "store.gone", Unavailable,
+            "The database file was moved, replaced or deleted while the node used it.",
+            "Put the file back or restore a backup, then start the node again.";
+        NOT_A_DATABASE = "store.not_a_database", Corrupt,
+            "The file is not a database.", "Name the right file, or restore a backup.";
+        DAMAGED = "store.damaged", Corrupt,
+            "The database file is damaged.",
+            "Stop the node, keep the file for a rescue, and restore a backup.";
+        INCONSISTENT = "store.inconsistent", Corrupt,
+            "The tables of the database contradict each other.",
+            "Another program has changed them, or this one has a bug: please report it. Restore a backup.";
+        BACKUP_EXISTS = "store.backup_exists", Conflict,
+            "The file to write the backup to exists already; it was not changed.",
+            "Name another file, or add --force.";
+        BACKUP_FAILED = "store.backup_failed", Unavailable,
+            "The backup could not be made.", "The message names the cause; nothing was left behind.";
+        NO_PG_DUMP = "store.no_pg_dump", Unavailable,
+            "A backup of PostgreSQL needs a program that is not on this host.",
+            "Install the package postgresql-client, of the server's version or a later one.";
         BAD_OPTIONS = "store.bad_options", Invalid,
             "A setting of the store or the outbox is out of its range.", "Correct the setting named.";
     }
@@ -117,6 +141,33 @@ pub enum Error {
         /// What is wrong with it.
         message: String,
     },
+    /// An event that is not there.
+    #[error("there is no event {0}")]
+    NoSuchEvent(String),
+    /// No room.
+    #[error("there is no room: {0}")]
+    Full(String),
+    /// The file is another one, or none.
+    #[error("{0} is not the file any more that was opened")]
+    Gone(String),
+    /// Another kind of file.
+    #[error("this is not a database: {0}")]
+    NotADatabase(String),
+    /// A file whose pages are wrong.
+    #[error("the database file is damaged: {0}")]
+    Damaged(String),
+    /// Tables that contradict each other.
+    #[error("{0}")]
+    Inconsistent(String),
+    /// Something is where the backup should go.
+    #[error("{0} exists already")]
+    BackupExists(String),
+    /// No backup.
+    #[error("{0}")]
+    BackupFailed(String),
+    /// A program of PostgreSQL is missing.
+    #[error("{0} is not on this host")]
+    NoPgDump(String),
     /// A setting out of range.
     #[error("{0}")]
     BadOptions(String),
@@ -147,6 +198,15 @@ impl Error {
             Error::EventConflict(_) => &code::EVENT_CONFLICT,
             Error::OutboxConflict(_) => &code::OUTBOX_CONFLICT,
             Error::EntryMalformed { .. } => &code::ENTRY_MALFORMED,
+            Error::NoSuchEvent(_) => &code::NO_SUCH_EVENT,
+            Error::Full(_) => &code::FULL,
+            Error::Gone(_) => &code::GONE,
+            Error::NotADatabase(_) => &code::NOT_A_DATABASE,
+            Error::Damaged(_) => &code::DAMAGED,
+            Error::Inconsistent(_) => &code::INCONSISTENT,
+            Error::BackupExists(_) => &code::BACKUP_EXISTS,
+            Error::BackupFailed(_) => &code::BACKUP_FAILED,
+            Error::NoPgDump(_) => &code::NO_PG_DUMP,
             Error::BadOptions(_) => &code::BAD_OPTIONS,
         }
     }

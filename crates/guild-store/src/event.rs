@@ -92,6 +92,10 @@ const CHUNK: i64 = 16;
 
 /// Up to `limit` events of a topic after number `after`, in order. Fewer than `limit` do not mean that there are no
 /// more; none does.
+///
+/// `after` need not be the number of an event that is there: other topics have numbers in between, and old events may
+/// have been forgotten (see [`crate::retention`]). A cursor is good for ever; what it missed is gone, and what is there
+/// comes in order and once.
 pub fn after(rx: &mut Rx<'_>, topic: &str, after: i64, limit: i64) -> Result<Vec<Event>> {
     let mut page: Vec<Event> = Vec::new();
     let (mut after, mut left, mut bytes) = (after, limit, 0);

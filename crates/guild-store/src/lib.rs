@@ -1,4 +1,5 @@
-//! Durable state: transactions, migrations, the event table, the outbox and its drainer. No policy.
+//! Durable state: transactions, migrations, the event table, the outbox and its drainer, leases, retention, backup and
+//! check. No policy.
 //!
 //! A write is a *synchronous, re-runnable* closure, so no foreign wait can stand inside a transaction:
 //!
@@ -20,19 +21,27 @@
 //! production a thread runs the pump, in simulation a task does: that is the whole difference.
 
 pub mod audit;
+pub mod backup;
+pub mod check;
 mod clock;
+mod connect;
 mod db;
 mod error;
 pub mod event;
+pub mod lease;
 pub mod migrate;
 pub mod outbox;
 mod postgres;
 mod pump;
+mod refusal;
+pub mod retention;
 mod service;
 mod sqlite;
 mod tx;
+mod watch;
 
 pub use clock::DatabaseClock;
+pub use connect::connect;
 pub use db::{Access, Column, Columns, Db, Decode, Engine, FromVal, Sql, Val};
 pub use error::{Error, Result, code};
 pub use migrate::{Migration, Migrations};
@@ -41,3 +50,4 @@ pub use pump::{Hooks, Point, Pump, Store, pumps};
 pub use service::{Options, Place, Service};
 pub use sqlite::Sqlite;
 pub use tx::{Rx, Tx};
+pub use watch::Watch;

@@ -57,7 +57,7 @@ impl Migrations {
                 pg: include_str!("../migrations/postgres/0001_ground.sql"),
             },
         };
-        Migrations(vec![ground])
+        Migrations(vec![ground, Migrations::leases()])
     }
 
     /// These, then those of another crate.
@@ -140,5 +140,21 @@ impl Migrations {
             }
             None => Ok(missing),
         }
+    }
+}
+
+impl Migrations {
+    /// The second of this crate.
+    fn leases() -> Migration {
+        let sql = Sql {
+            lite: include_str!("../migrations/sqlite/0002_leases.sql"),
+            pg: include_str!("../migrations/postgres/0002_leases.sql"),
+        };
+        Migration { area: "store", number: 2, name: "leases", sql }
+    }
+
+    /// The names of those that the database lacks, in their order: `store/0002_leases`. Writes nothing.
+    pub fn pending(&self, db: &mut dyn Db) -> Result<Vec<String>> {
+        Ok(self.missing(db)?.into_iter().map(Migration::label).collect())
     }
 }

@@ -6,10 +6,10 @@ use std::thread::JoinHandle;
 
 use guild_protocol::env::UnixMs;
 
-use crate::db::Db;
-use crate::postgres::{Postgres, redacted};
+use crate::connect::connect_to;
+use crate::db::{Access, Db};
+use crate::postgres::redacted;
 use crate::pump::{Hooks, Pump, Store, pumps};
-use crate::sqlite::Sqlite;
 use crate::{Error, Migrations, Result};
 
 /// What a URL names.
@@ -61,6 +61,14 @@ impl Options {
         }
     }
 
+    /// The file, if it is one.
+    pub fn sqlite_file(&self) -> Option<PathBuf> {
+        match self.place() {
+            Ok(Place::SqliteFile(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// The URL without a password: for messages.
     pub fn shown_url(&self) -> String {
         redacted(&self.url)
@@ -94,7 +102,7 @@ impl Service {
     ) -> Result<Service> {
         options.check()?;
         let place = options.place()?;
-        let mut writer = connection(&place, Some(Sqlite::open))?;
+        let mut writer = connect_to(&place, Access::Write)?;
         let migrations = migrations.clone();
         // On a thread of its own, as PostgreSQL's client demands.
         let (writer, applied) = on_thread("store-migrate", move || {
@@ -107,7 +115,7 @@ impl Service {
         }
         let mut readers = Vec::new();
         for _ in 0..options.readers {
-            readers.push(connection(&place, None)?);
+            readers.push(connect_to(&place, Access::Read)?);
         }
         Service::start(options, Some(writer), readers, &hooks)
     }
@@ -115,7 +123,7 @@ impl Service {
     /// Opens an existing database for reading only: works beside the process that writes it.
     pub fn open_read_only(options: &Options, migrations: &Migrations) -> Result<Service> {
         options.check()?;
-        let mut reader = connection(&options.place()?, None)?;
+        let mut reader = connect_to(&options.place()?, Access::Read)?;
         let migrations = migrations.clone();
         let (reader, checked) = on_thread("store-check", move || {
             let checked = migrations.check(&mut *reader);
@@ -164,15 +172,6 @@ impl Service {
             thread.end();
         }
     }
-}
-
-/// A connection to what the URL names. A file is opened now, for reading only unless told how; a server at its first
-/// use.
-fn connection(place: &Place, open: Option<fn(&Path) -> Result<Sqlite>>) -> Result<Box<dyn Db>> {
-    Ok(match place {
-        Place::SqliteFile(path) => Box::new(open.unwrap_or(Sqlite::open_read_only)(path)?),
-        Place::PostgresServer(url) => Box::new(Postgres::new(url)?),
-    })
 }
 
 /// A thread that pumps, and keeps its connection until it may let go of it.

@@ -3,17 +3,57 @@
 use std::io::Read;
 use std::time::Duration;
 
+use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::Note;
+use guild_roles::outbox::{Retried, Which};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use ureq::Agent;
 use ureq::http::Response;
 
+use crate::config::Loaded;
 use crate::error::{Error, Result, code};
-use crate::node::NodeFile;
+use crate::node::{NodeFile, Parts};
+use crate::real::{SystemClock, runtime};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a write waits for its turn at the data directory.
+const BUSY_WAIT_MS: i64 = 5_000;
+
+/// Writes through the node that runs, or as the node for as long as one write takes. Somebody else may do the same at
+/// this moment, or a node may just be starting or ending: then it tries again for a while. So the write must be one
+/// that can be repeated.
+pub(crate) fn write_through<T>(
+    loaded: &Loaded,
+    by_node: impl Fn(&Client) -> Result<T>,
+    here: impl Fn(&Parts, &Runtime) -> Result<T>,
+) -> Result<T> {
+    let runtime = runtime()?;
+    let until_ms = SystemClock.now_ms().saturating_add(BUSY_WAIT_MS);
+    loop {
+        let written = match NodeFile::of_running(&loaded.config.data_dir)? {
+            Some(node) => by_node(&Client::new(&node)),
+            None => Parts::open(loaded).and_then(|parts| {
+                let written = here(&parts, &runtime);
+                parts.close();
+                written
+            }),
+        };
+        match written {
+            Err(error) if is_passing(&error) && SystemClock.now_ms() < until_ms => {
+                runtime.block_on(SystemClock.sleep(50));
+            }
+            written => return written,
+        }
+    }
+}
+
+fn is_passing(error: &Error) -> bool {
+    [&code::NODE_RUNNING, &code::NODE_UNREACHABLE].contains(&error.code())
+}
 
 /// A connection to a node.
 pub(crate) struct Client {
@@ -54,6 +94,30 @@ impl Client {
         let entry_id = body["entry_id"].as_str().map(str::parse::<EntryId>);
         match (entry_id, body["seq"].as_i64()) {
             (Some(Ok(entry_id)), Some(seq)) => Ok((entry_id, seq)),
+            _ => Err(Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood")),
+        }
+    }
+
+    /// Tries dead letters again.
+    pub(crate) fn retry(&self, which: &Which) -> Result<Retried> {
+        let body = match which {
+            Which::Named(seqs) => json!({ "seqs": seqs }),
+            Which::AllDead { sink } => json!({ "all_dead": true, "sink": sink }),
+        };
+        let answer = self
+            .agent
+            .post(format!("{}/api/outbox/retry", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .send_json(&body)
+            .map_err(|e| self.unreachable(&e))?;
+        let mut answer = self.accepted(answer)?;
+        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        let numbers = |name: &str| {
+            let list = body[name].as_array()?;
+            list.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>()
+        };
+        match (numbers("retried"), numbers("not_dead")) {
+            (Some(retried), Some(not_dead)) => Ok(Retried { retried, not_dead }),
             _ => Err(Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood")),
         }
     }

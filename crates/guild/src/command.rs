@@ -19,9 +19,12 @@ mod hash;
 mod key;
 mod ledger;
 mod log;
+mod outbox;
+mod policy;
 mod receipts;
 mod replay;
 mod schema;
+mod store;
 mod up;
 mod verdict;
 
@@ -32,7 +35,13 @@ pub(crate) enum Command {
     Log(log::Command),
     #[command(subcommand)]
     Ledger(ledger::Command),
+    #[command(subcommand)]
+    Policy(policy::Command),
     Audit(audit::Args),
+    #[command(subcommand)]
+    Outbox(outbox::Command),
+    #[command(subcommand)]
+    Store(store::Command),
     Hash(hash::Args),
     Cid(cid::Args),
     #[command(subcommand)]
@@ -79,7 +88,10 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
+        Command::Policy(command) => policy::run(&command, &mut cx),
         Command::Audit(args) => audit::run(&args, &mut cx),
+        Command::Outbox(command) => outbox::run(&command, &mut cx),
+        Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),

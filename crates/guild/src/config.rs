@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
+    pub(crate) policy: Policy,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,11 +82,12 @@ impl Default for Gateway {
 pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) queue_max_calls: u32,
+    pub(crate) keep_events_days: u32,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { url: String::new(), queue_max_calls: 4096 }
+        Store { url: String::new(), queue_max_calls: 4096, keep_events_days: 0 }
     }
 }
 
@@ -113,4 +115,10 @@ impl Default for Outbox {
     fn default() -> Outbox {
         Outbox { lease_ms: 10_000, max_attempts: 12 }
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Policy {
+    pub(crate) file: String,
 }

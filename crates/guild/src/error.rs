@@ -295,6 +295,8 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_bus::code::ALL,
         guild_ledger::code::ALL,
         guild_ledger::evidence::code::ALL,
+        guild_ledger::policy::code::ALL,
+        guild_ledger::quote::code::ALL,
         guild_gateway::code::ALL,
         code::ALL,
     ];

@@ -7,12 +7,14 @@ use guild_gateway::Service as Gateway;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::outbox::Outbox;
 use guild_store::outbox::{self, Drainer};
-use guild_store::{Hooks, Migrations, Place, Service as StoreService, Store, audit};
+use guild_store::retention::{Keeper, Policy};
+use guild_store::{Hooks, Migrations, Service as StoreService, Store, Watch, audit};
 use serde_json::{Map, Value, json};
 
 use crate::config::Loaded;
-use crate::error::Result;
+use crate::error::{Error, Result, code};
 use crate::real::{SystemClock, SystemRandom};
 
 mod bus;
@@ -26,6 +28,7 @@ pub(crate) use supervise::Supervisor;
 
 /// The name of the SQLite file in the data directory.
 const DATABASE: &str = "node.db";
+const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
 /// The options of the store that these settings ask for.
 pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
@@ -53,6 +56,7 @@ pub(crate) struct Parts {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     pub(crate) log: AuditLog,
+    pub(crate) outbox: Outbox,
 }
 
 impl Parts {
@@ -74,7 +78,8 @@ impl Parts {
             clock.clone(),
             random.clone(),
         );
-        Ok(Parts { _hold: hold, service, store, bus, clock, random, log })
+        let outbox = Outbox::new(store.clone(), clock.clone());
+        Ok(Parts { _hold: hold, service, store, bus, clock, random, log, outbox })
     }
 
     /// Writes what this node itself did into its audit log.
@@ -112,6 +117,17 @@ impl Parts {
         Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), wake))
     }
 
+    /// What forgets old entries of the audit log, if the settings ask for it.
+    fn keeper(&self, loaded: &Loaded) -> Result<Option<Keeper>> {
+        let days = i64::from(loaded.config.store.keep_events_days);
+        if days == 0 {
+            return Ok(None);
+        }
+        let policy =
+            Policy { topic: audit::TOPIC.to_owned(), keep_ms: days.saturating_mul(DAY_MS) };
+        Ok(Some(Keeper::new(vec![policy], self.store.clone(), self.clock.clone())?))
+    }
+
     /// Takes no further writes and ends the store's threads.
     pub(crate) fn close(self) {
         self.service.close();
@@ -139,6 +155,7 @@ impl Node {
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             parts.log.clone(),
+            parts.outbox.clone(),
             parts.clock.clone(),
             &node_file.token,
             shutdown.clone(),
@@ -159,6 +176,7 @@ impl Node {
             drainer.run(stop).await;
             Ok(())
         });
+        upkeep(loaded, &parts, &mut supervisor, shutdown)?;
         supervisor.start("gateway", async move { gateway.run(listener).await.map_err(Into::into) });
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;
@@ -186,6 +204,28 @@ impl Node {
     }
 }
 
+/// The services that look after the store.
+fn upkeep(
+    loaded: &Loaded,
+    parts: &Parts,
+    supervisor: &mut Supervisor,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    if let Some(keeper) = parts.keeper(loaded)? {
+        let stop = shutdown.clone();
+        supervisor.start("retention", async move {
+            keeper.run(stop).await;
+            Ok(())
+        });
+    }
+    // A database that is not a file cannot be taken away like one.
+    if let Some(path) = store_options(loaded).sqlite_file() {
+        let (watch, clock, stop) = (Watch::new(&path)?, parts.clock.clone(), shutdown.clone());
+        supervisor.start("store", async move { Ok(watch.run(&*clock, stop).await?) });
+    }
+    Ok(())
+}
+
 /// Where a process on this host reaches it: "any address" is not one that can be asked.
 fn url(address: SocketAddr) -> String {
     let ip = match address.ip() {
@@ -208,16 +248,20 @@ fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Optio
     guild_gateway::Options { hosts, ..guild_gateway::Options::default() }
 }
 
+/// Refuses if there is no database file yet.
+pub(crate) fn require_database(options: &guild_store::Options) -> Result<()> {
+    // A server has its own words for that.
+    let Some(path) = options.sqlite_file() else { return Ok(()) };
+    if path.exists() {
+        return Ok(());
+    }
+    let message = "there is no database yet";
+    Err(Error::new(&code::NODE_NO_DATABASE, message).in_file(&path))
+}
+
 /// Reads a database beside whoever writes it.
 pub(crate) fn open_read_only(loaded: &Loaded) -> Result<StoreService> {
     let options = store_options(loaded);
-    if let Place::SqliteFile(path) = options.place()?
-        && !path.exists()
-    {
-        let message = "there is no database yet";
-        return Err(
-            crate::error::Error::new(&crate::error::code::NODE_NO_DATABASE, message).in_file(&path)
-        );
-    }
+    require_database(&options)?;
     Ok(StoreService::open_read_only(&options, &migrations())?)
 }

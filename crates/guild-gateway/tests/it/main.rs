@@ -11,6 +11,7 @@ use guild_bus::{Bus, Local};
 use guild_gateway::{Options, Service};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
+use guild_roles::outbox::Outbox;
 use guild_store::{Hooks, Migrations, Service as StoreService};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
@@ -40,6 +41,7 @@ struct Scene {
     _dir: tempfile::TempDir,
     store: Option<StoreService>,
     log: AuditLog,
+    outbox: Outbox,
     bus: Arc<Local>,
     shutdown: Shutdown,
     gateway: Service,
@@ -58,10 +60,17 @@ impl Scene {
             Arc::new(Still),
             Arc::new(Counting::default()),
         );
+        let outbox = Outbox::new(store.handle(), Arc::new(Still));
         let shutdown = Shutdown::new();
-        let gateway =
-            Service::new(options, log.clone(), Arc::new(Still), "secret", shutdown.clone());
-        Scene { _dir: dir, store: Some(store), log, bus, shutdown, gateway }
+        let gateway = Service::new(
+            options,
+            log.clone(),
+            outbox.clone(),
+            Arc::new(Still),
+            "secret",
+            shutdown.clone(),
+        );
+        Scene { _dir: dir, store: Some(store), log, outbox, bus, shutdown, gateway }
     }
 
     async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
@@ -96,7 +105,11 @@ fn get(path: &str) -> Request<Body> {
 }
 
 fn post(body: &str, token: Option<&str>) -> Request<Body> {
-    let mut request = Request::post("/api/log").header("host", "localhost");
+    post_to("/api/log", body, token)
+}
+
+fn post_to(path: &str, body: &str, token: Option<&str>) -> Request<Body> {
+    let mut request = Request::post(path).header("host", "localhost");
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
@@ -309,6 +322,7 @@ async fn a_body_that_never_comes_is_not_waited_for() {
     let gateway = Service::new(
         Options::default(),
         scene.log.clone(),
+        scene.outbox.clone(),
         Arc::new(Hasty),
         "secret",
         scene.shutdown.clone(),
@@ -342,6 +356,7 @@ async fn half_a_request_does_not_hold_up_the_end() {
     let gateway = Service::new(
         Options::default(),
         scene.log.clone(),
+        scene.outbox.clone(),
         Arc::new(Farewell),
         "secret",
         scene.shutdown.clone(),
@@ -361,4 +376,40 @@ async fn half_a_request_does_not_hold_up_the_end() {
     };
     let (served, _half) = futures_util::join!(gateway.run(listener), client);
     served.unwrap();
+}
+
+#[tokio::test]
+async fn dead_letters_are_retried_by_whoever_has_the_token() {
+    let scene = Scene::new(Options::default());
+    for action in ["a.one", "a.two", "a.three"] {
+        scene.note(action).await;
+    }
+    let store = scene.store.as_ref().unwrap().handle();
+    let die = "UPDATE outbox SET state = 'dead', closed_ms = 1 WHERE seq <= 2";
+    store.write(move |tx| tx.exec(die, &[])).await.unwrap();
+    let retry = |body: &str, token| post_to("/api/outbox/retry", body, token);
+    let (status, _) = scene.ask(retry(r#"{"seqs":[1]}"#, None)).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    for bad in [
+        "{}",
+        "[1]",
+        r#"{"seqs":[]}"#,
+        r#"{"seqs":["1"]}"#,
+        r#"{"seqs":[1.5]}"#,
+        r#"{"seqs":[1],"all_dead":true}"#,
+        r#"{"seqs":[1],"sink":"bus"}"#,
+        r#"{"all_dead":true,"more":1}"#,
+    ] {
+        let (status, body) = scene.ask(retry(bad, Some("secret"))).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{bad}");
+        assert_eq!(body["error"]["code"], "gateway.bad_request", "{bad}");
+    }
+    let (status, body) = scene.ask(retry(r#"{"seqs":[3,1,1,-9]}"#, Some("secret"))).await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body, serde_json::json!({ "retried": [1], "not_dead": [-9, 3] }));
+    let other = r#"{"all_dead":true,"sink":"other"}"#;
+    let (_, body) = scene.ask(retry(other, Some("secret"))).await;
+    assert_eq!(body, serde_json::json!({ "retried": [], "not_dead": [] }));
+    let (_, body) = scene.ask(retry(r#"{"all_dead":true}"#, Some("secret"))).await;
+    assert_eq!(body, serde_json::json!({ "retried": [2], "not_dead": [] }));
 }

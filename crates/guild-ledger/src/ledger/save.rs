@@ -217,6 +217,7 @@ fn save_row_by_row(
 }
 
 /// One journey. A statement does not see what it writes itself: a hold that the same batch closes is inserted closed.
+/// `coalesce` keeps the index of all open holds out of the search for one of them.
 const AT_ONCE: &str = "WITH
     new AS MATERIALIZED (SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[],
         $6::bigint[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[], $11::bigint[], $12::bigint[],
@@ -235,7 +236,7 @@ const AT_ONCE: &str = "WITH
     holds AS (INSERT INTO ledger_hold (seq, expires_ms, closed_by)
       SELECT seq, expires_ms, closed_by FROM new WHERE step = 'hold' RETURNING 1),
     closed AS (UPDATE ledger_hold AS h SET closed_by = n.seq FROM new AS n
-      WHERE h.seq = n.hold_seq AND h.closed_by IS NULL RETURNING 1),
+      WHERE h.seq = n.hold_seq AND coalesce(h.closed_by, 0) = 0 RETURNING 1),
     head AS (INSERT INTO ledger_head (last_seq, hash)
       SELECT last_seq, hash FROM unnest($20::bigint[], $21::text[]) AS n (last_seq, hash)
       WHERE last_seq IS NOT NULL RETURNING 1)

@@ -300,7 +300,7 @@ fn found(store: &Store) -> Vec<NewTransfer> {
             ledger::open(tx, account, 1)?;
         }
         ledger::set_rule(tx, &buyer, &Rule { gate: None, credit_units: Some(300) }, 1)?;
-        ledger::book(tx, &[chain.clone()], 1)
+        ledger::book(tx, std::slice::from_ref(&chain), 1)
     });
     block_on(founded).unwrap();
     deposits

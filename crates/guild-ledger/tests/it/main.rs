@@ -8,6 +8,8 @@ mod export;
 mod history;
 mod killed;
 mod model;
+mod policy;
+mod quote;
 mod receivable;
 mod upgrade;
 mod writer;
@@ -58,12 +60,8 @@ impl Scratch {
         let all = Migrations::store().and(migrations());
         let service = Service::open(options, &all, Hooks::default(), 0).unwrap();
         let store = service.handle();
-        let mut accounts = vec![account("outside", Limit::None)];
-        accounts.extend((1..=users).map(|n| account(&format!("user-{n}"), Limit::NeverNegative)));
-        let ids = accounts.iter().map(|account| account.account_id.clone()).collect();
-        let this = Scratch { store, ids, service: Some(service), _place: place };
-        accounts.iter().for_each(|account| this.open_account(account, 0).unwrap());
-        this
+        let ids = open_accounts(&store, users);
+        Scratch { store, ids, service: Some(service), _place: place }
     }
 
     fn open_account(&self, account: &Account, now_ms: i64) -> Result<(), Error> {
@@ -104,6 +102,17 @@ impl Drop for Scratch {
             service.close();
         }
     }
+}
+
+/// The outside world and `users` accounts, numbered from 1.
+fn open_accounts(store: &Store, users: usize) -> Vec<AccountId> {
+    let mut accounts = vec![account("outside", Limit::None)];
+    accounts.extend((1..=users).map(|n| account(&format!("user-{n}"), Limit::NeverNegative)));
+    let ids = accounts.iter().map(|account| account.account_id.clone()).collect();
+    let open =
+        store.write(move |tx| accounts.iter().try_for_each(|account| ledger::open(tx, account, 0)));
+    block_on(open).unwrap();
+    ids
 }
 
 fn account(owner: &str, limit: Limit) -> Account {

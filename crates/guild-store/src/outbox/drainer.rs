@@ -3,8 +3,9 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::hash::to_hex;
 
@@ -35,6 +36,8 @@ pub struct Options {
     pub lease_ms: i64,
     /// How many messages of a lane are delivered under one lease.
     pub batch_max: i64,
+    /// How many lanes of a sink are delivered at once: a key that stalls holds up no other.
+    pub lanes_max: i64,
     /// How often the outbox is looked at without a bell.
     pub sweep_ms: i64,
     /// After so many failures a message is a dead letter.
@@ -52,6 +55,7 @@ impl Default for Options {
         Options {
             lease_ms: 10_000,
             batch_max: 64,
+            lanes_max: 8,
             sweep_ms: 1_000,
             max_attempts: 12,
             backoff_min_ms: 500,
@@ -66,6 +70,7 @@ impl Options {
         let settings = [
             ("lease_ms", self.lease_ms),
             ("batch_max", self.batch_max),
+            ("lanes_max", self.lanes_max),
             ("sweep_ms", self.sweep_ms),
             ("max_attempts", self.max_attempts),
             ("backoff_min_ms", self.backoff_min_ms),
@@ -131,20 +136,34 @@ impl Drainer {
 
 impl Courier {
     async fn drain_sink(&self, sink: String, deliver: Deliver, mut wake: Wake) {
+        let lanes_max = usize::try_from(self.options.lanes_max).unwrap_or(usize::MAX);
         let mut rounds = Rounds { tidied_ms: None, seen_ms: UnixMs::MIN };
+        let mut under_way = FuturesUnordered::new();
         loop {
             // Before the next lane, not after the last: a sink that is never idle must be tidied too.
-            self.tidy(&sink, &mut rounds).await;
-            match self.drain_lane(&sink, &deliver).await {
-                Ok(true) => continue,
-                Ok(false) => {}
+            beside(&mut under_way, self.tidy(&sink, &mut rounds)).await;
+            if under_way.len() >= lanes_max {
+                under_way.next().await;
+            }
+            match beside(&mut under_way, self.claim(&sink)).await {
+                Ok(Some((lease, messages))) => {
+                    under_way.push(self.drain_lane(lease, messages, &deliver));
+                    continue;
+                }
+                Ok(None) => {}
                 Err(Error::Closed) => return,
                 Err(error) => {
                     tracing::warn!(sink, %error, code = error.code().name, "the outbox cannot be drained now");
                 }
             }
-            let pause_ms = self.pause_ms(&sink).await;
-            select(wake(), self.clock.sleep(pause_ms)).await;
+            let pause_ms = beside(&mut under_way, self.pause_ms(&sink)).await;
+            let waiting = select(wake(), self.clock.sleep(pause_ms));
+            // A lane that ends may have more to deliver, or leave room for another.
+            if under_way.is_empty() {
+                waiting.await;
+            } else {
+                select(waiting, under_way.next()).await;
+            }
         }
     }
 
@@ -166,8 +185,7 @@ impl Courier {
         self.forget(sink, now_ms).await;
     }
 
-    /// Claims, delivers and settles one lane; false if none is due.
-    async fn drain_lane(&self, sink: &str, deliver: &Deliver) -> Result<bool> {
+    async fn claim(&self, sink: &str) -> Result<Option<(Lease, Vec<Message>)>> {
         let token = self.token();
         let (kind, lease_ms, batch_max) =
             (sink.to_owned(), self.options.lease_ms, self.options.batch_max);
@@ -175,15 +193,21 @@ impl Courier {
         let claimed = self
             .store
             .write(move |tx| lane::claim(tx, &kind, clock.now_ms(), lease_ms, &token, batch_max));
-        let Some((lease, messages)) = claimed.await? else { return Ok(false) };
+        claimed.await
+    }
+
+    /// Delivers what was claimed of a lane, and settles it.
+    async fn drain_lane(&self, lease: Lease, messages: Vec<Message>, deliver: &Deliver) {
         let outcome = self.deliver_batch(&lease, messages, deliver).await;
         let clock = self.clock.clone();
         let settled =
             self.store.write(move |tx| lane::settle(tx, &lease, &outcome, clock.now_ms()));
         match settled.await {
-            // Another holder has taken over and delivers again; nothing of ours may be written.
-            Err(Error::Fenced) => Ok(true),
-            other => other.map(|()| true),
+            // Fenced: another holder has taken over and delivers again; nothing of ours may be written.
+            Ok(()) | Err(Error::Fenced | Error::Closed) => {}
+            Err(error) => {
+                tracing::warn!(%error, code = error.code().name, "a lane of the outbox could not be settled");
+            }
         }
     }
 
@@ -276,6 +300,22 @@ impl Courier {
         let mut bytes = [0; 16];
         self.random.fill(&mut bytes);
         to_hex(&bytes)
+    }
+}
+
+/// Waits for one thing while the lanes under way go on.
+async fn beside<T, L: Future<Output = ()>>(
+    under_way: &mut FuturesUnordered<L>,
+    wanted: impl Future<Output = T>,
+) -> T {
+    let mut wanted = std::pin::pin!(wanted);
+    loop {
+        if under_way.is_empty() {
+            return wanted.await;
+        }
+        if let Either::Left((got, _)) = select(wanted.as_mut(), under_way.next()).await {
+            return got;
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use guild_protocol::env::UnixMs;
 
 use super::Message;
 use crate::tx::{Rx, Tx};
-use crate::{Result, Sql, args};
+use crate::{Column, Error, Result, Sql, args};
 
 /// The right to deliver a lane, until it expires. Every write of the holder checks it again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,6 +101,15 @@ pub(super) fn claim(
     Ok(Some((lease, messages)))
 }
 
+const DONE: Sql = Sql {
+    lite: "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = $2, last_error = NULL
+           WHERE seq = $1 AND state = 'queued'",
+    pg: "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = done.closed_ms,
+           last_error = NULL
+         FROM unnest($1::bigint[], $2::bigint[]) AS done (seq, closed_ms)
+         WHERE outbox.seq = done.seq AND outbox.state = 'queued'",
+};
+
 /// Writes down what became of the batch and lets the lane go. A holder that lost its lease gets `Fenced`.
 pub(super) fn settle(
     tx: &mut Tx<'_>,
@@ -113,12 +122,12 @@ pub(super) fn settle(
          WHERE sink = $1 AND key = $2 AND token = $3 AND epoch = $4",
         args![&lease.sink, &lease.key, &lease.token, lease.epoch],
     )?;
-    for seq in &outcome.done {
-        tx.cas(
-            "UPDATE outbox SET state = 'done', attempts = attempts + 1, closed_ms = $2, last_error = NULL
-             WHERE seq = $1 AND state = 'queued'",
-            args![*seq, now_ms],
-        )?;
+    if !outcome.done.is_empty() {
+        let closed_ms = vec![now_ms; outcome.done.len()];
+        let columns = [Column::Ints(&outcome.done), Column::Ints(&closed_ms)];
+        if tx.exec_set(DONE, &columns)? != outcome.done.len() as u64 {
+            return Err(Error::Fenced);
+        }
     }
     if let Some(failed) = &outcome.failed {
         let (state, closed_ms) = match failed.again_ms {

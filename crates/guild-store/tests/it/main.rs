@@ -13,12 +13,17 @@ macro_rules! on_both {
     };
 }
 
+mod backup;
+mod check;
 mod clock;
+mod disaster;
 mod event;
 mod killed;
+mod lease;
 mod migrate;
 mod outage;
 mod outbox;
+mod retention;
 mod sets;
 mod store;
 

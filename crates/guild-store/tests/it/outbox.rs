@@ -2,12 +2,17 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
-use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, NewMessage, Options};
+use guild_store::outbox::{
+    self, Deliver, Drainer, Failure, Filter, Message, NewMessage, Options, State,
+};
 use guild_store::{Error, Store, args};
 
 use crate::{Engine, Scratch, block_on};
 
 on_both! {
+    a_key_that_stalls_holds_up_no_other,
+    no_more_lanes_are_under_way_than_allowed,
+    the_outbox_is_listed_in_pages_by_state_and_sink,
     messages_leave_in_order_with_their_key_at_every_attempt,
     what_never_works_becomes_a_dead_letter_and_can_be_retried,
     one_key_is_one_message,
@@ -266,4 +271,135 @@ fn a_sink_that_takes_its_time_is_not_cut_off(engine: Engine) {
     let tried = "SELECT max(attempts) FROM outbox";
     let most = block_on(store.read(move |rx| rx.first::<(i64,)>(tried, &[]))).unwrap();
     assert_eq!(most, Some((1,)), "nothing was tried twice");
+}
+
+/// Drains with at most `lanes_max` lanes at once until `wanted` deliveries have begun; which ones, in their order, and
+/// the most that were under way at once.
+fn drain_lanes(
+    store: &Store,
+    lanes_max: i64,
+    stalls: impl Fn(&str) -> bool + Send + Sync + 'static,
+    wanted: usize,
+) -> (Vec<String>, i64) {
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let (open, most) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let (seen, peak) = (begun.clone(), most.clone());
+    let deliver: Deliver = Arc::new(move |message: Message| {
+        seen.lock().unwrap().push(message.idempotency_key.clone());
+        peak.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let (open, stalled) = (open.clone(), stalls(&message.key));
+        Box::pin(async move {
+            if stalled {
+                std::future::pending::<()>().await;
+            }
+            open.fetch_sub(1, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    let shutdown = Shutdown::new();
+    let options = Options { lanes_max, sweep_ms: 5, lease_ms: 1_000_000_000, ..Options::default() };
+    let drainer =
+        Drainer::new(options, store.clone(), Arc::new(Patient), Arc::new(Counting::default()));
+    let draining = drainer
+        .unwrap()
+        .sink("s", deliver, Box::new(|| Box::pin(std::future::pending())))
+        .run(shutdown.clone());
+    let watching = async {
+        let turn = || store.write(|_| Ok::<_, Error>(()));
+        while begun.lock().unwrap().len() < wanted {
+            turn().await.unwrap();
+        }
+        // Whatever would still begin has time to.
+        for _ in 0..30 {
+            turn().await.unwrap();
+        }
+        shutdown.trigger();
+    };
+    block_on(async { futures_util::join!(draining, watching) });
+    let begun = begun.lock().unwrap().clone();
+    (begun, most.load(Ordering::SeqCst))
+}
+
+fn a_key_that_stalls_holds_up_no_other(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    for (key, id) in [("a", "stalled"), ("b", "b1"), ("b", "b2"), ("c", "c1"), ("d", "d1")] {
+        enqueue(&store, key, id, "{}").unwrap();
+    }
+    let (begun, most) = drain_lanes(&store, 2, |key| key == "a", 5);
+    assert_eq!(begun, ["stalled", "b1", "b2", "c1", "d1"]);
+    assert_eq!(most, 2);
+}
+
+fn no_more_lanes_are_under_way_than_allowed(engine: Engine) {
+    for lanes_max in [1usize, 3] {
+        let scratch = Scratch::on(engine);
+        for key in ["a", "b", "c", "d", "e"] {
+            enqueue(&scratch.store(), key, key, "{}").unwrap();
+        }
+        let limit = i64::try_from(lanes_max).unwrap();
+        let (begun, most) = drain_lanes(&scratch.store(), limit, |_| true, lanes_max);
+        assert_eq!((begun.len(), most), (lanes_max, limit));
+    }
+}
+
+/// A clock whose short waits are over at once, and whose long ones never are.
+struct Patient;
+impl Clock for Patient {
+    fn now_ms(&self) -> UnixMs {
+        0
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        match duration_ms > 1_000_000 {
+            true => Box::pin(std::future::pending()),
+            false => Jumping::default().sleep(0),
+        }
+    }
+}
+
+/// Tokens that differ.
+#[derive(Default)]
+struct Counting(AtomicI64);
+impl Random for Counting {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(u8::try_from(self.0.fetch_add(1, Ordering::SeqCst) % 251).unwrap());
+    }
+}
+
+fn the_outbox_is_listed_in_pages_by_state_and_sink(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    for id in ["good", "bad", "worse"] {
+        enqueue(&store, "a", id, "{}").unwrap();
+    }
+    drain(&store, |message| match message.idempotency_key.as_str() {
+        "good" => Ok(()),
+        _ => Err(Failure::Never("no".into())),
+    });
+    let other = NewMessage { sink: "other", key: "a", idempotency_key: "waits", body: "{}" };
+    block_on(store.write(move |tx| outbox::enqueue(tx, &other, 9))).unwrap();
+    let list = |filter: Filter, limit| {
+        let listed = block_on(store.read(move |rx| outbox::list(rx, &filter, limit))).unwrap();
+        listed.into_iter().map(|message| (message.seq, message.state)).collect::<Vec<_>>()
+    };
+    let all = [(1, State::Done), (2, State::Dead), (3, State::Dead), (4, State::Queued)];
+    assert_eq!(list(Filter::default(), 10), all);
+    assert_eq!(list(Filter::default(), 2), all[..2]);
+    assert_eq!(list(Filter { after: 2, ..Filter::default() }, 10), all[2..]);
+    assert_eq!(list(Filter { state: Some(State::Dead), ..Filter::default() }, 10), all[1..3]);
+    assert_eq!(list(Filter { sink: Some("other".into()), ..Filter::default() }, 10), all[3..]);
+    let retry = |sink: Option<&'static str>, after| {
+        block_on(store.write(move |tx| outbox::retry_dead(tx, sink, after, 0))).unwrap()
+    };
+    assert_eq!(retry(Some("other"), 0), [0i64; 0]);
+    assert_eq!(retry(None, 2), [3]);
+    assert_eq!(retry(Some("s"), 0), [2]);
+    assert_eq!(drain_some(&store), ["bad", "worse"], "in their order");
+}
+
+/// Drains the messages of the one sink that there is a drainer for.
+fn drain_some(store: &Store) -> Vec<String> {
+    block_on(store.write(|tx| tx.exec("DELETE FROM outbox WHERE sink = 'other'", args![])))
+        .unwrap();
+    drain(store, |_| Ok(()))
 }

@@ -11,17 +11,15 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::Context;
-use crate::client::Client;
+use crate::client::{Client, write_through};
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};
-use crate::node::{self, NodeFile, Parts};
+use crate::node::{self, NodeFile};
 use crate::output::{Answer, Output};
 use crate::real::{SystemClock, SystemRandom, runtime};
 
 /// How many entries are read at once.
 const PAGE_MAX: i64 = 500;
-/// How long a write waits for its turn at the data directory.
-const BUSY_WAIT_MS: i64 = 5_000;
 
 /// Read and write the audit log
 #[derive(Debug, clap::Subcommand)]
@@ -219,37 +217,11 @@ fn append(args: &AppendArgs, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-/// Writes through the node that runs, or as the node for as long as one write takes. Somebody else may do the same at
-/// this moment, or a node may just be starting or ending: then it tries again for a while.
+/// The bell rings at the next start if nobody runs now.
 fn write(loaded: &Loaded, note: &Note) -> Result<(EntryId, i64)> {
-    let runtime = runtime()?;
-    let until_ms = SystemClock.now_ms().saturating_add(BUSY_WAIT_MS);
-    loop {
-        let written = match NodeFile::of_running(&loaded.config.data_dir)? {
-            Some(node) => Client::new(&node).append(note),
-            None => append_here(loaded, note, &runtime),
-        };
-        match written {
-            Err(error) if is_passing(&error) && SystemClock.now_ms() < until_ms => {
-                runtime.block_on(SystemClock.sleep(50));
-            }
-            written => return written,
-        }
-    }
-}
-
-fn is_passing(error: &Error) -> bool {
-    [&code::NODE_RUNNING, &code::NODE_UNREACHABLE].contains(&error.code())
-}
-
-/// Nobody runs: this process is the node for as long as one write takes. The bell rings at the next start.
-fn append_here(
-    loaded: &Loaded,
-    note: &Note,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<(EntryId, i64)> {
-    let parts = Parts::open(loaded)?;
-    let appended = runtime.block_on(parts.log.append(note.clone()));
-    parts.close();
-    Ok(appended?)
+    write_through(
+        loaded,
+        |client| client.append(note),
+        |parts, runtime| Ok(runtime.block_on(parts.log.append(note.clone()))?),
+    )
 }

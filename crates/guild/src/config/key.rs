@@ -73,6 +73,12 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000_000),
     key(
+        "store.keep_events_days",
+        "How long entries of the audit log are kept, in days; 0 keeps them for ever. What a receipt names is kept \
+         in any case.",
+    )
+    .range(0, 36_500),
+    key(
         "bus.url",
         "What carries bells between processes: nats://host:port or tls://host:port of a NATS server, or empty for \
          this process alone. Bells are hints: a server that is out of reach makes others notice later, and stops \
@@ -94,6 +100,11 @@ pub(crate) static KEYS: &[Key] = &[
         "How often a message is tried before it is set aside for a person to look at.",
     )
     .range(1, 1_000),
+    key(
+        "policy.file",
+        "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
+         Empty: the built-in one, which `guild policy show` prints.",
+    ),
 ];
 
 /// The key at a path.

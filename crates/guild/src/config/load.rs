@@ -49,6 +49,12 @@ impl Loaded {
     pub(crate) fn data_file(&self, name: &str) -> PathBuf {
         self.config.data_dir.join(name)
     }
+
+    /// The policy bundle of this node, unless it is the built-in one.
+    pub(crate) fn policy_file(&self) -> Option<PathBuf> {
+        let file = &self.config.policy.file;
+        (!file.is_empty()).then(|| self.data_file(file))
+    }
 }
 
 /// `--set key=value`

@@ -24,6 +24,10 @@ fn help_lists_the_commands() {
       up           Run this node until it is told to stop
       log          Read and write the audit log
       ledger       Look at the money of this node
+      policy       Check, show and try policies: which payments go through
+      audit        Check evidence of what happened, from its files alone
+      outbox       Look at what must still leave this node, and try again what was given up
+      store        Save, check and upgrade the database
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       receipts     Check signed receipts

@@ -33,6 +33,7 @@ fn each_layer_wins_over_the_one_below() {
     [store]
     url = "postgres://guild:***@db/guild"  # from GUILD_STORE_URL
     queue_max_calls = 4096
+    keep_events_days = 0
 
     [bus]
     url = "nats://guild:***@bells:4222"  # from GUILD_BUS_URL
@@ -41,6 +42,9 @@ fn each_layer_wins_over_the_one_below() {
     [outbox]
     lease_ms = 2000  # from [HOME]/.local/share/guildhall/guild.toml
     max_attempts = 9  # from --set
+
+    [policy]
+    file = ""
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

@@ -56,6 +56,11 @@ impl Node {
         code
     }
 
+    /// Waits until it ends by itself; its exit code.
+    pub(crate) fn ended(mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap()
+    }
+
     fn kill(mut self) {
         self.signal(Signal::KILL);
         self.child.wait().unwrap();
