@@ -79,6 +79,17 @@ pub(crate) const BENCHES: &[Bench] = &[
         }],
     },
     Bench {
+        name: "ledger",
+        package: "guild-ledger",
+        unit: "",
+        cases: &[
+            limited("batched_sqlite", Needs::Disk),
+            limited("batched_postgres", Needs::Postgres),
+            limited("direct_sqlite", Needs::Disk),
+            limited("direct_postgres", Needs::Postgres),
+        ],
+    },
+    Bench {
         name: "store",
         package: "guild-store",
         unit: "",
