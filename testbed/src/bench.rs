@@ -1,11 +1,11 @@
 //! What the benches of databases share: `--case NAME --directory DIR [--postgres URL] --seconds N` measures one case
-//! once and prints a line of JSON for each party.
+//! once and prints a line of JSON for each party. A case about growth takes `--millions N` instead.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-const USAGE: &str = "give --case NAME --directory DIR [--postgres URL] --seconds N";
+const USAGE: &str = "give --case NAME --directory DIR [--postgres URL] --seconds N | --millions N";
 
 /// What a bench is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub struct Arguments {
     pub directory: PathBuf,
     /// An empty database, if the case needs one.
     pub postgres_url: Option<String>,
-    /// About how long to measure.
+    /// About how long to measure, if the case is measured by time.
     pub seconds: u64,
+    /// How many millions of rows, if the case is measured by growth.
+    pub millions: u64,
 }
 
 impl Arguments {
@@ -27,11 +29,13 @@ impl Arguments {
             place.and_then(|i| words.get(i + 1)).cloned()
         };
         let must = |flag: &str| value(flag).ok_or_else(|| format!("{flag} is missing; {USAGE}"));
+        let number = |text: String| text.parse().map_err(|e| format!("{text:?}: {e}"));
         Ok(Arguments {
             case: must("--case")?,
             directory: must("--directory")?.into(),
             postgres_url: value("--postgres"),
-            seconds: must("--seconds")?.parse().map_err(|e| format!("--seconds: {e}"))?,
+            seconds: value("--seconds").map_or(Ok(0), number)?,
+            millions: value("--millions").map_or(Ok(0), number)?,
         })
     }
 

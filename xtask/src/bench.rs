@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::workspace::{self, Workspace};
 use crate::{Result, setup};
 
+pub(crate) mod growth;
 mod judge;
 mod machine;
 

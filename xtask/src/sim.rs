@@ -9,15 +9,29 @@ pub(crate) struct Options {
     /// Run this seed (again).
     #[arg(long)]
     seed: Option<u64>,
+    /// Of the faults of that seed, only those with these numbers: `3,17`, or `none`.
+    #[arg(long, value_name = "NUMBERS", requires = "seed")]
+    only: Option<String>,
     /// Run so many seeds.
     #[arg(long)]
     seeds: Option<u64>,
-    /// Run only this scenario.
+    /// Run only this scenario: `audit-log` or `ledger`.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
+    /// Plant this bug, to see that it is found.
+    #[arg(long, value_name = "BUG")]
+    plant: Option<String>,
     /// Start no further seed after so many seconds.
     #[arg(long)]
     seconds: Option<u64>,
+}
+
+impl Options {
+    /// Nothing but a scenario.
+    pub(crate) fn of(scenario: &str) -> Options {
+        let scenario = Some(scenario.to_owned());
+        Options { seed: None, only: None, seeds: None, scenario, plant: None, seconds: None }
+    }
 }
 
 /// Runs the simulation; it prints the seed of a failure.
@@ -27,9 +41,16 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     tree.cargo(&words)
 }
 
-/// Runs the simulation for so many seconds.
-pub(crate) fn run_for(tree: &Workspace, seconds: u64) -> Result {
-    run(tree, &Options { seed: None, seeds: None, scenario: None, seconds: Some(seconds) })
+/// Runs a scenario for as long, or for as many seeds, as given.
+pub(crate) fn soak(
+    tree: &Workspace,
+    scenario: &str,
+    seconds: Option<u64>,
+    seeds: Option<u64>,
+) -> Result {
+    // Whichever is given decides; the other must not end it early.
+    let seeds = seeds.or(Some(u64::MAX));
+    run(tree, &Options { seconds, seeds, ..Options::of(scenario) })
 }
 
 fn arguments(options: &Options) -> Vec<String> {
@@ -40,8 +61,11 @@ fn arguments(options: &Options) -> Vec<String> {
     for (name, value) in numbers {
         words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value.to_string()]));
     }
-    let scenario = options.scenario.iter();
-    words.extend(scenario.flat_map(|name| ["--scenario".to_owned(), name.clone()]));
+    let texts =
+        [("--only", &options.only), ("--scenario", &options.scenario), ("--plant", &options.plant)];
+    for (name, value) in texts {
+        words.extend(value.iter().flat_map(|value| [name.to_owned(), value.clone()]));
+    }
     words
 }
 
@@ -51,14 +75,11 @@ mod tests {
 
     #[test]
     fn only_what_was_given_is_passed_on() {
-        let none = Options { seed: None, seeds: None, scenario: None, seconds: None };
+        let none = Options { scenario: None, ..Options::of("") };
         assert_eq!(arguments(&none).last().unwrap(), "--");
-        let some = Options {
-            seed: Some(7),
-            seeds: None,
-            scenario: Some("crash".into()),
-            seconds: Some(9),
-        };
-        assert!(arguments(&some).join(" ").ends_with("-- --seed 7 --seconds 9 --scenario crash"));
+        let only = Some("3,17".to_owned());
+        let some = Options { seed: Some(7), only, seconds: Some(9), ..Options::of("ledger") };
+        let told = arguments(&some).join(" ");
+        assert!(told.ends_with("-- --seed 7 --seconds 9 --only 3,17 --scenario ledger"), "{told}");
     }
 }

@@ -2,38 +2,79 @@
 
 use std::time::Instant;
 
+use crate::bench::growth::{self, Database};
 use crate::workspace::Workspace;
 use crate::{Result, fuzz, sim};
+
+/// How much.
+struct Amount {
+    seconds: Option<u64>,
+    seeds: Option<u64>,
+    millions: Option<u64>,
+}
 
 /// Something that gets more certain the longer it runs.
 struct Subject {
     name: &'static str,
-    /// Runs for about so many seconds.
-    run: fn(&Workspace, u64) -> Result,
+    run: fn(&Workspace, &Amount) -> Result,
 }
 
-const SUBJECTS: &[Subject] =
-    &[Subject { name: "fuzz", run: fuzz::run_all }, Subject { name: "sim", run: sim::run_for }];
+const SUBJECTS: &[Subject] = &[
+    Subject { name: "fuzz", run: fuzz_for },
+    Subject { name: "growth", run: |tree, amount| grow(tree, Database::Sqlite, amount) },
+    Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
+    Subject {
+        name: "ledger",
+        run: |tree, amount| sim::soak(tree, "ledger", amount.seconds, amount.seeds),
+    },
+    Subject {
+        name: "sim",
+        run: |tree, amount| sim::soak(tree, "audit-log", amount.seconds, amount.seeds),
+    },
+];
+
+fn fuzz_for(tree: &Workspace, amount: &Amount) -> Result {
+    match amount.seconds {
+        Some(seconds) => fuzz::run_all(tree, seconds),
+        None => Err("the fuzzers have no seeds to count: say --minutes".into()),
+    }
+}
+
+fn grow(tree: &Workspace, database: Database, amount: &Amount) -> Result {
+    match amount.millions {
+        Some(millions) => growth::soak(tree, database, millions),
+        None => Err("say how far it grows: --millions 10".into()),
+    }
+}
 
 /// What to run and how long.
 #[derive(clap::Args)]
+#[group(skip)]
+#[command(group = clap::ArgGroup::new("amount").required(true).args(["minutes", "seeds", "millions"]))]
 pub(crate) struct Options {
     /// What to run.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SUBJECTS.iter().map(|s| s.name)))]
     subject: String,
     /// For how long.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    minutes: u64,
+    minutes: Option<u64>,
+    /// How many seeds of a simulation, however long they take.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    seeds: Option<u64>,
+    /// How many millions of rows, however long they take.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    millions: Option<u64>,
 }
 
-/// Runs the subject for its time.
+/// Runs the subject for its time, its seeds or its rows.
 pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     let subject = SUBJECTS
         .iter()
         .find(|subject| subject.name == options.subject)
         .ok_or_else(|| format!("there is no subject {:?}", options.subject))?;
     let start = Instant::now();
-    (subject.run)(tree, options.minutes * 60)?;
-    println!("soak {}: no failure in {} s", subject.name, start.elapsed().as_secs());
+    let seconds = options.minutes.map(|minutes| minutes * 60);
+    (subject.run)(tree, &Amount { seconds, seeds: options.seeds, millions: options.millions })?;
+    eprintln!("soak {}: no failure in {} s", subject.name, start.elapsed().as_secs());
     Ok(())
 }

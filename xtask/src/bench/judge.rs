@@ -13,10 +13,10 @@ const OURS: &str = "guild";
 /// What one party prints.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 pub(super) struct Measurement {
-    name: String,
-    per_s: f64,
+    pub(super) name: String,
+    pub(super) per_s: f64,
     /// What was computed or counted: must be the same for all in one round.
-    result: String,
+    pub(super) result: String,
 }
 
 /// The measurements of a case.

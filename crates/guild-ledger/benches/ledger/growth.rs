@@ -50,10 +50,21 @@ pub(crate) fn measure(
         });
         let per_s = median(reads.collect::<Result<_, String>>()?);
         measured.push(Measured { name: "read", per_s, result: mark.to_string() });
+        tell(mark, &measured);
     }
     runtime.block_on(check(&world, written)).map_err(said)?;
     world.service.close();
     Ok(measured)
+}
+
+/// It takes long: whoever waits wants to see that it moves.
+#[expect(clippy::print_stderr, reason = "a benchmark prints")]
+fn tell(mark: u64, measured: &[Measured]) {
+    for Measured { name, per_s, result } in measured {
+        if *result == mark.to_string() {
+            eprintln!("{mark} rows: {per_s:.0} {name}s a second");
+        }
+    }
 }
 
 fn median(mut speeds: Vec<f64>) -> f64 {

@@ -30,7 +30,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
     let way = match what {
         "batched" => Way::Batched,
         "direct" => Way::Direct,
-        "growth" => return growth::measure(&options, arguments.seconds),
+        "growth" => return growth::measure(&options, arguments.millions),
         _ => return Err(format!("there is no case {:?}", arguments.case)),
     };
     let (ours, history) = ours::run(&options, way, arguments.seconds)?;

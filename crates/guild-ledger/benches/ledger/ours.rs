@@ -24,6 +24,16 @@ pub(crate) enum Way {
     Direct,
 }
 
+impl Way {
+    /// More than are booked in a second on most machines.
+    fn prepared_a_second(self) -> u64 {
+        match self {
+            Way::Batched => 200_000,
+            Way::Direct => 10_000,
+        }
+    }
+}
+
 /// Measures, audits, and gives what was written.
 pub(crate) fn run(
     options: &guild_store::Options,
@@ -32,6 +42,7 @@ pub(crate) fn run(
 ) -> Result<(Measured, History), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(said)?;
     let world = World::open(options, &runtime, USERS)?;
+    world.prepare(seconds * way.prepared_a_second()).map_err(said)?;
     let watch = Watch::start();
     let booked = runtime
         .block_on(async {

@@ -1,6 +1,7 @@
 //! The accounts between which the benches move money: everybody has more than enough, so nothing is refused.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use guild_ledger::{Account, AccountId, Limit, NewTransfer, Result, Step, TransferId, ledger};
@@ -21,8 +22,9 @@ pub(crate) struct World {
     pub(crate) users: Arc<[AccountId]>,
     /// The number of the last funding transfer.
     pub(crate) funded_seq: i64,
+    prepared: RefCell<VecDeque<NewTransfer>>,
     draw: Cell<u64>,
-    asked: Cell<u64>,
+    made: Cell<u64>,
 }
 
 impl World {
@@ -35,8 +37,9 @@ impl World {
         let service = Service::open(options, &migrations, guild_store::Hooks::default(), NOW_MS)
             .map_err(said)?;
         let (users, funded_seq) = runtime.block_on(fund(&service.handle(), users)).map_err(said)?;
-        let (draw, asked) = (Cell::new(0x9e37_79b9_7f4a_7c15), Cell::new(0));
-        Ok(World { service, users: users.into(), funded_seq, draw, asked })
+        let (draw, made) = (Cell::new(0x9e37_79b9_7f4a_7c15), Cell::new(0));
+        let prepared = RefCell::default();
+        Ok(World { service, users: users.into(), funded_seq, prepared, draw, made })
     }
 
     /// A number below `end`, the same on every machine (xorshift64*).
@@ -55,10 +58,25 @@ impl World {
         self.users[self.below(self.users.len())].clone()
     }
 
-    /// One unit from somebody to somebody else.
+    /// Makes transfers before the time is taken: that is the callers' work, not the ledger's.
+    pub(crate) fn prepare(&self, count: u64) -> Result<()> {
+        for _ in 0..count {
+            let transfer = self.make_transfer()?;
+            self.prepared.borrow_mut().push_back(transfer);
+        }
+        Ok(())
+    }
+
+    /// The next transfer to ask for; made now if none is prepared.
     pub(crate) fn next_transfer(&self) -> Result<NewTransfer> {
-        let number = self.asked.get();
-        self.asked.set(number + 1);
+        let prepared = self.prepared.borrow_mut().pop_front();
+        prepared.map_or_else(|| self.make_transfer(), Ok)
+    }
+
+    /// One unit from somebody to somebody else.
+    fn make_transfer(&self) -> Result<NewTransfer> {
+        let number = self.made.get();
+        self.made.set(number + 1);
         let from = self.below(self.users.len());
         let to = (from + 1 + self.below(self.users.len() - 1)) % self.users.len();
         post(number, &self.users[from], &self.users[to], 1)
