@@ -23,6 +23,11 @@ const BEGIN_WRITE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SELECT pg_advisory_xact_lock(7452681103923456); SELECT pg_current_xact_id()";
 const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
+/// A plan is kept for as long as the connection, and one that was made while a table was small would read all of it
+/// once it is large. Whatever we ask is asked by a key or in the order of one, so it is planned so from the start.
+const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
+     SET enable_material = off";
+
 /// A holder that stalls is cut off, so that the others can go on; whoever waits longer than that tries again.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '30s'; \
      SET timezone = 'UTC'; SET client_min_messages = 'warning'";
@@ -78,6 +83,7 @@ impl Postgres {
     fn connect(&self) -> Result<Link> {
         let mut client = self.config.connect(NoTls).map_err(|e| refused(&e))?;
         client.batch_execute(SESSION).map_err(|e| refused(&e))?;
+        client.batch_execute(PLANS).map_err(|e| refused(&e))?;
         let version = client
             .query_one("SELECT current_setting('server_version_num')::bigint / 10000", &[])
             .and_then(|row| row.try_get::<_, i64>(0))

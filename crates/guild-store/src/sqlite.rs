@@ -2,14 +2,21 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Statement};
+use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::db::{Access, Column, Columns, Db, Sql, Val, row_count};
+use crate::refusal::of_sqlite;
+use crate::watch::Watch;
 use crate::{Error, Result};
 
 /// A connection to an SQLite database.
-pub struct Sqlite(Connection);
+pub struct Sqlite {
+    connection: Connection,
+    /// Whether the file that is written is still the one that has the name.
+    watch: Option<Watch>,
+}
 
 /// The write-ahead log is flushed at every commit: what was answered survives a power cut.
 const DURABLE: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
@@ -29,17 +36,18 @@ impl Sqlite {
     /// Opens the file for writing, creating it if need be, readable by its owner only.
     pub fn open(path: &Path) -> Result<Sqlite> {
         create_private(path)?;
-        let this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;
+        let mut this = Sqlite::connect(Connection::open(path), BUSY_TIMEOUT_MS)?;
         this.make_durable()?;
+        this.watch = Some(Watch::new(path)?);
         Ok(this)
     }
 
     /// SQLite does not wait for others when it changes the journal, so we wait with a write, for which it does.
     fn make_durable(&self) -> Result<()> {
         for _ in 0..JOURNAL_TRIES {
-            match self.0.execute_batch(DURABLE).map_err(refused) {
+            match self.connection.execute_batch(DURABLE).map_err(refused) {
                 Err(Error::Locked) => {
-                    self.0.execute_batch("BEGIN IMMEDIATE; COMMIT").map_err(refused)?;
+                    self.connection.execute_batch("BEGIN IMMEDIATE; COMMIT").map_err(refused)?;
                 }
                 changed => return changed,
             }
@@ -58,7 +66,7 @@ impl Sqlite {
     pub fn open_simulated(path: &Path) -> Result<Sqlite> {
         let this = Sqlite::connect(Connection::open(path), 0)?;
         let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;";
-        this.0.execute_batch(pragmas).map_err(refused)?;
+        this.connection.execute_batch(pragmas).map_err(refused)?;
         Ok(this)
     }
 
@@ -77,8 +85,11 @@ impl Sqlite {
         connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
         let timeout = std::time::Duration::from_millis(busy_timeout_ms);
         connection.busy_timeout(timeout).map_err(refused)?;
+        // Else SQLite would plan some statements anew for every value that is bound to them.
+        let stable_plans = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
+        connection.set_db_config(stable_plans, true).map_err(refused)?;
         connection.execute_batch(EVERYWHERE).map_err(refused)?;
-        Ok(Sqlite(connection))
+        Ok(Sqlite { connection, watch: None })
     }
 }
 
@@ -94,10 +105,7 @@ fn create_private(path: &Path) -> Result<()> {
 }
 
 fn refused(error: rusqlite::Error) -> Error {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked,
-        _ => Error::Database(error.to_string()),
-    }
+    of_sqlite(&error)
 }
 
 /// SQLite numbers `$2` by its first appearance in the text, not by its digits: bind by name. For each parameter in
@@ -175,6 +183,8 @@ impl Db for Sqlite {
     }
 
     fn commit(&mut self) -> Result<()> {
+        // SQLite goes on writing into a file that was deleted, and what it answered would be lost with the process.
+        self.watch.as_ref().map_or(Ok(()), Watch::look)?;
         match self.exec("COMMIT", &[]) {
             Ok(_) => Ok(()),
             Err(error) if self.in_transaction() => Err(error),
@@ -190,7 +200,7 @@ impl Db for Sqlite {
     }
 
     fn in_transaction(&self) -> bool {
-        !self.0.is_autocommit()
+        !self.connection.is_autocommit()
     }
 
     fn guards_are_cheap(&self) -> bool {
@@ -216,7 +226,7 @@ impl Db for Sqlite {
     }
 
     fn exec(&mut self, sql: &str, args: &[Val<'_>]) -> Result<u64> {
-        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
         let places = places(&statement, args.len())?;
         bind(&mut statement, &places, |i| args.get(i).copied().unwrap_or(Val::Null))?;
         statement.raw_execute().map(|rows| rows as u64).map_err(refused)
@@ -228,14 +238,14 @@ impl Db for Sqlite {
         args: &[Val<'_>],
         each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
     ) -> Result<()> {
-        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
         let places = places(&statement, args.len())?;
         bind(&mut statement, &places, |i| args.get(i).copied().unwrap_or(Val::Null))?;
         read_all(&mut statement, each)
     }
 
     fn exec_set(&mut self, sql: &str, columns: &[Column<'_>]) -> Result<u64> {
-        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
         let places = places(&statement, columns.len())?;
         let mut changed = 0;
         for row in 0..row_count(columns)? {
@@ -251,7 +261,7 @@ impl Db for Sqlite {
         columns: &[Column<'_>],
         each: &mut dyn FnMut(&dyn Columns) -> Result<()>,
     ) -> Result<()> {
-        let mut statement = self.0.prepare_cached(sql).map_err(refused)?;
+        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
         let places = places(&statement, columns.len())?;
         for row in 0..row_count(columns)? {
             bind(&mut statement, &places, |i| columns.get(i).map_or(Val::Null, |c| c.val(row)))?;
@@ -261,6 +271,6 @@ impl Db for Sqlite {
     }
 
     fn batch(&mut self, sql: &str) -> Result<()> {
-        self.0.execute_batch(sql).map_err(refused)
+        self.connection.execute_batch(sql).map_err(refused)
     }
 }

@@ -34,7 +34,7 @@ CREATE TABLE ledger_account (
 CREATE TABLE ledger_transfer (
     seq             BIGINT PRIMARY KEY,
     transfer_id     TEXT   COLLATE "C" NOT NULL UNIQUE,
-    step            TEXT   NOT NULL CHECK (step IN ('post', 'hold', 'settle', 'void', 'expire')),
+    step            TEXT   NOT NULL,
     debit_no        BIGINT NOT NULL,
     credit_no       BIGINT NOT NULL,
     units           BIGINT NOT NULL CHECK (units > 0),
@@ -45,8 +45,10 @@ CREATE TABLE ledger_transfer (
     debit_prev_seq  BIGINT NOT NULL CHECK (debit_prev_seq >= 0 AND debit_prev_seq < seq),
     credit_prev_seq BIGINT NOT NULL CHECK (credit_prev_seq >= 0 AND credit_prev_seq < seq),
     CHECK (debit_no <> credit_no),
+    -- Written without IN: SQLite would make a table of each list, for every row.
     CHECK ((step = 'hold') = (expires_ms IS NOT NULL)),
-    CHECK ((step IN ('settle', 'void', 'expire')) = (hold_seq IS NOT NULL))
+    CHECK (step = 'post' OR step = 'hold' OR step = 'settle' OR step = 'void' OR step = 'expire'),
+    CHECK ((step = 'post' OR step = 'hold') = (hold_seq IS NULL))
 );
 
 -- Which holds are open, and which transfer closed the others.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use guild_store::{Column, Engine, Rx, Sql, Tx, args};
+use guild_store::{Column, Engine, Rx, Sql, Tx};
 
 use crate::Result;
 use crate::account::AccountId;
@@ -106,13 +106,6 @@ fn load_row_by_row(rx: &mut Rx<'_>, wanted: &Wanted<'_>) -> Result<Found> {
     Ok(Found { head: Some(super::head(rx)?), accounts, transfers })
 }
 
-/// PostgreSQL keeps the plan of a statement, and a plan that was made while the tables were small reads them whole.
-/// Until the next ANALYZE, a minute or a million transfers later, every batch would. What a batch reads and writes it
-/// finds by key, so for the rest of the transaction nothing else is considered.
-const BY_KEY_ONLY: &str = "SELECT set_config('enable_seqscan', 'off', true),
-    set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
-    set_config('enable_material', 'off', true)";
-
 /// One journey: the accounts of known transfers are found by the same statement as the transfers.
 const AT_ONCE: &str = concat!(
     "WITH asked AS MATERIALIZED (SELECT * FROM ledger_transfer WHERE transfer_id = ANY ($1::text[]))
@@ -133,7 +126,6 @@ const AT_ONCE: &str = concat!(
 );
 
 fn load_at_once(rx: &mut Rx<'_>, wanted: &Wanted<'_>) -> Result<Found> {
-    let _: Vec<(String,)> = rx.all(BY_KEY_ONLY, args![])?;
     // Columns of a set are equally long; NULL equals nothing.
     let rows = wanted.transfers.len().max(wanted.accounts.len());
     let transfers = padded_to(rows, &wanted.transfers);

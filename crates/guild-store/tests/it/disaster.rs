@@ -145,9 +145,13 @@ fn a_file_that_is_taken_away_under_a_running_store_is_noticed() {
     std::fs::copy(&kept, &file).unwrap();
     assert_eq!(watch.look(), gone, "replaced by a copy");
     std::fs::remove_file(&file).unwrap();
+    let lost = block_on(scratch.store().write(|tx| put(tx, "b", 10)));
+    assert_eq!(lost, gone, "nothing is answered that would be lost");
     assert_eq!(block_on(watch.clone().run(&Hasty, Shutdown::new())), gone, "deleted");
     std::fs::rename(&kept, &file).unwrap();
     assert_eq!(watch.look(), Ok(()), "put back");
+    block_on(scratch.store().write(|tx| put(tx, "c", 10))).unwrap();
+    assert_eq!(ids(&scratch.store()), ["a", "c"]);
     let ended = Shutdown::new();
     ended.trigger();
     assert_eq!(block_on(watch.run(&Hasty, ended)), Ok(()));

@@ -211,7 +211,7 @@ fn an_unusable_url_file_or_setting_is_refused() {
     let text = dir.path().join("text.db");
     std::fs::write(&text, "this is not a database, however long it may be, and it never was one")
         .unwrap();
-    assert!(matches!(open(&Options::file(&text)), Err(Error::Database(_))));
+    assert!(matches!(open(&Options::file(&text)), Err(Error::NotADatabase(_))));
     assert!(matches!(open(&Options::file(dir.path())), Err(Error::Database(_))));
     let missing =
         Service::open_read_only(&Options::file(&dir.path().join("no.db")), &Migrations::store());
