@@ -19,5 +19,5 @@ export async function measure (name, round) {
   }
   const elapsed = (performance.now() - start) / 1000
   const mbPerS = Math.round(input.length * rounds / 1e5 / elapsed) / 10
-  console.log(JSON.stringify({ name, mb_per_s: mbPerS, bytes: input.length, rounds, result }))
+  console.log(JSON.stringify({ name, per_s: mbPerS, bytes: input.length, rounds, result }))
 }

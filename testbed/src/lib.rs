@@ -4,6 +4,7 @@
 //! `cargo xtask test` starts one of each for the whole run and says where they are in the environment; without it,
 //! the first test of a process that asks starts its own.
 
+pub mod bench;
 pub mod nats;
 mod port;
 pub mod postgres;

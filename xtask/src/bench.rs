@@ -1,33 +1,120 @@
-//! `cargo xtask bench NAME`: our speed beside a peer's, on the same input, in the same minutes, with equal results.
+//! `cargo xtask bench NAME`: our speed beside that of a peer, or of a limit, doing the same work in the same minutes
+//! with equal results.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
-
-use serde::{Deserialize, Serialize};
+use std::process::Command;
 
 use crate::workspace::{self, Workspace};
 use crate::{Result, setup};
 
+pub(crate) mod growth;
+mod judge;
 mod machine;
 
+pub(crate) use judge::floors_of;
+use judge::{Measurement, Runs, judge};
 use machine::Machine;
 
-/// One measurement: a bench target of ours, and scripts in `bench/peers/` that do the same work.
+/// A bench target of ours, with one or more cases.
 pub(crate) struct Bench {
     pub(crate) name: &'static str,
     package: &'static str,
-    input_bytes: u64,
-    peers: &'static [&'static str],
+    /// What is counted, in a second.
+    unit: &'static str,
+    pub(crate) cases: &'static [Case],
 }
 
-/// Every bench. `bench/floors.toml` has a floor for each.
+/// Something to be done, and the programs that do it in turn. `bench/floors.toml` has a floor for each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    needs: Needs,
+    /// Each prints a measurement, or several: the bench's own target prints ours, and may print a limit too.
+    programs: &'static [Program],
+}
+
+/// What a program is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    /// A file of about so many bytes, the same for all.
+    Input(u64),
+    /// An empty directory on a disk.
+    Disk,
+    /// That, and an empty database on a server that flushes its commits.
+    Postgres,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Program {
+    /// The bench target itself.
+    Ours,
+    /// A script in `bench/peers/`.
+    Peer(&'static str),
+}
+
+/// A limit measured by the bench itself: the bare loop knows how our own commits were grouped.
+const fn limited(name: &'static str, needs: Needs) -> Case {
+    Case { name, needs, programs: &[Program::Ours] }
+}
+
+/// Every bench.
 pub(crate) const BENCHES: &[Bench] = &[
-    Bench { name: "cid", package: "guild-protocol", input_bytes: 32 << 20, peers: &["cid.mjs"] },
-    Bench { name: "hash", package: "guild-protocol", input_bytes: 8 << 20, peers: &["hash.mjs"] },
+    Bench {
+        name: "cid",
+        package: "guild-protocol",
+        unit: "MB",
+        cases: &[Case {
+            name: "file",
+            needs: Needs::Input(32 << 20),
+            programs: &[Program::Ours, Program::Peer("cid.mjs")],
+        }],
+    },
+    Bench {
+        name: "hash",
+        package: "guild-protocol",
+        unit: "MB",
+        cases: &[Case {
+            name: "document",
+            needs: Needs::Input(8 << 20),
+            programs: &[Program::Ours, Program::Peer("hash.mjs")],
+        }],
+    },
+    Bench {
+        name: "ledger",
+        package: "guild-ledger",
+        unit: "",
+        cases: &[
+            limited("batched_sqlite", Needs::Disk),
+            limited("batched_postgres", Needs::Postgres),
+            limited("direct_sqlite", Needs::Disk),
+            limited("direct_postgres", Needs::Postgres),
+        ],
+    },
+    Bench {
+        name: "store",
+        package: "guild-store",
+        unit: "",
+        cases: &[
+            Case {
+                name: "jobs_postgres",
+                needs: Needs::Postgres,
+                programs: &[
+                    Program::Ours,
+                    Program::Peer("graphile-worker.mjs"),
+                    Program::Peer("pg-boss.mjs"),
+                ],
+            },
+            limited("cycle_sqlite_1", Needs::Disk),
+            limited("cycle_sqlite_8", Needs::Disk),
+            limited("cycle_sqlite_64", Needs::Disk),
+            limited("cycle_postgres_1", Needs::Postgres),
+            limited("cycle_postgres_8", Needs::Postgres),
+            limited("cycle_postgres_64", Needs::Postgres),
+        ],
+    },
 ];
 
-/// Ours and the peers run in turn, so often.
+/// All programs run in turn, so often.
 const ROUNDS: usize = 3;
 
 /// What to measure.
@@ -36,45 +123,18 @@ pub(crate) struct Options {
     /// What to measure.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(BENCHES.iter().map(|b| b.name)))]
     name: String,
+    /// Measure only this case.
+    #[arg(long)]
+    case: Option<String>,
     /// Print only the result, as one line of JSON.
     #[arg(long)]
     json: bool,
-    /// Fail below the floor in bench/floors.toml.
+    /// Fail below a floor in bench/floors.toml.
     #[arg(long)]
     check: bool,
-    /// How long each of the runs lasts.
+    /// How long each of the runs lasts, about.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
-}
-
-/// What one run of one party prints.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct Measurement {
-    name: String,
-    mb_per_s: f64,
-    /// What was computed: must be the same for all.
-    result: String,
-}
-
-/// The answer of a bench.
-#[derive(Debug, PartialEq, Serialize)]
-struct Report {
-    bench: String,
-    guild_mb_per_s: f64,
-    peers: BTreeMap<String, f64>,
-    /// Ours to the fastest peer's.
-    ratio: f64,
-    floor: f64,
-    ok: bool,
-    machine: Machine,
-}
-
-/// A floor of `bench/floors.toml`.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Floor {
-    /// The least ratio of our speed to the fastest peer's.
-    pub(crate) min_ratio: f64,
 }
 
 /// Measures, prints, and with `--check` judges.
@@ -83,36 +143,136 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
         .iter()
         .find(|bench| bench.name == options.name)
         .ok_or_else(|| format!("there is no bench {:?}", options.name))?;
+    let cases = chosen(bench, options.case.as_deref())?;
     let floors = std::fs::read_to_string(tree.path("bench/floors.toml"))
         .map_err(|e| format!("bench/floors.toml: {e}"))?;
-    let floor = *floors_of(&floors)?
-        .get(bench.name)
+    let mut floors = floors_of(&floors)?;
+    let floors = floors
+        .remove(bench.name)
         .ok_or_else(|| format!("bench/floors.toml has no floor for {}", bench.name))?;
-    install_peers(tree)?;
-    let directory = tempfile::tempdir().map_err(|e| format!("no temporary directory: {e}"))?;
-    let input = directory.path().join("input");
-    generate(tree, bench, &input)?;
+    let stage = Stage::set(tree, bench, &cases, options.seconds)?;
     // After the build, which is no part of the noise, and before the first run.
-    let machine = Machine::look(tree);
-    let runs = measure(&parties(tree, bench, &input, options.seconds), ROUNDS)?;
-    let report = judge(bench.name, floor, machine, &runs)?;
+    let machine = Machine::look(tree, stage.directory.path());
+    let runs = take_turns(&cases, ROUNDS, |case, program| stage.run(case, program))?;
+    let report = judge(bench.name, bench.unit, &floors, machine, &runs)?;
     let line = serde_json::to_string(&report).map_err(|e| e.to_string())?;
     if !options.json {
-        print!("{}", table(&report));
+        print!("{}", report.table(ROUNDS));
     }
     println!("{line}");
-    if options.check && !report.ok {
-        return Err(format!(
-            "{} is below its floor: {:.2} < {}",
-            bench.name, report.ratio, report.floor
-        ));
+    let below = report.below();
+    if options.check && !below.is_empty() {
+        return Err(format!("below the floor: {}", below.join(", ")));
     }
     Ok(())
 }
 
-/// Reads the floors, by the name of their bench.
-pub(crate) fn floors_of(text: &str) -> Result<BTreeMap<String, Floor>> {
-    toml::from_str(text).map_err(|e| format!("bench/floors.toml: {e}"))
+fn chosen(bench: &Bench, name: Option<&str>) -> Result<Vec<Case>> {
+    let cases = bench.cases.iter().filter(|case| name.is_none_or(|name| name == case.name));
+    let cases: Vec<Case> = cases.copied().collect();
+    if cases.is_empty() {
+        let names: Vec<_> = bench.cases.iter().map(|case| case.name).collect();
+        return Err(format!("{} has the cases {}", bench.name, names.join(", ")));
+    }
+    Ok(cases)
+}
+
+/// Where the programs run: everything that must be there before the first of them starts.
+struct Stage<'a> {
+    tree: &'a Workspace,
+    bench: &'a Bench,
+    seconds: u64,
+    /// Below the build directory, which is on a disk.
+    directory: tempfile::TempDir,
+    server: Option<testbed::Postgres>,
+}
+
+impl<'a> Stage<'a> {
+    fn set(
+        tree: &'a Workspace,
+        bench: &'a Bench,
+        cases: &[Case],
+        seconds: u64,
+    ) -> Result<Stage<'a>> {
+        let programs = || cases.iter().flat_map(|case| case.programs);
+        if programs().any(|program| matches!(program, Program::Peer(_))) {
+            install_peers(tree)?;
+        }
+        workspace::run(cargo_bench(tree, bench).arg("--no-run"))?;
+        std::fs::create_dir_all(tree.target("")).map_err(|e| e.to_string())?;
+        let directory = tempfile::tempdir_in(tree.target(""))
+            .map_err(|e| format!("no temporary directory: {e}"))?;
+        let mut stage = Stage { tree, bench, seconds, directory, server: None };
+        for case in cases {
+            match case.needs {
+                Needs::Input(bytes) => stage.generate(case, bytes)?,
+                Needs::Disk => machine::refuse_memory(stage.directory.path())?,
+                Needs::Postgres => {
+                    machine::refuse_memory(&std::env::temp_dir())?;
+                    if stage.server.is_none() {
+                        stage.server = Some(start_postgres()?);
+                    }
+                }
+            }
+        }
+        Ok(stage)
+    }
+
+    fn input(&self, case: &Case) -> std::path::PathBuf {
+        self.directory.path().join(case.name)
+    }
+
+    fn generate(&self, case: &Case, bytes: u64) -> Result {
+        let input = self.input(case);
+        let mut command = cargo_bench(self.tree, self.bench);
+        command.arg("--").arg("--generate").arg(&input).args(["--bytes", &bytes.to_string()]);
+        workspace::output(&mut command)?;
+        let bytes = input.metadata().map_or(0, |m| m.len());
+        if bytes == 0 { Err(format!("bench {} wrote no input", self.bench.name)) } else { Ok(()) }
+    }
+
+    /// One run of one program, on a directory and a database that nobody has used before.
+    fn run(&self, case: &Case, program: &Program) -> Result<Vec<Measurement>> {
+        let mut command = match program {
+            Program::Ours => cargo_bench(self.tree, self.bench),
+            Program::Peer(script) => {
+                let mut node = self.tree.program("node");
+                node.arg(self.tree.path("bench/peers").join(script));
+                node
+            }
+        };
+        if *program == Program::Ours {
+            command.arg("--");
+        }
+        let fresh = tempfile::tempdir_in(self.directory.path()).map_err(|e| e.to_string())?;
+        // Dropped after the run.
+        let database = match (case.needs, &self.server) {
+            (Needs::Postgres, Some(server)) => Some(server.database()?),
+            _ => None,
+        };
+        let url = database.as_ref().map(testbed::Database::url);
+        self.give(case, &mut command, fresh.path(), url.as_deref());
+        judge::read(&workspace::output(&mut command)?)
+            .map_err(|e| format!("{}: {e}", workspace::shown(&command)))
+    }
+
+    fn give(&self, case: &Case, command: &mut Command, fresh: &Path, url: Option<&str>) {
+        if let Needs::Input(_) = case.needs {
+            command.arg("--input").arg(self.input(case));
+        } else {
+            command.args(["--case", case.name]).arg("--directory").arg(fresh);
+        }
+        if let Some(url) = url {
+            command.args(["--postgres", url]);
+        }
+        command.args(["--seconds", &self.seconds.to_string()]);
+    }
+}
+
+/// The server of a bench: its commits reach the disk.
+pub(crate) fn start_postgres() -> Result<testbed::Postgres> {
+    setup::ensure(&[setup::POSTGRES])?;
+    testbed::Postgres::start(testbed::postgres::Durability::Full)
 }
 
 /// Installs what the peers use. Their versions are exact, so what is there is right unless the list is newer.
@@ -130,198 +290,65 @@ fn install_peers(tree: &Workspace) -> Result {
 
 fn cargo_bench(tree: &Workspace, bench: &Bench) -> Command {
     let mut command = tree.program("cargo");
-    command.args(["bench", "--quiet", "-p", bench.package, "--bench", bench.name, "--"]);
+    command.args(["bench", "--quiet", "-p", bench.package, "--bench", bench.name]);
     command
 }
 
-fn generate(tree: &Workspace, bench: &Bench, input: &Path) -> Result {
-    let mut command = cargo_bench(tree, bench);
-    command.arg("--generate").arg(input).args(["--bytes", &bench.input_bytes.to_string()]);
-    workspace::output(&mut command)?;
-    let bytes = input.metadata().map_or(0, |m| m.len());
-    if bytes == 0 { Err(format!("bench {} wrote no input", bench.name)) } else { Ok(()) }
-}
-
-/// Ours first, then the peers: each a program that prints one measurement.
-fn parties(tree: &Workspace, bench: &Bench, input: &Path, seconds: u64) -> Vec<Command> {
-    let ours = cargo_bench(tree, bench);
-    let peers = bench.peers.iter().map(|script| {
-        let mut command = tree.program("node");
-        command.arg(tree.path("bench/peers").join(script));
-        command
-    });
-    std::iter::once(ours)
-        .chain(peers)
-        .map(|mut command| {
-            command.arg("--input").arg(input).args(["--seconds", &seconds.to_string()]);
-            command
-        })
-        .collect()
-}
-
-/// Runs all parties in turn, so that a slow minute of the machine slows all of them.
-/// Gives the measurements of each party.
-fn measure(parties: &[Command], rounds: usize) -> Result<Vec<Vec<Measurement>>> {
-    let mut runs = vec![Vec::new(); parties.len()];
+/// Runs all programs in turn, so that a slow minute of the machine slows all of them.
+fn take_turns(
+    cases: &[Case],
+    rounds: usize,
+    mut run: impl FnMut(&Case, &Program) -> Result<Vec<Measurement>>,
+) -> Result<Vec<Runs>> {
+    let mut runs: Vec<Runs> = cases.iter().map(|case| Runs::of(case.name)).collect();
     for _ in 0..rounds {
-        for (party, runs) in parties.iter().zip(&mut runs) {
-            let mut command = again(party);
-            runs.push(
-                read_measurement(&workspace::output(&mut command)?)
-                    .map_err(|e| format!("{}: {e}", workspace::shown(&command)))?,
-            );
+        for (case, runs) in cases.iter().zip(&mut runs) {
+            let mut round = Vec::new();
+            for program in case.programs {
+                round.extend(run(case, program)?);
+            }
+            runs.rounds.push(round);
         }
     }
     Ok(runs)
-}
-
-/// A command can be started once; this is the same one, fresh.
-fn again(command: &Command) -> Command {
-    let mut fresh = Command::new(command.get_program());
-    fresh.args(command.get_args()).stdin(Stdio::null());
-    if let Some(directory) = command.get_current_dir() {
-        fresh.current_dir(directory);
-    }
-    for (key, value) in command.get_envs() {
-        match value {
-            Some(value) => fresh.env(key, value),
-            None => fresh.env_remove(key),
-        };
-    }
-    fresh
-}
-
-/// The last line that is a JSON object.
-fn read_measurement(output: &str) -> Result<Measurement> {
-    let line = output.lines().rev().find(|line| line.starts_with('{'));
-    let line = line.ok_or("it printed no measurement")?;
-    serde_json::from_str(line).map_err(|e| format!("its measurement is malformed: {e}"))
-}
-
-/// Compares medians; refuses to compare those who computed different things.
-fn judge(name: &str, floor: Floor, machine: Machine, runs: &[Vec<Measurement>]) -> Result<Report> {
-    let [ours, peers @ ..] = runs else { return Err("nothing was measured".to_owned()) };
-    let first = ours.first().ok_or("nothing was measured")?;
-    if let Some(other) = runs.iter().flatten().find(|run| run.result != first.result) {
-        return Err(format!(
-            "the results differ, so speed means nothing: {} got {}, {} got {}",
-            first.name, first.result, other.name, other.result
-        ));
-    }
-    let guild_mb_per_s = median(ours)?;
-    let peers = peers
-        .iter()
-        .map(|runs| {
-            Ok((runs.first().ok_or("a peer was not measured")?.name.clone(), median(runs)?))
-        })
-        .collect::<Result<BTreeMap<_, _>>>()?;
-    let fastest = peers.values().copied().fold(0.0, f64::max);
-    if fastest <= 0.0 {
-        return Err("no peer was measured".to_owned());
-    }
-    let ratio = guild_mb_per_s / fastest;
-    let (bench, floor) = (name.to_owned(), floor.min_ratio);
-    Ok(Report { bench, guild_mb_per_s, peers, ratio, floor, ok: ratio >= floor, machine })
-}
-
-fn median(runs: &[Measurement]) -> Result<f64> {
-    let mut speeds: Vec<f64> = runs.iter().map(|run| run.mb_per_s).collect();
-    speeds.sort_by(f64::total_cmp);
-    match speeds.get(speeds.len() / 2) {
-        Some(speed) if speed.is_finite() && *speed > 0.0 => Ok(*speed),
-        _ => Err("a speed is not a positive number".to_owned()),
-    }
-}
-
-fn table(report: &Report) -> String {
-    let m = &report.machine;
-    let mut text = format!(
-        "bench {}, median of {ROUNDS} runs each\n  {} cores, {}, load {} before, {}, {}\n\n",
-        report.bench, m.cores, m.cpu, m.load_average, m.rustc, m.date
-    );
-    text += &format!("  {:<24}{:>10} MB/s\n", "guild", format!("{:.1}", report.guild_mb_per_s));
-    for (name, speed) in &report.peers {
-        text += &format!("  {name:<24}{:>10} MB/s\n", format!("{speed:.1}"));
-    }
-    let verdict = if report.ok { "ok" } else { "BELOW" };
-    text + &format!(
-        "  {:<24}{:>10} (floor {}, {verdict})\n\n",
-        "ratio",
-        format!("{:.2}", report.ratio),
-        report.floor
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn runs(name: &str, result: &str, speeds: [f64; 3]) -> Vec<Measurement> {
-        let run = |mb_per_s| Measurement { name: name.into(), mb_per_s, result: result.into() };
-        speeds.map(run).into()
-    }
-
-    fn judged(ours: Vec<Measurement>, peer: Vec<Measurement>) -> Result<Report> {
-        judge("hash", Floor { min_ratio: 1.5 }, Machine::default(), &[ours, peer])
-    }
-
     #[test]
-    fn medians_are_compared() {
-        let report = judged(
-            runs("guild", "x", [1.0, 300.0, 310.0]),
-            runs("peer", "x", [100.0, 90.0, 999.0]),
-        )
-        .unwrap();
-        assert_eq!((report.guild_mb_per_s, report.ratio, report.ok), (300.0, 3.0, true));
-        let line = serde_json::to_string(&report).unwrap();
-        assert!(line.starts_with(
-            r#"{"bench":"hash","guild_mb_per_s":300.0,"peers":{"peer":100.0},"ratio":3.0,"floor":1.5,"ok":true,"machine":{"#
-        ), "{line}");
-        assert!(
-            table(&report).contains("guild                        300.0 MB/s"),
-            "{}",
-            table(&report)
-        );
-    }
-
-    #[test]
-    fn being_slow_and_being_wrong_are_caught() {
-        let slow = judged(runs("guild", "x", [140.0; 3]), runs("peer", "x", [100.0; 3])).unwrap();
-        assert!(!slow.ok);
-        let wrong =
-            judged(runs("guild", "x", [300.0; 3]), runs("peer", "y", [100.0; 3])).unwrap_err();
-        assert!(wrong.contains("guild got x, peer got y"), "{wrong}");
-        let silent =
-            judged(runs("guild", "x", [300.0; 3]), runs("peer", "x", [0.0; 3])).unwrap_err();
-        assert_eq!(silent, "a speed is not a positive number");
-        assert!(judge("hash", Floor { min_ratio: 1.0 }, Machine::default(), &[]).is_err());
-    }
-
-    #[test]
-    fn parties_take_turns_and_their_last_line_counts() {
-        let directory = tempfile::tempdir().unwrap();
-        let party = |name: &str| {
-            let mut command = Command::new("sh");
-            let line =
-                format!(r#"{{"name":"{name}","mb_per_s":2,"bytes":1,"rounds":1,"result":"r"}}"#);
-            let script = format!("echo {name} >> turns; echo noise; echo '{line}'");
-            command.current_dir(directory.path()).args(["-c", &script]);
-            command
+    fn programs_take_turns() {
+        let case = |name| Case {
+            name,
+            needs: Needs::Disk,
+            programs: &[Program::Ours, Program::Peer("x")],
         };
-        let runs = measure(&[party("a"), party("b")], 2).unwrap();
-        assert_eq!(runs.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2]);
-        assert_eq!(runs[1][1], Measurement { name: "b".into(), mb_per_s: 2.0, result: "r".into() });
-        let turns = std::fs::read_to_string(directory.path().join("turns")).unwrap();
-        assert_eq!(turns, "a\nb\na\nb\n");
-        let mut mute = Command::new("true");
-        mute.current_dir(directory.path());
-        assert_eq!(measure(&[mute], 1).unwrap_err(), "true: it printed no measurement");
+        let mut turns = Vec::new();
+        let runs = take_turns(&[case("a"), case("b")], 2, |case, program| {
+            turns.push((case.name, *program));
+            Ok(vec![Measurement::default()])
+        })
+        .unwrap();
+        let round = [
+            ("a", Program::Ours),
+            ("a", Program::Peer("x")),
+            ("b", Program::Ours),
+            ("b", Program::Peer("x")),
+        ];
+        assert_eq!(turns, [round, round].concat());
+        let counts: Vec<_> =
+            runs.iter().map(|runs| (runs.case.as_str(), runs.rounds.len())).collect();
+        assert_eq!(counts, [("a", 2), ("b", 2)]);
+        assert!(runs.iter().flat_map(|runs| &runs.rounds).all(|round| round.len() == 2));
+        assert!(take_turns(&[case("a")], 1, |_, _| Err("down".to_owned())).is_err());
     }
 
     #[test]
-    fn floors_are_read_strictly() {
-        assert_eq!(floors_of("[hash]\nmin_ratio = 1.5").unwrap()["hash"].min_ratio, 1.5);
-        assert!(floors_of("[hash]\nratio = 1.5").is_err());
-        assert!(floors_of("hash = 1").is_err());
+    fn a_case_is_chosen_by_its_name() {
+        let store = BENCHES.iter().find(|bench| bench.name == "store").unwrap();
+        assert_eq!(chosen(store, None).unwrap().len(), store.cases.len());
+        assert_eq!(chosen(store, Some("jobs_postgres")).unwrap()[0].name, "jobs_postgres");
+        assert!(chosen(store, Some("jobs")).unwrap_err().contains("jobs_postgres, cycle_sqlite_1"));
     }
 }

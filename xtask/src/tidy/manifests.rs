@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Finding, Tree};
-use crate::bench::{BENCHES, floors_of};
+use crate::bench::{BENCHES, Bench, floors_of};
 use crate::fuzz;
 
 const ROOT: &str = "Cargo.toml";
 const FUZZ: &str = "fuzz/Cargo.toml";
 const REASONS: &str = "docs/dependencies.md";
 const FLOORS: &str = "bench/floors.toml";
+const LIST: &str = "xtask/src/bench.rs";
 
 /// What every crate takes from the workspace.
 const INHERITED: &[&str] = &["version", "edition", "rust-version", "license", "publish"];
@@ -92,12 +93,19 @@ fn reasons(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Every bench has a floor, every floor a bench, and each is run by `cargo xtask bench`.
+/// Every case of a bench has a floor, every floor a case, and every bench is run by `cargo xtask bench`.
 pub(super) fn bench_floors(tree: &Tree) -> Vec<Finding> {
-    let floors: BTreeSet<String> = match floors_of(tree.text(FLOORS)) {
-        Ok(floors) => floors.into_keys().collect(),
+    let floors = match floors_of(tree.text(FLOORS)) {
+        Ok(floors) => floors,
         Err(message) => return vec![Finding::new(FLOORS, 0, message)],
     };
+    let label = |bench: &str, case: &str| format!("{bench}.{case}");
+    let cases = |bench: &Bench| bench.cases.iter().map(|case| label(bench.name, case.name));
+    let listed_cases: BTreeSet<String> = BENCHES.iter().flat_map(cases).collect();
+    let floor_cases: BTreeSet<String> = floors
+        .iter()
+        .flat_map(|(bench, cases)| cases.keys().map(move |case| label(bench, case)))
+        .collect();
     let targets = tree.packages.iter().flat_map(|package| &package.targets);
     let targets: BTreeSet<String> =
         targets.filter(|t| t.kind.iter().any(|k| k == "bench")).map(|t| t.name.clone()).collect();
@@ -108,14 +116,10 @@ pub(super) fn bench_floors(tree: &Tree) -> Vec<Finding> {
             from.difference(to).map(|name| Finding::new(path, 0, format!("{name} {what}"))),
         );
     };
-    demand(&floors, &targets, FLOORS, "is not a bench of any crate");
-    demand(&targets, &floors, FLOORS, "is a bench without a floor");
-    demand(
-        &targets,
-        &listed,
-        "xtask/src/bench.rs",
-        "is a bench that cargo xtask bench does not know",
-    );
+    demand(&floor_cases, &listed_cases, FLOORS, "is not a case of any bench");
+    demand(&listed_cases, &floor_cases, FLOORS, "is a case without a floor");
+    demand(&listed, &targets, LIST, "is not a bench of any crate");
+    demand(&targets, &listed, LIST, "is a bench that cargo xtask bench does not know");
     findings
 }
 
@@ -184,21 +188,36 @@ mod tests {
     }
 
     #[test]
-    fn a_bench_without_floor_and_a_floor_without_bench_are_caught() {
-        let mut planted = tree(&[(FLOORS, "[hash]\nmin_ratio = 1.5\n[gone]\nmin_ratio = 2\n")]);
-        let bench = |name: &str| Target { name: name.into(), kind: vec!["bench".into()] };
-        let mut package = package("guild-protocol", &[]);
-        package.targets = vec![bench("hash"), bench("new")];
-        planted.packages.push(package);
+    fn a_case_without_floor_and_a_floor_without_case_are_caught() {
+        let floors: String = BENCHES
+            .iter()
+            .flat_map(|bench| bench.cases.iter().map(|case| (bench.name, case.name)))
+            .map(|(bench, case)| format!("[{bench}.{case}]\nmin_ratio = 1.5\n"))
+            .collect();
+        let target = |name: &str| Target { name: name.into(), kind: vec!["bench".into()] };
+        let targets: Vec<Target> = BENCHES.iter().map(|bench| target(bench.name)).collect();
+        let planted = |floors: &str, targets: &[Target]| {
+            let mut planted = tree(&[(FLOORS, floors)]);
+            let mut package = package("guild-protocol", &[]);
+            package.targets = targets.to_vec();
+            planted.packages.push(package);
+            shown(&bench_floors(&planted))
+        };
+        assert_eq!(planted(&floors, &targets), Vec::<String>::new());
+        let renamed = floors.replace("[hash.document]", "[hash.gone]");
+        let mut others: Vec<Target> =
+            targets.iter().filter(|target| target.name != "cid").cloned().collect();
+        others.push(target("new"));
         assert_eq!(
-            shown(&bench_floors(&planted)),
+            planted(&renamed, &others),
             [
-                "bench/floors.toml: gone is not a bench of any crate",
-                "bench/floors.toml: new is a bench without a floor",
+                "bench/floors.toml: hash.gone is not a case of any bench",
+                "bench/floors.toml: hash.document is a case without a floor",
+                "xtask/src/bench.rs: cid is not a bench of any crate",
                 "xtask/src/bench.rs: new is a bench that cargo xtask bench does not know",
             ]
         );
-        assert_eq!(bench_floors(&tree(&[(FLOORS, "hash = 1\n")])).len(), 1);
+        assert_eq!(planted("hash = 1\n", &targets).len(), 1);
     }
 
     #[test]

@@ -76,7 +76,7 @@ fn measure(
     let megabytes = input.len() as f64 * f64::from(rounds) / 1e6;
     let mb_per_s = megabytes / start.elapsed().as_secs_f64();
     println!(
-        r#"{{"name":"guild","mb_per_s":{mb_per_s:.1},"bytes":{},"rounds":{rounds},"result":"{result}"}}"#,
+        r#"{{"name":"guild","per_s":{mb_per_s:.1},"bytes":{},"rounds":{rounds},"result":"{result}"}}"#,
         input.len()
     );
     Ok(())
