@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use guild_bus::{Bus, Listener, Ringer};
 
+use crate::fault::{Dice, Kind};
+use crate::rates::Rates;
 use crate::world::World;
 
 /// Sees every bell at the moment it is rung.
@@ -14,6 +16,7 @@ pub type Witness = Arc<dyn Fn(&str, i64) + Send + Sync>;
 #[derive(Clone)]
 pub struct SimBus {
     world: World,
+    rates: Rates,
     topics: Arc<Mutex<BTreeMap<String, Vec<Ringer>>>>,
     witness: Witness,
     /// In some worlds no bell is ever heard, also after the faults: everything must come right without.
@@ -22,9 +25,13 @@ pub struct SimBus {
 
 impl SimBus {
     /// A bus that tells `witness` of every bell.
-    pub fn new(world: World, witness: Witness) -> SimBus {
-        let mute = world.below(8) == 0;
-        SimBus { world, topics: Arc::default(), witness, mute }
+    pub fn new(world: World, rates: Rates, witness: Witness) -> SimBus {
+        let mute = world.fault(None, Kind::BellsMute, rates.one_in(Kind::BellsMute)).is_some();
+        SimBus { world, rates, topics: Arc::default(), witness, mute }
+    }
+
+    fn meets(&self, kind: Kind) -> Option<Dice> {
+        self.world.fault(None, kind, self.rates.one_in(kind))
     }
 
     fn deliver(&self, topic: &str, after: i64) {
@@ -38,15 +45,15 @@ impl SimBus {
 impl Bus for SimBus {
     fn ring(&self, topic: &str, after: i64) {
         (self.witness)(topic, after);
-        if self.mute || self.world.fault(8) {
+        if self.mute || self.meets(Kind::BellLost).is_some() {
             return;
         }
-        let copies = if self.world.fault(8) { 2 } else { 1 };
+        let copies = if self.meets(Kind::BellDoubled).is_some() { 2 } else { 1 };
         for _ in 0..copies {
-            let late_ms = if self.world.fault(4) { self.world.below(80) } else { 0 };
+            // Late is also out of order: those that ring after it are heard before.
+            let late_ms = self.meets(Kind::BellLate).map_or(0, |mut dice| dice.below_ms(80));
             let (this, topic) = (self.clone(), topic.to_owned());
-            let wait_ms = i64::try_from(late_ms).unwrap_or(0);
-            self.world.later(wait_ms, move || this.deliver(&topic, after));
+            self.world.later(late_ms, move || this.deliver(&topic, after));
         }
     }
 

@@ -16,6 +16,8 @@ pub struct Plan {
     pub seeds: u64,
     /// For how long at most.
     pub seconds: Option<u64>,
+    /// So many are run however long it takes: the first ones reach what a scenario is for.
+    pub at_least: u64,
     /// Every so many seeds one is run twice, and both traces must be equal.
     pub repeat_one_in: u64,
     /// How many threads run them: seeds are independent.
@@ -31,18 +33,34 @@ pub struct Summary {
     pub repeated: u64,
     /// Steps of tasks.
     pub polls: u64,
+    /// How long it took.
+    pub seconds: u64,
     /// Crashes, by the point at which they happened.
     pub crashes: BTreeMap<&'static str, u64>,
+    /// All other faults, by kind.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// What the system did.
+    pub deeds: BTreeMap<&'static str, u64>,
     /// The failing seed with the smallest number.
     pub failure: Option<Report>,
 }
 
 impl Summary {
+    /// How fast it went.
+    pub fn seeds_per_second(&self) -> u64 {
+        self.seeds / self.seconds.max(1)
+    }
+
     fn add(&mut self, report: Report, repeated: Option<Report>) {
         self.seeds += 1;
         self.polls += report.polls;
-        for (point, count) in &report.crashes {
-            *self.crashes.entry(point).or_default() += count;
+        for (counts, crashes) in [(&mut self.crashes, true), (&mut self.faults, false)] {
+            for (words, count) in report.count(crashes) {
+                *counts.entry(words).or_default() += count;
+            }
+        }
+        for (deed, count) in &report.deeds {
+            *self.deeds.entry(deed).or_default() += count;
         }
         let mut failing = report;
         if let Some(again) = repeated {
@@ -60,25 +78,39 @@ impl Summary {
     }
 }
 
-/// Runs the plan. Stops soon after the first failure.
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_secs(10);
+
+/// Runs the plan, and tells how far it is now and then. Stops soon after the first failure.
 #[expect(clippy::disallowed_methods, reason = "the time box of a test run is real time")]
-pub fn run(plan: Plan, scenario: impl Fn(u64) -> Report + Sync) -> Summary {
+pub fn run(
+    plan: Plan,
+    scenario: impl Fn(u64) -> Report + Sync,
+    progress: impl Fn(&Summary) + Sync,
+) -> Summary {
     let next = AtomicU64::new(plan.from);
     let stop = AtomicBool::new(false);
-    let summary = Mutex::new(Summary::default());
-    let deadline = plan.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    let over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    let began = Instant::now();
+    let summary = Mutex::new((Summary::default(), began));
+    let over = || plan.seconds.is_some_and(|seconds| began.elapsed().as_secs() >= seconds);
     let work = || {
-        while !stop.load(Ordering::SeqCst) && !over() {
+        while !stop.load(Ordering::SeqCst) {
             let seed = next.fetch_add(1, Ordering::SeqCst);
-            if seed - plan.from >= plan.seeds {
+            let number = seed - plan.from;
+            if number >= plan.seeds || (over() && number >= plan.at_least) {
                 return;
             }
             let report = scenario(seed);
             let repeat = plan.repeat_one_in > 0 && seed.is_multiple_of(plan.repeat_one_in);
             let repeated = repeat.then(|| scenario(seed));
-            let mut summary = summary.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut locked = summary.lock().unwrap_or_else(PoisonError::into_inner);
+            let (summary, told) = &mut *locked;
             summary.add(report, repeated);
+            summary.seconds = began.elapsed().as_secs();
+            if told.elapsed() >= PROGRESS {
+                *told = Instant::now();
+                progress(summary);
+            }
             if summary.failure.is_some() {
                 stop.store(true, Ordering::SeqCst);
             }
@@ -89,5 +121,5 @@ pub fn run(plan: Plan, scenario: impl Fn(u64) -> Report + Sync) -> Summary {
             scope.spawn(work);
         }
     });
-    summary.into_inner().unwrap_or_else(PoisonError::into_inner)
+    summary.into_inner().unwrap_or_else(PoisonError::into_inner).0
 }

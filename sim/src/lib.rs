@@ -5,13 +5,22 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`world`] | time, randomness, and the trace that proves two runs equal |
-//! | [`executor`] | processes and their tasks; crashes, pauses, reboots |
+//! | [`fault`], [`rates`] | what can go wrong, numbered; how often it does |
+//! | [`executor`] | processes and their tasks; crashes, pauses, reboots, failures of the database |
+//! | [`clock`] | clocks that are set to another time |
+//! | [`database`] | the database that the processes share, and an eye that looks at it from outside |
 //! | [`bus`] | bells that are lost, doubled and late |
 //! | [`scenario`] | what is run, and what must hold |
 //! | [`campaign`] | many seeds, counted |
+//! | [`minimise`] | a failing seed with as few faults as possible, as a story |
 
 pub mod bus;
 pub mod campaign;
+pub mod clock;
+pub mod database;
 pub mod executor;
+pub mod fault;
+pub mod minimise;
+pub mod rates;
 pub mod scenario;
 pub mod world;

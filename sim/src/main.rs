@@ -1,12 +1,14 @@
-//! Runs simulated seeds from the command line. Exit 0: all well. Exit 1: a seed failed, and is printed.
-#![expect(clippy::print_stdout, reason = "this is a program for a terminal")]
+//! Runs simulated seeds from the command line. Exit 0: all well. Exit 1: a seed failed, and is told. Exit 2: bad usage.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is a program for a terminal")]
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use sim::campaign::{self, Plan, Summary};
-use sim::scenario::Report;
-use sim::scenario::audit_log::{self, Bug};
+use sim::fault::Selection;
+use sim::minimise::minimise;
+use sim::scenario::{Report, Scenario};
 
 #[derive(Parser)]
 #[command(name = "sim", about = "Run the simulation: a failure is a seed")]
@@ -14,6 +16,12 @@ struct Args {
     /// Run this one seed, twice, and show what happened.
     #[arg(long, conflicts_with_all = ["seeds", "seconds"])]
     seed: Option<u64>,
+    /// Of the faults of that seed, only those with these numbers: `3,17`, or `none`.
+    #[arg(long, requires = "seed")]
+    only: Option<String>,
+    /// Let things happen in another order than the seed's own.
+    #[arg(long, requires = "seed", default_value_t = 0)]
+    schedule: u64,
     /// The first seed of many.
     #[arg(long, default_value_t = 0)]
     from: u64,
@@ -25,96 +33,122 @@ struct Args {
     seconds: Option<u64>,
     /// What to simulate.
     #[arg(long, default_value = "audit-log")]
-    scenario: Scenario,
+    scenario: String,
     /// Plant a bug, to see that it is found.
     #[arg(long)]
-    plant: Option<Planted>,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Scenario {
-    /// append → event row → outbox → bell → stream
-    AuditLog,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Planted {
-    /// The bells ring before the commit.
-    RingBeforeCommit,
-    /// The outbox is drained by whoever comes along.
-    DrainWithoutLease,
-    /// The outbox is drained from its end.
-    DrainNewestFirst,
-    /// A dead letter is retried by saying that it was delivered.
-    RetryWithoutDelivery,
-    /// A writer that was not answered writes again under another id.
-    AppendWithoutId,
-    /// A stream goes on one entry too late.
-    FollowerSkips,
-    /// A stream waits for bells alone.
-    FollowerWithoutSweep,
+    plant: Option<String>,
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let bug = args.plant.map(|plant| match plant {
-        Planted::RingBeforeCommit => Bug::RingBeforeCommit,
-        Planted::DrainWithoutLease => Bug::DrainWithoutLease,
-        Planted::DrainNewestFirst => Bug::DrainNewestFirst,
-        Planted::RetryWithoutDelivery => Bug::RetryWithoutDelivery,
-        Planted::AppendWithoutId => Bug::AppendWithoutId,
-        Planted::FollowerSkips => Bug::FollowerSkips,
-        Planted::FollowerWithoutSweep => Bug::FollowerWithoutSweep,
-    });
-    let Scenario::AuditLog = args.scenario;
-    let summary = match args.seed {
-        Some(seed) => {
-            let plan = Plan { from: seed, seeds: 1, seconds: None, repeat_one_in: 1, threads: 1 };
-            // `is_multiple_of(1)`: this seed is run twice.
-            campaign::run(plan, |seed| audit_log::run(seed, bug))
-        }
-        None => {
-            let threads = std::thread::available_parallelism().map_or(1, usize::from);
-            let plan = Plan {
-                from: args.from,
-                seeds: args.seeds,
-                seconds: args.seconds,
-                repeat_one_in: 50,
-                threads,
-            };
-            campaign::run(plan, |seed| audit_log::run(seed, bug))
+    let told = Scenario::named(&args.scenario, args.plant.as_deref())
+        .and_then(|scenario| Ok((scenario, numbers(args.only.as_deref())?)));
+    let (scenario, only) = match told {
+        Ok(told) => told,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(2);
         }
     };
+    let summary = match (args.seed, only) {
+        (Some(seed), only) => one(scenario, seed, only.as_ref(), args.schedule),
+        (None, _) => many(scenario, &args),
+    };
     print(&summary);
+    if let Some(report) = &summary.failure {
+        tell(scenario, report, &args);
+    }
+    print_json(&summary);
     if summary.failure.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn numbers(only: Option<&str>) -> Result<Option<BTreeSet<u64>>, String> {
+    let number = |text: &str| {
+        text.trim().parse().map_err(|_| format!("--only takes numbers of faults, not {text:?}"))
+    };
+    match only {
+        None => Ok(None),
+        Some("none") => Ok(Some(BTreeSet::new())),
+        Some(list) => list.split(',').map(number).collect::<Result<_, _>>().map(Some),
+    }
+}
+
+/// One seed, twice: with all its faults, or with some.
+fn one(scenario: Scenario, seed: u64, only: Option<&BTreeSet<u64>>, schedule: u64) -> Summary {
+    let selection = match only {
+        None => Selection::ALL,
+        Some(numbers) => {
+            // The numbers are those of the whole run.
+            Selection::numbered(&scenario.run(seed, &Selection::ALL).faults, numbers)
+        }
+    };
+    let selection = selection.with_schedule(schedule);
+    let plan =
+        Plan { from: seed, seeds: 1, seconds: None, at_least: 1, repeat_one_in: 1, threads: 1 };
+    campaign::run(plan, |seed| scenario.run(seed, &selection), |_| {})
+}
+
+fn many(scenario: Scenario, args: &Args) -> Summary {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let plan = Plan {
+        from: args.from,
+        seeds: args.seeds,
+        seconds: args.seconds,
+        at_least: 1,
+        repeat_one_in: 50,
+        threads,
+    };
+    campaign::run(
+        plan,
+        |seed| scenario.run(seed, &Selection::ALL),
+        |progress| {
+            let (seeds, per_second) = (progress.seeds, progress.seeds_per_second());
+            eprintln!("{seeds} seeds, {per_second} seeds/s");
+        },
+    )
 }
 
 fn print(summary: &Summary) {
     println!(
-        "{} seeds, {} of them twice, {} steps",
-        summary.seeds, summary.repeated, summary.polls
+        "{} seeds, {} of them twice, {} steps, {} seeds/s",
+        summary.seeds,
+        summary.repeated,
+        summary.polls,
+        summary.seeds_per_second()
     );
-    for (point, count) in &summary.crashes {
-        println!("{count:>10} crashes {point}");
+    for (words, count) in summary.crashes.iter().chain(&summary.faults).chain(&summary.deeds) {
+        println!("{count:>12}  {words}");
     }
-    if let Some(report) = &summary.failure {
-        print_failure(report);
-    }
+}
+
+fn print_json(summary: &Summary) {
     let line = serde_json::json!({
         "seeds": summary.seeds,
         "repeated": summary.repeated,
         "steps": summary.polls,
+        "seconds": summary.seconds,
+        "seeds_per_second": summary.seeds_per_second(),
         "crashes": summary.crashes,
+        "faults": summary.faults,
+        "deeds": summary.deeds,
         "failing_seed": summary.failure.as_ref().map(|report| report.seed),
         "ok": summary.failure.is_none(),
     });
     println!("{line}");
 }
 
-fn print_failure(report: &Report) {
+/// The failing seed as it is, and as short as it can be made.
+fn tell(scenario: Scenario, report: &Report, args: &Args) {
     println!("seed {} failed (trace {:016x}):", report.seed, report.trace);
-    for violation in &report.violations {
+    for violation in report.violations.iter().take(10) {
         println!("  {violation}");
     }
-    println!("run it again: cargo xtask sim --seed {}", report.seed);
+    let plant = args.plant.as_ref().map(|bug| format!(" --plant {bug}")).unwrap_or_default();
+    let arguments = format!(" --scenario {}{plant}", args.scenario);
+    if args.only.is_none() {
+        let story = minimise(report, &|selection| scenario.run(report.seed, selection));
+        println!("{}", story.told(&arguments));
+    } else {
+        report.faults.iter().for_each(|fault| println!("{fault}"));
+    }
 }

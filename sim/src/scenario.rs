@@ -1,8 +1,57 @@
 //! What is simulated, and what must hold.
 
 pub mod audit_log;
+pub mod ledger;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+
+use crate::fault::{Fault, Selection};
+use crate::world::World;
+
+/// Something that can be simulated, perhaps with a bug planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    /// append → event row → outbox → bell → stream
+    AuditLog(Option<audit_log::Bug>),
+    /// Money: transfers, holds and rules by many clients through several processes.
+    Ledger(Option<ledger::Bug>),
+}
+
+impl Scenario {
+    /// Their names.
+    pub const NAMES: [&str; 2] = ["audit-log", "ledger"];
+
+    /// The scenario of this name with the bug of this name, if there are such.
+    pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
+        match name {
+            "audit-log" => planted(bug).map(Scenario::AuditLog),
+            "ledger" => planted(bug).map(Scenario::Ledger),
+            _ => {
+                Err(format!("there is no scenario {name:?}; there are {}", Self::NAMES.join(", ")))
+            }
+        }
+    }
+
+    /// Runs one seed, with these of its faults.
+    pub fn run(self, seed: u64, selection: &Selection) -> Report {
+        match self {
+            Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
+            Scenario::Ledger(bug) => ledger::run(seed, bug, selection),
+        }
+    }
+}
+
+fn planted<B: ValueEnum>(bug: Option<&str>) -> Result<Option<B>, String> {
+    bug.map(|name| B::from_str(name, true).map_err(|_| unknown_bug::<B>(name))).transpose()
+}
+
+fn unknown_bug<B: ValueEnum>(name: &str) -> String {
+    let known = B::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let names: Vec<String> = known.map(|value| value.get_name().to_owned()).collect();
+    format!("there is no bug {name:?} to plant; there are {}", names.join(", "))
+}
 
 /// What one seed led to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,8 +62,42 @@ pub struct Report {
     pub trace: u64,
     /// Steps of tasks.
     pub polls: u64,
-    /// Crashes, by the point at which they happened.
-    pub crashes: BTreeMap<&'static str, u64>,
+    /// What went wrong around the system.
+    pub faults: Vec<Fault>,
+    /// What the system did.
+    pub deeds: BTreeMap<&'static str, u64>,
     /// What must never happen and did. Empty when all is well.
     pub violations: Vec<String>,
+}
+
+impl Report {
+    pub(crate) fn of(seed: u64, world: &World, polls: u64) -> Report {
+        let (trace, faults, deeds) = (world.trace(), world.faults(), world.deeds());
+        Report { seed, trace, polls, faults, deeds, violations: world.violations() }
+    }
+
+    /// How often each kind of fault happened; of crashes only, or of all others.
+    pub fn count(&self, crashes: bool) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        for fault in self.faults.iter().filter(|fault| fault.key.kind.is_crash() == crashes) {
+            *counts.entry(fault.key.kind.words()).or_default() += 1;
+        }
+        counts
+    }
+
+    /// What the violations are about, without what only this very run has: their codes in brackets; if none has one,
+    /// the first words of the first, without numbers.
+    pub fn failure_kinds(&self) -> BTreeSet<String> {
+        let told = |violation: &String| match violation.split_once(": ") {
+            Some((_, what)) => what.to_owned(),
+            None => violation.clone(),
+        };
+        let code = |what: String| Some(what.strip_prefix('[')?.split_once(']')?.0.to_owned());
+        let codes: BTreeSet<String> = self.violations.iter().map(told).filter_map(code).collect();
+        if !codes.is_empty() {
+            return codes;
+        }
+        let words = |what: String| what.chars().filter(|c| !c.is_ascii_digit()).take(30).collect();
+        self.violations.first().map(told).map(words).into_iter().collect()
+    }
 }

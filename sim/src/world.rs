@@ -7,6 +7,8 @@ use std::task::{Context, Poll, Waker};
 
 use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
 
+use crate::fault::{Decisions, Dice, Fault, Kind, Selection};
+
 /// What happens at a moment of virtual time.
 enum Timer {
     Wake(Waker),
@@ -14,12 +16,13 @@ enum Timer {
 }
 
 struct State {
-    rng: u64,
+    rng: Dice,
+    decisions: Decisions,
     now_ms: UnixMs,
     timers: BTreeMap<(UnixMs, u64), Timer>,
     timers_made: u64,
     trace: u64,
-    crashes: BTreeMap<&'static str, u64>,
+    deeds: BTreeMap<&'static str, u64>,
     violations: Vec<String>,
     faults_until_ms: UnixMs,
 }
@@ -29,15 +32,19 @@ struct State {
 pub struct World(Arc<Mutex<State>>);
 
 impl World {
-    /// The world that this seed makes, with faults until a moment after which everything must come right.
-    pub fn new(seed: u64, faults_until_ms: UnixMs) -> World {
+    /// The world that this seed makes, with these of its faults, until a moment after which everything must come
+    /// right.
+    pub fn new(seed: u64, faults_until_ms: UnixMs, selection: &Selection) -> World {
+        let schedule = selection.schedule;
+        let parts = [seed, schedule];
         World(Arc::new(Mutex::new(State {
-            rng: seed,
+            rng: Dice::new(if schedule == 0 { &parts[..1] } else { &parts }),
+            decisions: Decisions::new(seed, selection.clone()),
             now_ms: 0,
             timers: BTreeMap::new(),
             timers_made: 0,
             trace: 0,
-            crashes: BTreeMap::new(),
+            deeds: BTreeMap::new(),
             violations: Vec::new(),
             faults_until_ms,
         })))
@@ -52,10 +59,32 @@ impl World {
         self.lock().draw() % n
     }
 
-    /// True once in `n` times, while faults happen.
-    pub fn fault(&self, n: u64) -> bool {
+    /// A number of milliseconds below `n`.
+    pub fn below_ms(&self, n: u64) -> i64 {
+        i64::try_from(self.below(n)).unwrap_or(0)
+    }
+
+    /// Asked at every place where something can go wrong: whether it does, once in `one_in` times (never, if that is
+    /// zero), while faults happen. If so, with dice for how.
+    pub fn fault(&self, who: Option<usize>, kind: Kind, one_in: u64) -> Option<Dice> {
         let mut state = self.lock();
-        state.now_ms < state.faults_until_ms && state.draw().is_multiple_of(n)
+        let now_ms = state.now_ms;
+        if now_ms >= state.faults_until_ms {
+            return None;
+        }
+        let dice = state.decisions.decide(now_ms, who, kind, one_in)?;
+        state.mix(kind as u64);
+        Some(dice)
+    }
+
+    /// What went wrong so far, in order.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.lock().decisions.fired().to_vec()
+    }
+
+    /// When nothing goes wrong any more.
+    pub fn faults_until_ms(&self) -> UnixMs {
+        self.lock().faults_until_ms
     }
 
     /// Adds to the trace: two runs of one seed must agree on everything noted.
@@ -77,14 +106,14 @@ impl World {
         self.lock().trace
     }
 
-    /// Counts a crash at a named point.
-    pub fn count_crash(&self, point: &'static str) {
-        *self.lock().crashes.entry(point).or_default() += 1;
+    /// Counts something that the system did, to see that a scenario reaches what it is for.
+    pub fn count(&self, deed: &'static str) {
+        *self.lock().deeds.entry(deed).or_default() += 1;
     }
 
-    /// Crashes so far, by point.
-    pub fn crashes(&self) -> BTreeMap<&'static str, u64> {
-        self.lock().crashes.clone()
+    /// What the system did.
+    pub fn deeds(&self) -> BTreeMap<&'static str, u64> {
+        self.lock().deeds.clone()
     }
 
     /// Reports something that must never happen.
@@ -92,6 +121,11 @@ impl World {
         let mut state = self.lock();
         let at = format!("at {} ms: {what}", state.now_ms);
         state.violations.push(at);
+    }
+
+    /// Whether something happened that must never happen.
+    pub fn is_violated(&self) -> bool {
+        !self.lock().violations.is_empty()
     }
 
     /// What must never happen and did.
@@ -132,12 +166,8 @@ impl World {
 }
 
 impl State {
-    /// splitmix64
     fn draw(&mut self) -> u64 {
-        self.rng = self.rng.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.rng ^ (self.rng >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        let drawn = z ^ (z >> 31);
+        let drawn = self.rng.throw();
         // Whoever draws, and when, is part of what happened.
         self.mix(drawn);
         drawn

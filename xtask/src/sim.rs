@@ -12,6 +12,9 @@ pub(crate) struct Options {
     /// Of the faults of that seed, only those with these numbers: `3,17`, or `none`.
     #[arg(long, value_name = "NUMBERS", requires = "seed")]
     only: Option<String>,
+    /// Let things happen in another order than the seed's own.
+    #[arg(long, value_name = "N", requires = "seed")]
+    schedule: Option<u64>,
     /// Run so many seeds.
     #[arg(long)]
     seeds: Option<u64>,
@@ -30,7 +33,15 @@ impl Options {
     /// Nothing but a scenario.
     pub(crate) fn of(scenario: &str) -> Options {
         let scenario = Some(scenario.to_owned());
-        Options { seed: None, only: None, seeds: None, scenario, plant: None, seconds: None }
+        Options {
+            seed: None,
+            only: None,
+            schedule: None,
+            seeds: None,
+            scenario,
+            plant: None,
+            seconds: None,
+        }
     }
 }
 
@@ -56,8 +67,12 @@ pub(crate) fn soak(
 fn arguments(options: &Options) -> Vec<String> {
     let mut words: Vec<String> =
         ["run", "--release", "-p", "sim", "--bin", "sim", "--"].map(str::to_owned).into();
-    let numbers =
-        [("--seed", options.seed), ("--seeds", options.seeds), ("--seconds", options.seconds)];
+    let numbers = [
+        ("--seed", options.seed),
+        ("--schedule", options.schedule),
+        ("--seeds", options.seeds),
+        ("--seconds", options.seconds),
+    ];
     for (name, value) in numbers {
         words.extend(value.into_iter().flat_map(|value| [name.to_owned(), value.to_string()]));
     }

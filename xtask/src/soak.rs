@@ -3,14 +3,15 @@
 use std::time::Instant;
 
 use crate::bench::growth::{self, Database};
-use crate::workspace::Workspace;
-use crate::{Result, fuzz, sim};
+use crate::workspace::{self, Workspace};
+use crate::{Result, fuzz, setup, sim};
 
 /// How much.
 struct Amount {
     seconds: Option<u64>,
     seeds: Option<u64>,
     millions: Option<u64>,
+    kills: Option<u64>,
 }
 
 /// Something that gets more certain the longer it runs.
@@ -23,6 +24,7 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "fuzz", run: fuzz_for },
     Subject { name: "growth", run: |tree, amount| grow(tree, Database::Sqlite, amount) },
     Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
+    Subject { name: "kill", run: kill },
     Subject {
         name: "ledger",
         run: |tree, amount| sim::soak(tree, "ledger", amount.seconds, amount.seeds),
@@ -47,10 +49,23 @@ fn grow(tree: &Workspace, database: Database, amount: &Amount) -> Result {
     }
 }
 
+/// Real processes on a real PostgreSQL, killed in the middle: the test of the ledger, as often as asked.
+fn kill(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(kills) = amount.kills else {
+        return Err("say how often processes are killed: --kills 300".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args(["test", "-p", "guild-ledger", "--test", "it", "--", "--nocapture", "killed::books"])
+        .env("GUILD_TEST_KILL_RUNS", kills.to_string());
+    setup::ensure(&[setup::POSTGRES])?;
+    workspace::run(&mut command)
+}
+
 /// What to run and how long.
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(group = clap::ArgGroup::new("amount").required(true).args(["minutes", "seeds", "millions"]))]
+#[command(group = clap::ArgGroup::new("amount").required(true).args(["minutes", "seeds", "millions", "kills"]))]
 pub(crate) struct Options {
     /// What to run.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SUBJECTS.iter().map(|s| s.name)))]
@@ -64,6 +79,9 @@ pub(crate) struct Options {
     /// How many millions of rows, however long they take.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000))]
     millions: Option<u64>,
+    /// How often a process is killed.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    kills: Option<u64>,
 }
 
 /// Runs the subject for its time, its seeds or its rows.
@@ -74,7 +92,10 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
         .ok_or_else(|| format!("there is no subject {:?}", options.subject))?;
     let start = Instant::now();
     let seconds = options.minutes.map(|minutes| minutes * 60);
-    (subject.run)(tree, &Amount { seconds, seeds: options.seeds, millions: options.millions })?;
+    (subject.run)(
+        tree,
+        &Amount { seconds, seeds: options.seeds, millions: options.millions, kills: options.kills },
+    )?;
     eprintln!("soak {}: no failure in {} s", subject.name, start.elapsed().as_secs());
     Ok(())
 }

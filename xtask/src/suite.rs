@@ -6,7 +6,7 @@ use crate::services::Services;
 use crate::workspace::{self, Workspace};
 use crate::{Result, fuzz, setup, tidy};
 
-/// How long each simulation inside the tests may run.
+/// How long the simulations inside the tests may run: they share it.
 const SIM_SECONDS: &str = "GUILD_SIM_SECONDS";
 const FULL_SIM_SECONDS: u64 = 45;
 const QUICK_SIM_SECONDS: u64 = 5;

@@ -7,10 +7,10 @@
 //! 1. every entry is stored exactly once, numbered without a gap, and the entries of one writer in their order;
 //! 2. every client sees every entry, in order, and each once;
 //! 3. no bell tells of something that is not committed;
-//! 4. no two processes deliver one lane at a time, unless the first one's lease has run out;
+//! 4. no two processes deliver one lane at a time, unless the first one's lease has run out, or clocks differ;
 //! 5. no message leaves before an earlier one of its lane, unless that one was a dead letter;
 //! 6. no message is closed that the sink has not taken;
-//! 7. when faults end, everything is delivered.
+//! 7. when faults end and clocks agree again, everything is delivered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,16 +20,19 @@ use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, Options as OutboxOptions};
-use guild_store::{Db, Decode, Error, FromVal, Migrations, Point, Sqlite, Store, args, audit};
+use guild_store::{Error, Migrations, Point, Store, args, audit};
 use serde_json::Map;
 
 use super::Report;
 use crate::bus::{SimBus, Witness};
-use crate::executor::{Executor, Faults, Life, Plant};
+use crate::database::{Database, Plant};
+use crate::executor::{Executor, Life, PointPlant};
+use crate::fault::{Kind, Selection};
+use crate::rates::Rates;
 use crate::world::World;
 
 /// A bug to be planted, and found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Bug {
     /// The bells ring before the commit.
     RingBeforeCommit,
@@ -51,8 +54,6 @@ const ENTRIES_PER_PROCESS: usize = 6;
 const LEASE_MS: i64 = 100;
 const FAULTS_UNTIL_MS: UnixMs = 3_000;
 const END_MS: UnixMs = 120_000;
-const FAULTS: Faults =
-    Faults { crash_one_in: 50, poll_crash_one_in: 150, pause_one_in: 40, pause_max_ms: 350 };
 
 /// What the clients of the system know. They outlive every crash.
 #[derive(Default)]
@@ -77,66 +78,11 @@ struct InFlight {
     lease_until_ms: UnixMs,
 }
 
-/// Where the database is: most seeds in memory, one in ten on a file.
-enum Place {
-    Memory(String),
-    File(tempfile::TempDir),
-}
-
-impl Place {
-    fn for_seed(seed: u64) -> Place {
-        if seed % 10 == 9
-            && let Ok(dir) = tempfile::tempdir()
-        {
-            return Place::File(dir);
-        }
-        // The name is shared by all threads of this program.
-        Place::Memory(format!("seed-{seed}-{:?}", std::thread::current().id()))
-    }
-
-    fn connect(&self) -> Result<Sqlite, Error> {
-        match self {
-            Place::Memory(name) => Sqlite::open_memory(name),
-            Place::File(dir) => Sqlite::open_simulated(&dir.path().join("node.db")),
-        }
-    }
-
-    /// As in production, a reader cannot write.
-    fn connect_reader(&self) -> Result<Sqlite, Error> {
-        let mut db = self.connect()?;
-        db.batch("PRAGMA query_only = ON")?;
-        Ok(db)
-    }
-}
-
-/// Looks at the database from outside all processes.
-#[derive(Clone)]
-struct Eye(Arc<Mutex<Sqlite>>);
-
-impl Eye {
-    fn all<T: Decode>(&self, sql: &str, args: &[guild_store::Val<'_>]) -> Result<Vec<T>, Error> {
-        let mut rows = Vec::new();
-        lock(&self.0).query(sql, args, &mut |row| {
-            rows.push(T::decode(row)?);
-            Ok(())
-        })?;
-        Ok(rows)
-    }
-
-    fn one<T: FromVal>(
-        &self,
-        sql: &str,
-        args: &[guild_store::Val<'_>],
-    ) -> Result<Option<T>, Error> {
-        Ok(self.all::<(T,)>(sql, args)?.pop().map(|(value,)| value))
-    }
-}
-
 #[derive(Clone)]
 struct Shared {
     world: World,
-    place: Arc<Place>,
-    eye: Eye,
+    rates: Rates,
+    database: Database,
     bus: SimBus,
     clients: Arc<Mutex<Clients>>,
     in_flight: Arc<Mutex<BTreeMap<u64, InFlight>>>,
@@ -149,35 +95,27 @@ fn faults_until_ms(seed: u64) -> UnixMs {
     if seed % 4 == 3 { 200 } else { FAULTS_UNTIL_MS }
 }
 
-/// Runs one seed.
-pub fn run(seed: u64, bug: Option<Bug>) -> Report {
-    let world = World::new(seed, faults_until_ms(seed));
-    let report = |violations: Vec<String>, polls| Report {
-        seed,
-        trace: world.trace(),
-        polls,
-        crashes: world.crashes(),
-        violations,
-    };
-    match prepare(&world, seed, bug) {
-        Ok(shared) => {
-            let polls = simulate(&shared);
-            report(world.violations(), polls)
+/// Runs one seed, with these of its faults.
+pub fn run(seed: u64, bug: Option<Bug>, selection: &Selection) -> Report {
+    let world = World::new(seed, faults_until_ms(seed), selection);
+    let polls = match prepare(&world, seed, bug) {
+        Ok(shared) => simulate(&shared),
+        Err(error) => {
+            world.violate(format!("the database could not be made: {error}"));
+            0
         }
-        Err(error) => report(vec![format!("the database could not be made: {error}")], 0),
-    }
+    };
+    Report::of(seed, &world, polls)
 }
 
 fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, Error> {
-    let place = Place::for_seed(seed);
-    let mut db = place.connect()?;
-    Migrations::store().apply(&mut db, 0)?;
-    let eye = Eye(Arc::new(Mutex::new(db)));
-    let bus = SimBus::new(world.clone(), bell_witness(world.clone(), eye.clone()));
+    let rates = Rates::for_seed(seed);
+    let database = Database::new(world, seed, &Migrations::store(), Plant::default())?;
+    let bus = SimBus::new(world.clone(), rates, bell_witness(world.clone(), database.clone()));
     Ok(Shared {
         world: world.clone(),
-        place: Arc::new(place),
-        eye,
+        rates,
+        database,
         bus,
         clients: Arc::default(),
         in_flight: Arc::default(),
@@ -193,10 +131,8 @@ fn simulate(shared: &Shared) -> u64 {
         clients.answered = vec![0; processes];
         clients.seen = vec![Vec::new(); processes];
     }
-    let boot = |executor: &mut Executor, process: usize, life: &Life| {
-        boot(shared, executor, process, life);
-    };
-    let mut executor = Executor::new(world.clone(), FAULTS, processes, &boot);
+    let boot = |executor: &mut Executor, life: &Life| boot(shared, executor, life);
+    let mut executor = Executor::new(world.clone(), shared.rates, processes, &boot);
     let total = processes * ENTRIES_PER_PROCESS;
     let finished = executor.run(END_MS, &boot, &|| all_done(shared, total));
     if !finished {
@@ -209,31 +145,33 @@ fn simulate(shared: &Shared) -> u64 {
 }
 
 /// One life of one process.
-fn boot(shared: &Shared, executor: &mut Executor, process: usize, life: &Life) {
-    let (Ok(writer), Ok(reader)) = (shared.place.connect(), shared.place.connect_reader()) else {
+fn boot(shared: &Shared, executor: &mut Executor, life: &Life) {
+    let process = life.process();
+    let Ok(connections) = shared.database.connect(life) else {
         shared.world.violate("a process could not open the database".to_owned());
         return;
     };
     let bus: Arc<dyn Bus> = Arc::new(shared.bus.clone());
     let ringing = bus.clone();
     let ring = move |topic: &str, after: i64| ringing.ring(topic, after);
-    let store = executor.spawn_store(process, life, (writer, reader), ring, plant(shared));
+    let store = executor.spawn_store(life, connections, ring, plant(shared));
+    let clock = executor.spawn_clock(life, &store);
     let log = AuditLog::new(
         LogOptions { page_max: 4, sweep_ms: sweep_ms(shared.bug) },
         store.clone(),
         bus.clone(),
-        Arc::new(shared.world.clone()),
+        clock.clone(),
         Arc::new(shared.world.clone()),
     );
-    let deliver = watched_sink(shared, process, life, bell_sink(bus.clone()));
+    let deliver = watched_sink(shared, life, bell_sink(bus.clone()));
     executor.spawn(process, append_all(shared.clone(), process, log.clone()));
     executor.spawn(process, stream(shared.clone(), process, log));
-    executor.spawn(process, operate(shared.clone(), store.clone()));
+    executor.spawn(process, operate(shared.clone(), clock.clone(), store.clone()));
     match shared.bug {
         Some(bug @ (Bug::DrainWithoutLease | Bug::DrainNewestFirst)) => {
             executor.spawn(process, drain_wrongly(bug, shared.world.clone(), store, deliver));
         }
-        _ => executor.spawn(process, drain(shared.clone(), store, bus, deliver)),
+        _ => executor.spawn(process, drain(shared.clone(), clock, store, bus, deliver)),
     }
 }
 
@@ -241,9 +179,9 @@ fn sweep_ms(bug: Option<Bug>) -> i64 {
     if bug == Some(Bug::FollowerWithoutSweep) { 2 * END_MS } else { 200 }
 }
 
-fn plant(shared: &Shared) -> Option<Plant> {
+fn plant(shared: &Shared) -> Option<PointPlant> {
     let bus = shared.bus.clone();
-    let early: Plant = Arc::new(move |point, bells| {
+    let early: PointPlant = Arc::new(move |point, bells| {
         if point == Point::BeforeCommit {
             bells.iter().for_each(|(topic, after)| bus.ring(topic, *after));
         }
@@ -276,7 +214,7 @@ async fn append_all(shared: Shared, process: usize, log: AuditLog) {
             Err(error) if error.is_closed() => return,
             Err(_) => {}
         }
-        let pause_ms = i64::try_from(shared.world.below(60)).unwrap_or(0);
+        let pause_ms = shared.world.below_ms(60);
         shared.world.sleep(pause_ms).await;
     }
 }
@@ -308,12 +246,19 @@ async fn stream(shared: Shared, process: usize, log: AuditLog) {
     }
 }
 
-async fn drain(shared: Shared, store: Store, bus: Arc<dyn Bus>, deliver: Deliver) {
+async fn drain(
+    shared: Shared,
+    clock: Arc<dyn Clock>,
+    store: Store,
+    bus: Arc<dyn Bus>,
+    deliver: Deliver,
+) {
     let options = OutboxOptions {
         lease_ms: LEASE_MS,
         batch_max: 3,
         sweep_ms: 150,
         backoff_min_ms: 20,
+        backoff_max_ms: 2_000,
         ..OutboxOptions::default()
     };
     let mut listener = bus.listen(outbox::TOPIC);
@@ -323,7 +268,7 @@ async fn drain(shared: Shared, store: Store, bus: Arc<dyn Bus>, deliver: Deliver
             bell.await;
         }) as guild_protocol::env::BoxFuture<()>
     });
-    let (clock, random) = (Arc::new(shared.world.clone()), Arc::new(shared.world.clone()));
+    let random = Arc::new(shared.world.clone());
     match Drainer::new(options, store, clock, random) {
         Ok(drainer) => drainer.sink(audit::BELL_SINK, deliver, wake).run(Shutdown::new()).await,
         Err(error) => shared.world.violate(format!("the drainer does not start: {error}")),
@@ -331,13 +276,13 @@ async fn drain(shared: Shared, store: Store, bus: Arc<dyn Bus>, deliver: Deliver
 }
 
 /// The operator: now and then retries what was given up.
-async fn operate(shared: Shared, store: Store) {
+async fn operate(shared: Shared, clock: Arc<dyn Clock>, store: Store) {
     loop {
-        let pause_ms = i64::try_from(shared.world.below(150)).unwrap_or(0);
+        let pause_ms = shared.world.below_ms(150);
         shared.world.sleep(pause_ms).await;
         let dead = store.read(|rx| outbox::dead_letters(rx, 10)).await.unwrap_or_default();
         for seq in dead.into_iter().map(|letter| letter.message.seq) {
-            let (now_ms, bug) = (shared.world.now_ms(), shared.bug);
+            let (now_ms, bug) = (clock.now_ms(), shared.bug);
             let retried = store.write(move |tx| match bug {
                 Some(Bug::RetryWithoutDelivery) => {
                     let done = "UPDATE outbox SET state = 'done' WHERE seq = $1 AND state = 'dead'";
@@ -387,35 +332,63 @@ async fn drain_wrongly(bug: Bug, world: World, store: Store, deliver: Deliver) {
 }
 
 /// The real sink, made slow and unreliable, with the check that lanes have one holder at a time.
-fn watched_sink(shared: &Shared, process: usize, life: &Life, inner: Deliver) -> Deliver {
+fn watched_sink(shared: &Shared, life: &Life, inner: Deliver) -> Deliver {
     let (shared, life) = (shared.clone(), life.clone());
     Arc::new(move |message: Message| {
         let (shared, life, inner) = (shared.clone(), life.clone(), inner.clone());
         Box::pin(async move {
-            let flight = begin(&shared, process, &life, &message);
+            let flight = begin(&shared, &life, &message);
             check_order(&shared, &message);
-            let slow_ms = i64::try_from(shared.world.below(25)).unwrap_or(0);
+            let slow_ms = shared.world.below_ms(25);
             shared.world.sleep(slow_ms).await;
-            if life.dies_at("before the delivery", FAULTS.crash_one_in) {
+            if life.dies_at(Kind::CrashBeforeDelivery) || dies_on_the_way(&shared, &life, &message)
+            {
                 return Err(Failure::Retry("dead".to_owned()));
             }
-            let (key, seq) = (message.idempotency_key.clone(), message.seq);
-            let answer = if shared.world.fault(10) {
-                Err(Failure::Retry("the sink fails now and then".to_owned()))
-            } else if shared.world.fault(10) {
-                lock(&shared.clients).once_dead.insert(seq);
-                Err(Failure::Never("the sink refuses now and then".to_owned()))
-            } else {
-                inner(message).await
-            };
-            if answer.is_ok() {
-                lock(&shared.clients).taken.insert(key);
-            }
-            life.dies_at("after the delivery", FAULTS.crash_one_in);
+            let answer = unreliably(&shared, &life, message, &inner).await;
+            life.dies_at(Kind::CrashAfterDelivery);
             drop(flight);
             answer
         })
     })
+}
+
+/// The process dies while the message is on its way; the sink takes it all the same, some time later.
+fn dies_on_the_way(shared: &Shared, life: &Life, message: &Message) -> bool {
+    let Some(mut dice) = life.meets(Kind::SinkTakesFromTheDead) else { return false };
+    life.die();
+    let (clients, key) = (shared.clients.clone(), message.idempotency_key.clone());
+    shared.world.later(dice.below_ms(400), move || {
+        lock(&clients).taken.insert(key);
+    });
+    true
+}
+
+async fn unreliably(
+    shared: &Shared,
+    life: &Life,
+    message: Message,
+    inner: &Deliver,
+) -> Result<(), Failure> {
+    if life.meets(Kind::SinkFails).is_some() {
+        return Err(Failure::Retry("the sink fails now and then".to_owned()));
+    }
+    if life.meets(Kind::SinkRefuses).is_some() {
+        lock(&shared.clients).once_dead.insert(message.seq);
+        return Err(Failure::Never("the sink refuses now and then".to_owned()));
+    }
+    if life.meets(Kind::SinkStalls).is_some() {
+        shared.world.sleep(3 * LEASE_MS).await;
+    }
+    let key = message.idempotency_key.clone();
+    let answer = inner(message).await;
+    if answer.is_ok() {
+        lock(&shared.clients).taken.insert(key);
+    }
+    if life.meets(Kind::SinkAnswersLate).is_some() {
+        shared.world.sleep(3 * LEASE_MS).await;
+    }
+    answer
 }
 
 /// An earlier message of the lane that was never taken must not still be waiting.
@@ -423,7 +396,7 @@ fn check_order(shared: &Shared, message: &Message) {
     let sql = "SELECT seq, idempotency_key FROM outbox
         WHERE sink = $1 AND key = $2 AND seq < $3 AND state = 'queued'";
     let args = args![&message.sink, &message.key, message.seq];
-    let earlier: Vec<(i64, String)> = shared.eye.all(sql, args).unwrap_or_default();
+    let earlier: Vec<(i64, String)> = shared.database.all(sql, args).unwrap_or_default();
     let clients = lock(&shared.clients);
     for (seq, key) in earlier {
         if !clients.taken.contains(&key) && !clients.once_dead.contains(&seq) {
@@ -441,15 +414,18 @@ impl Drop for Flight {
     }
 }
 
-fn begin(shared: &Shared, process: usize, life: &Life, message: &Message) -> Flight {
-    let now_ms = shared.world.now_ms();
+/// Where clocks differ, a lease is over for one before it is over for the other: there two may deliver one lane, and
+/// nothing is said about it here. What they write is fenced, and the order of the messages holds in all worlds.
+fn begin(shared: &Shared, life: &Life, message: &Message) -> Flight {
+    let (process, now_ms) = (life.process(), life.clock().now_ms());
+    let clocks_agree = shared.rates.clock_step == 0;
     let mut in_flight = lock(&shared.in_flight);
     for other in
         in_flight.values().filter(|other| other.process != process && !other.life.is_dead())
     {
         let had_lease = other.lease_until_ms > other.started_ms;
         let lost_it = other.lease_until_ms <= now_ms;
-        if !(had_lease && lost_it) {
+        if clocks_agree && !(had_lease && lost_it) {
             shared.world.violate(format!(
                 "processes {} and {process} deliver lane {}/{} at the same time",
                 other.process, message.sink, message.key
@@ -457,7 +433,7 @@ fn begin(shared: &Shared, process: usize, life: &Life, message: &Message) -> Fli
         }
     }
     let lease_until_ms = shared
-        .eye
+        .database
         .one::<i64>(
             "SELECT until_ms FROM outbox_lane WHERE sink = $1 AND key = $2",
             args![&message.sink, &message.key],
@@ -473,7 +449,7 @@ fn begin(shared: &Shared, process: usize, life: &Life, message: &Message) -> Fli
 }
 
 /// A bell for something after N: something after N must be there for everybody to read.
-fn bell_witness(world: World, eye: Eye) -> Witness {
+fn bell_witness(world: World, database: Database) -> Witness {
     Arc::new(move |topic, after| {
         world.note_text(topic);
         world.note(after.unsigned_abs());
@@ -482,7 +458,7 @@ fn bell_witness(world: World, eye: Eye) -> Witness {
             _ => "SELECT coalesce(max(seq), 0) FROM outbox",
         };
         // A table that cannot be read has changes that are not committed.
-        let committed = eye.one::<i64>(sql, args![]).ok().flatten().unwrap_or(0);
+        let committed = database.one::<i64>(sql, args![]).ok().flatten().unwrap_or(0);
         if committed <= after {
             world.violate(format!(
                 "a bell on {topic} tells of {}, committed is {committed}",
@@ -497,14 +473,14 @@ fn all_done(shared: &Shared, total: usize) -> bool {
     let answered = clients.answered.iter().all(|count| *count == ENTRIES_PER_PROCESS);
     let seen = clients.seen.iter().all(|seen| seen.len() >= total);
     let queued =
-        shared.eye.one::<i64>("SELECT count(*) FROM outbox WHERE state <> 'done'", args![]);
+        shared.database.one::<i64>("SELECT count(*) FROM outbox WHERE state <> 'done'", args![]);
     answered && seen && queued == Ok(Some(0))
 }
 
 fn check_history(shared: &Shared, processes: usize) {
     let world = &shared.world;
     let sql = "SELECT seq, id FROM event ORDER BY seq";
-    let stored: Vec<(i64, String)> = shared.eye.all(sql, args![]).unwrap_or_default();
+    let stored: Vec<(i64, String)> = shared.database.all(sql, args![]).unwrap_or_default();
     let ids: Vec<&str> = stored.iter().map(|(_, id)| id.as_str()).collect();
     for process in 0..processes {
         let wanted: Vec<String> = (0..ENTRIES_PER_PROCESS)
@@ -539,7 +515,7 @@ fn check_history(shared: &Shared, processes: usize) {
 fn check_outbox(shared: &Shared) {
     let sql = "SELECT seq, idempotency_key, state, attempts, closed_ms FROM outbox ORDER BY seq";
     type Row = (i64, String, String, i64, Option<i64>);
-    let rows: Vec<Row> = shared.eye.all(sql, args![]).unwrap_or_default();
+    let rows: Vec<Row> = shared.database.all(sql, args![]).unwrap_or_default();
     for row in rows {
         let (seq, key, state, ..) = &row;
         if state == "done" && !lock(&shared.clients).taken.contains(key) {

@@ -1,38 +1,72 @@
 use sim::campaign::{self, Plan};
-use sim::scenario::audit_log::{Bug, run};
+use sim::fault::Selection;
+use sim::scenario::Report;
+use sim::scenario::audit_log::{Bug, run as run_selected};
 
-/// How long the simulation may take inside the tests.
-#[expect(clippy::disallowed_methods, reason = "the test runner sets the time box")]
-fn seconds() -> u64 {
-    std::env::var("GUILD_SIM_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(5)
+use crate::seconds;
+
+fn run(seed: u64, bug: Option<Bug>) -> Report {
+    run_selected(seed, bug, &Selection::ALL)
 }
 
 #[test]
 fn crashes_anywhere_lose_nothing_double_nothing_and_keep_order() {
-    let plan =
-        Plan { from: 0, seeds: u64::MAX, seconds: Some(seconds()), repeat_one_in: 10, threads: 2 };
-    let summary = campaign::run(plan, |seed| run(seed, None));
+    let plan = Plan {
+        from: 0,
+        seeds: u64::MAX,
+        seconds: Some(seconds()),
+        at_least: 100,
+        repeat_one_in: 10,
+        threads: 2,
+    };
+    let summary = campaign::run(plan, |seed| run(seed, None), |_| {});
     println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
+    println!("other faults: {:?}", summary.faults);
     assert!(summary.failure.is_none(), "{:#?}", summary.failure);
-    assert!(summary.seeds >= 20, "only {} seeds were run", summary.seeds);
-    assert!(summary.repeated >= 2, "no seed was run twice");
-    for point in [
-        "before a statement",
-        "after a statement",
-        "before the commit",
-        "after the commit",
-        "after the bells",
-        "before the delivery",
-        "after the delivery",
-        "between two steps",
+    assert!(summary.seeds >= 100, "only {} seeds were run", summary.seeds);
+    assert!(summary.repeated >= 10, "only {} seeds were run twice", summary.repeated);
+    for words in [
+        "crash before a statement",
+        "crash after a statement",
+        "crash before the commit",
+        "crash after the commit",
+        "crash after the bells",
+        "crash before the delivery",
+        "crash after the delivery",
+        "crash between two steps",
+        "process dies, the sink takes its message later",
     ] {
-        assert!(summary.crashes.get(point).is_some_and(|n| *n > 0), "no crash {point}");
+        assert!(summary.crashes.contains_key(words), "no {words}");
+    }
+    for words in [
+        "pause",
+        "clock step",
+        "statement refused",
+        "statement done, its answer lost",
+        "conflict at a statement",
+        "database locked at a statement",
+        "commit refused",
+        "conflict at the commit",
+        "database locked at the commit",
+        "commit not done, its answer lost",
+        "commit done, its answer lost",
+        "no bell is heard",
+        "bell lost",
+        "bell doubled",
+        "bell late",
+        "sink fails",
+        "sink refuses for good",
+        "sink stalls past the lease",
+        "sink takes it and answers past the lease",
+    ] {
+        assert!(summary.faults.contains_key(words), "never: {words}");
     }
 }
 
 /// The checkers are worth something only if they see what they are for.
 fn is_found_and_replays(bug: Bug, words: &str) {
-    let plan = Plan { from: 0, seeds: 500, seconds: None, repeat_one_in: 0, threads: 1 };
+    let plan =
+        Plan { from: 0, seeds: 500, seconds: None, at_least: 0, repeat_one_in: 0, threads: 1 };
     // Another checker may see a consequence first; it is this one that must see it too.
     let seen_by_this_one = |seed| {
         let mut report = run(seed, Some(bug));
@@ -41,7 +75,7 @@ fn is_found_and_replays(bug: Bug, words: &str) {
         }
         report
     };
-    let found = campaign::run(plan, seen_by_this_one).failure.expect("not found");
+    let found = campaign::run(plan, seen_by_this_one, |_| {}).failure.expect("not found");
     assert_eq!(run(found.seed, Some(bug)), found, "the seed does not replay");
     assert_eq!(run(found.seed, None).violations, Vec::<String>::new(), "it is not the bug");
 }

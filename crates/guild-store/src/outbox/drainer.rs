@@ -259,9 +259,7 @@ impl Courier {
     }
 
     async fn recall(&self, sink: &str, now_ms: UnixMs) {
-        let Options { backoff_max_ms, lease_ms, .. } = self.options;
-        let longest_ms = backoff_max_ms.max(lease_ms).saturating_mul(2);
-        let kind = sink.to_owned();
+        let (kind, longest_ms) = (sink.to_owned(), self.longest_ms());
         let recalled = self.store.write(move |tx| lane::recall(tx, &kind, now_ms, longest_ms));
         match recalled.await {
             Ok(0) => {}
@@ -287,13 +285,25 @@ impl Courier {
         }
     }
 
+    /// No wait and no lease is meant to be longer.
+    fn longest_ms(&self) -> i64 {
+        let Options { backoff_max_ms, lease_ms, .. } = self.options;
+        backoff_max_ms.max(lease_ms).saturating_mul(2)
+    }
+
     /// Until the next lane is due, but never longer than a sweep.
     async fn pause_ms(&self, sink: &str) -> i64 {
         let kind = sink.to_owned();
-        let due_ms: Option<UnixMs> =
-            self.store.read(move |rx| lane::next_due(rx, &kind)).await.ok().flatten();
-        let wait_ms = due_ms.map_or(i64::MAX, |due_ms| due_ms.saturating_sub(self.clock.now_ms()));
-        wait_ms.clamp(1, self.options.sweep_ms)
+        let due: Option<(UnixMs, UnixMs)> =
+            self.store.read(move |rx| lane::first_and_last_due(rx, &kind)).await.ok().flatten();
+        let Some((first_ms, last_ms)) = due else { return self.options.sweep_ms };
+        let now_ms = self.clock.now_ms();
+        // Our own clock need not have been wrong: another process may have written this, or our clock may have been
+        // set forth and back while we slept.
+        if last_ms.saturating_sub(now_ms) > self.longest_ms() {
+            self.recall(sink, now_ms).await;
+        }
+        first_ms.saturating_sub(now_ms).clamp(1, self.options.sweep_ms)
     }
 
     fn token(&self) -> String {

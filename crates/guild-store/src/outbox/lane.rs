@@ -143,14 +143,15 @@ pub(super) fn settle(
     set_due(tx, &lease.sink, &lease.key)
 }
 
-/// When the next lane of a sink may be claimed.
-pub(super) fn next_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<UnixMs>> {
-    let next: Option<(Option<i64>,)> = rx.first(
-        "SELECT min(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END) FROM outbox_lane
+/// When the first and the last of the waiting lanes of a sink may be claimed; nothing if none waits.
+pub(super) fn first_and_last_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<(UnixMs, UnixMs)>> {
+    let due: Option<(Option<i64>, Option<i64>)> = rx.first(
+        "SELECT min(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END),
+           max(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END) FROM outbox_lane
          WHERE sink = $1 AND due_ms IS NOT NULL",
         args![sink],
     )?;
-    Ok(next.and_then(|(due_ms,)| due_ms))
+    Ok(due.and_then(|(first_ms, last_ms)| first_ms.zip(last_ms)))
 }
 
 /// How much is forgotten in one transaction, so that no other write waits long for it.

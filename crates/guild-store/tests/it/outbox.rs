@@ -20,6 +20,7 @@ on_both! {
     a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too,
     a_sink_that_panics_fails_its_message_only,
     what_a_wrong_clock_put_into_the_future_leaves_now,
+    what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too,
     delivered_messages_and_empty_lanes_are_forgotten_however_many,
     a_sink_that_takes_its_time_is_not_cut_off,
 }
@@ -220,6 +221,23 @@ fn what_a_wrong_clock_put_into_the_future_leaves_now(engine: Engine) {
     block_on(store.write(move |tx| tx.exec(lease, args![year_ms]))).unwrap();
     enqueue(&store, "a", "later", "{}").unwrap();
     assert_eq!(drain(&store, |_| Ok(())), ["early", "later"]);
+}
+
+fn what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    enqueue(&store, "a", "first", "{}").unwrap();
+    let writer = store.clone();
+    // The drainer has looked through the outbox, and its own clock is never set back.
+    let given = drain(&store, move |message| {
+        if message.idempotency_key == "first" {
+            let year_ms = 365 * 24 * 3_600 * 1_000;
+            let message = NewMessage { sink: "s", key: "b", idempotency_key: "early", body: "{}" };
+            block_on_here(writer.write(move |tx| outbox::enqueue(tx, &message, year_ms))).unwrap();
+        }
+        Ok(())
+    });
+    assert_eq!(given, ["first", "early"]);
 }
 
 fn delivered_messages_and_empty_lanes_are_forgotten_however_many(engine: Engine) {
