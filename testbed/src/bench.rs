@@ -30,6 +30,9 @@ impl Arguments {
         };
         let must = |flag: &str| value(flag).ok_or_else(|| format!("{flag} is missing; {USAGE}"));
         let number = |text: String| text.parse().map_err(|e| format!("{text:?}: {e}"));
+        if value("--seconds").is_none() && value("--millions").is_none() {
+            return Err(USAGE.to_owned());
+        }
         Ok(Arguments {
             case: must("--case")?,
             directory: must("--directory")?.into(),
@@ -117,9 +120,14 @@ mod tests {
         let parsed =
             Arguments::parse(&words("--case a --directory /d --postgres u --seconds 1")).unwrap();
         assert_eq!(parsed.postgres_url(), Ok("u"));
-        for wrong in
-            ["--case a --directory /d", "--case a --directory /d --seconds x", "--seconds 1"]
-        {
+        let grown = Arguments::parse(&words("--case a --directory /d --millions 10")).unwrap();
+        assert_eq!((grown.seconds, grown.millions), (0, 10));
+        for wrong in [
+            "--case a --directory /d",
+            "--case a --seconds 1",
+            "--case a --directory /d --seconds x",
+            "--seconds 1",
+        ] {
             assert!(Arguments::parse(&words(wrong)).is_err(), "{wrong}");
         }
     }

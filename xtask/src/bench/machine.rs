@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(load_average("0.25 0.10 0.05 1/99 1234\n"), 0.25);
         assert_eq!((cpu_model(""), load_average("")), (String::new(), 0.0));
         let mounts = "/dev/a / ext4 rw 0 0\nnone /tmp tmpfs rw 0 0\n/dev/b /tmp/disk xfs rw 0 0\n";
-        assert_eq!(filesystem(mounts, Path::new("/home/x")), "ext4");
+        assert_eq!(filesystem(mounts, Path::new("/srv/x")), "ext4");
         assert_eq!(filesystem(mounts, Path::new("/tmp/x")), "tmpfs");
         assert_eq!(filesystem(mounts, Path::new("/tmp/disk/x")), "xfs");
         assert_eq!(filesystem("", Path::new("/")), "");

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use postgres::{Client, NoTls, Statement};
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use testbed::bench::{Measured, Watch};
 
 use crate::rows::{Batch, History};
@@ -34,6 +35,7 @@ pub(crate) fn on_sqlite(path: &Path, history: &History) -> Result<Measured, Stri
     let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
          PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
     connection.execute_batch(pragmas).map_err(said)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(said)?;
     for migration in guild_ledger::migrations() {
         connection.execute_batch(migration.sql.lite).map_err(said)?;
     }

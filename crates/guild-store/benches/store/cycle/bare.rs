@@ -5,6 +5,7 @@ use std::path::Path;
 use guild_store::Val;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::{Client, NoTls};
+use rusqlite::config::DbConfig;
 use rusqlite::types::{ToSqlOutput, ValueRef};
 use testbed::bench::{Measured, Watch};
 
@@ -92,6 +93,7 @@ impl Lite<'_> {
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
              PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
         connection.execute_batch(pragmas).map_err(said)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(said)?;
         connection.execute_batch(SCHEMA.lite).map_err(said)?;
         let prepare = |sql: &str| connection.prepare(sql).map_err(said);
         let statements =
