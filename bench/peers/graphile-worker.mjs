@@ -1,5 +1,5 @@
-// Fetch and complete with npm `graphile-worker`: a local queue of 500 and completions in batches, as its page on
-// performance advises; 24 jobs at a time.
+// Fetch and complete with npm `graphile-worker`: a local queue of 500 and completions in batches, both of which its
+// options offer for throughput; 24 jobs at a time. Other settings may be faster.
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
 import { jobs } from './jobs.mjs'
 
