@@ -37,7 +37,8 @@ pub(crate) fn write_through<T>(
         let written = match NodeFile::of_running(&loaded.config.data_dir)? {
             Some(node) => by_node(&Client::new(&node)),
             None => Parts::open(loaded).and_then(|parts| {
-                let written = here(&parts, &runtime);
+                let corrected = runtime.block_on(parts.correct_clock());
+                let written = corrected.and_then(|()| here(&parts, &runtime));
                 parts.close();
                 written
             }),
