@@ -155,8 +155,7 @@ pub fn entries_named(rx: &mut Rx<'_>, owner: &str, purpose: &str) -> Result<Vec<
 
 /// The first `limit` names, owner and purpose, for which there are accounts.
 pub fn names(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<(String, String)>> {
-    let sql =
-        "SELECT DISTINCT owner, purpose FROM ledger_account ORDER BY owner, purpose LIMIT $1";
+    let sql = "SELECT DISTINCT owner, purpose FROM ledger_account ORDER BY owner, purpose LIMIT $1";
     Ok(rx.all(sql, args![limit])?)
 }
 
