@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use guild_store::{Columns, Db, Val};
 use serde_json::Value;
 use testbed::{Database, Nats};
 
@@ -83,4 +84,35 @@ fn the_doctor_says_which_server_and_whether_it_answers() {
         run.stdout.contains("! missing  database") && !run.stdout.contains("secret"),
         "{run:?}"
     );
+}
+
+#[test]
+fn a_call_that_keeps_the_others_waiting_is_reported_with_its_place() {
+    let database = Database::new().unwrap();
+    let home = Home::new().with("GUILD_STORE_URL", &database.url());
+    let (node, log) = Node::up_with_log(&home, &ANY_PORT);
+    let mut other = guild_store::Postgres::new(&database.url()).unwrap();
+    other.batch("BEGIN; LOCK TABLE event IN EXCLUSIVE MODE").unwrap();
+    std::thread::scope(|scope| {
+        let appended = scope.spawn(|| home.run(&["log", "append", "test.done"]));
+        let waiting =
+            "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'event'::regclass";
+        let mut waits = 0;
+        while waits == 0 {
+            let count = &mut |row: &dyn Columns| {
+                if let Val::Int(count) = row.val(0)? {
+                    waits = count;
+                }
+                Ok(())
+            };
+            other.query(waiting, &[], count).unwrap();
+        }
+        testbed::wait_ms(50);
+        other.batch("COMMIT").unwrap();
+        assert_eq!(appended.join().unwrap().code, 0);
+    });
+    let reported =
+        log.lines().map_while(Result::ok).find(|line| line.contains("kept the database"));
+    assert!(reported.is_some_and(|line| line.contains("audit_log.rs")));
+    assert_eq!(node.stop(), 0);
 }
