@@ -1,5 +1,5 @@
-//! An amount as it may be written: a whole number, or the same as text. A number is exact up to 2^53 only, text up to 64
-//! bits; what has a fraction or an exponent is neither.
+//! An amount as it may be written: a whole number, or the same as text. A number is exact up to 2^53 only, text up to
+//! 64 bits; what has a fraction or an exponent is neither.
 
 use std::fmt;
 

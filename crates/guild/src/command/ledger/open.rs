@@ -9,6 +9,8 @@ use crate::command::Context;
 use crate::error::Result;
 use crate::output::Answer;
 
+const LIMITS: [&str; 3] = ["never-negative", "never-positive", "none"];
+
 /// Open an account
 ///
 /// Through the running node, or directly when none runs. Opening it again changes nothing.
@@ -22,7 +24,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ASSET", value_parser = super::asset)]
     asset: AssetId,
     /// How far it may go; none is for the outside world, from which deposits come
-    #[arg(long, value_name = "LIMIT", default_value = "never-negative", value_parser = ["never-negative", "never-positive", "none"])]
+    #[arg(long, value_name = "LIMIT", default_value = LIMITS[0], value_parser = LIMITS)]
     limit: String,
 }
 
@@ -50,7 +52,7 @@ pub(super) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     match changed {
         Changed::New(seq) => cx.out.line(&format!("{account_id}  number {seq}"))?,
         Changed::Known => {
-            cx.out.line(&format!("{account_id}  was open before; nothing changed"))?
+            cx.out.line(&format!("{account_id}  was open before; nothing changed"))?;
         }
     }
     Ok(Answer::Yes)

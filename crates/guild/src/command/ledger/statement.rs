@@ -35,7 +35,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ASSET", value_parser = super::asset)]
     asset: Option<AssetId>,
     /// How many lines at most
-    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT", value_parser = clap::value_parser!(i64).range(1..=PAGE_MAX))]
+    #[arg(short = 'n', long, default_value_t = 20, value_name = "COUNT",
+        value_parser = clap::value_parser!(i64).range(1..=PAGE_MAX))]
     lines: i64,
     /// Only what is older than this number
     #[arg(long, value_name = "SEQ", value_parser = clap::value_parser!(i64).range(1..))]
