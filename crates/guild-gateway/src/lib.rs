@@ -6,12 +6,16 @@
 //! | `GET /api/events` | the audit log as a server-sent stream |
 //! | `GET /api/log` | a page of the audit log |
 //! | `POST /api/log` | append to it (with the node's token) |
+//! | `POST /api/ledger/account` | open an account (with the node's token) |
+//! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
+//! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 
 mod error;
 mod events;
 mod guard;
 mod health;
+mod ledger;
 mod log;
 mod outbox;
 mod socket;
@@ -25,6 +29,7 @@ use futures_util::future::{Either, select};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use guild_roles::outbox::Outbox;
+use guild_roles::treasury::Treasury;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
@@ -69,11 +74,23 @@ impl Default for Options {
     }
 }
 
+/// What the gateway stands in front of.
+#[derive(Clone)]
+pub struct Roles {
+    /// Who did what.
+    pub log: AuditLog,
+    /// What must leave the node.
+    pub outbox: Outbox,
+    /// The money.
+    pub treasury: Treasury,
+}
+
 /// What every handler may use.
 #[derive(Clone)]
 struct Shared {
     log: AuditLog,
     outbox: Outbox,
+    treasury: Treasury,
     clock: Arc<dyn Clock>,
     shutdown: Shutdown,
     token: Arc<str>,
@@ -93,16 +110,17 @@ impl Service {
     /// A gateway in front of these roles. Whoever shows `token` may write.
     pub fn new(
         options: Options,
-        log: AuditLog,
-        outbox: Outbox,
+        roles: Roles,
         clock: Arc<dyn Clock>,
         token: &str,
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
+        let Roles { log, outbox, treasury } = roles;
         let shared = Shared {
             log,
             outbox,
+            treasury,
             clock: clock.clone(),
             shutdown: shutdown.clone(),
             token: token.into(),
@@ -145,6 +163,9 @@ fn router(shared: Shared) -> Router {
         .route("/healthz", get(health::healthz))
         .route("/api/events", get(events::events))
         .route("/api/log", get(log::page).post(log::append))
+        .route("/api/ledger/account", post(ledger::open))
+        .route("/api/ledger/transfer", post(ledger::transfer))
+        .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/outbox/retry", post(outbox::retry))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)

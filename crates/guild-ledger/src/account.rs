@@ -26,6 +26,9 @@ pub enum Limit {
 }
 
 impl Limit {
+    /// All of them.
+    pub const ALL: [Limit; 3] = [Limit::NeverNegative, Limit::NeverPositive, Limit::None];
+
     /// The word in the database and in exports.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,10 +38,9 @@ impl Limit {
         }
     }
 
-    pub(crate) fn parse(text: &str) -> Option<Limit> {
-        [Limit::NeverNegative, Limit::NeverPositive, Limit::None]
-            .into_iter()
-            .find(|limit| limit.as_str() == text)
+    /// The limit of this word, if it is one.
+    pub fn parse(text: &str) -> Option<Limit> {
+        Limit::ALL.into_iter().find(|limit| limit.as_str() == text)
     }
 }
 

@@ -38,18 +38,32 @@ pub fn statement(
     before_seq: Option<i64>,
     limit: i64,
 ) -> Result<Vec<StatementLine>> {
+    statement_told(rx, account_id, before_seq, limit, &|_| ())
+}
+
+/// As [`statement`]; `told` hears now and then over how many transfers the walk has gone.
+pub fn statement_told(
+    rx: &mut Rx<'_>,
+    account_id: &AccountId,
+    before_seq: Option<i64>,
+    limit: i64,
+    told: &dyn Fn(u64),
+) -> Result<Vec<StatementLine>> {
     let wanted = usize::try_from(limit.clamp(0, PAGE_MAX)).unwrap_or(0);
     let Some(entry) = ledger::entry(rx, account_id)? else {
         let message = format!("there is no account {account_id}");
         return Err(Error::refused(&code::UNKNOWN_ACCOUNT, message));
     };
     let mut lines = Vec::new();
+    let mut seen: u64 = 0;
     let (mut next_seq, mut balance) = (entry.last_seq, entry.balance);
     while next_seq > 0 && lines.len() < wanted {
         let walked = walk(rx, entry.account_no, next_seq)?;
         if walked.is_empty() {
             return Err(unreadable(format!("transfer {next_seq} is missing")));
         }
+        seen = seen.saturating_add(u64::try_from(walked.len()).unwrap_or(u64::MAX));
+        told(seen);
         for booked in walked {
             let (before, prev_seq) = undone(&booked, entry.account_no, &balance)?;
             next_seq = prev_seq;

@@ -142,6 +142,23 @@ pub fn all_entries(rx: &mut Rx<'_>) -> Result<BTreeMap<AccountId, Entry>> {
     Ok(all.into_iter().map(named).collect())
 }
 
+/// The accounts of this owner for this purpose: one for each asset, in the order of the assets.
+pub fn entries_named(rx: &mut Rx<'_>, owner: &str, purpose: &str) -> Result<Vec<Entry>> {
+    const NAMED: &str = concat!(
+        "SELECT ",
+        columns!(account),
+        " FROM ledger_account AS a WHERE a.owner = $1 AND a.purpose = $2 ORDER BY a.asset_id"
+    );
+    let all: Vec<Opened> = rx.all(NAMED, args![owner, purpose])?;
+    Ok(all.into_iter().map(|opened| opened.entry).collect())
+}
+
+/// The first `limit` names, owner and purpose, for which there are accounts.
+pub fn names(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<(String, String)>> {
+    let sql = "SELECT DISTINCT owner, purpose FROM ledger_account ORDER BY owner, purpose LIMIT $1";
+    Ok(rx.all(sql, args![limit])?)
+}
+
 pub(crate) fn entry(rx: &mut Rx<'_>, account_id: &AccountId) -> Result<Option<Entry>> {
     let found = load::accounts_by_id(rx, &[account_id.as_str()])?;
     Ok(found.into_iter().next().map(|opened| opened.entry))

@@ -8,6 +8,9 @@ pub enum Error {
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
+    /// The ledger refused.
+    #[error(transparent)]
+    Ledger(guild_ledger::Error),
 }
 
 /// The result of this crate.
@@ -18,6 +21,7 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::Store(error) => error.code(),
+            Error::Ledger(error) => error.code(),
         }
     }
 
@@ -30,12 +34,22 @@ impl Error {
     pub fn field(&self) -> Option<&str> {
         match self {
             Error::Store(guild_store::Error::EntryMalformed { field, .. }) => Some(field),
-            Error::Store(_) => None,
+            Error::Store(_) | Error::Ledger(_) => None,
         }
     }
 
     /// Whether the store is gone for good, so that whoever follows it should end.
     pub fn is_closed(&self) -> bool {
         matches!(self, Error::Store(guild_store::Error::Closed | guild_store::Error::Crashed))
+    }
+}
+
+impl From<guild_ledger::Error> for Error {
+    fn from(error: guild_ledger::Error) -> Error {
+        match error {
+            // What the store says is the same, whoever heard it.
+            guild_ledger::Error::Store(error) => Error::Store(error),
+            error @ guild_ledger::Error::Refused { .. } => Error::Ledger(error),
+        }
     }
 }

@@ -3,5 +3,7 @@
 pub mod audit_log;
 mod error;
 pub mod outbox;
+pub mod sweeper;
+pub mod treasury;
 
 pub use error::{Error, Result};

@@ -7,6 +7,7 @@ use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::Note;
 use guild_roles::outbox::{Retried, Which};
+use guild_roles::treasury::{Account, Changed, NewTransfer, RuleChange, Step};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use ureq::Agent;
@@ -37,7 +38,8 @@ pub(crate) fn write_through<T>(
         let written = match NodeFile::of_running(&loaded.config.data_dir)? {
             Some(node) => by_node(&Client::new(&node)),
             None => Parts::open(loaded).and_then(|parts| {
-                let written = here(&parts, &runtime);
+                let corrected = runtime.block_on(parts.correct_clock());
+                let written = corrected.and_then(|()| here(&parts, &runtime));
                 parts.close();
                 written
             }),
@@ -53,6 +55,37 @@ pub(crate) fn write_through<T>(
 
 fn is_passing(error: &Error) -> bool {
     [&code::NODE_RUNNING, &code::NODE_UNREACHABLE].contains(&error.code())
+}
+
+/// What became of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// Whether it was booked now.
+    pub(crate) is_new: bool,
+    /// Its number in the history.
+    pub(crate) seq: i64,
+    /// What it moved, held or gave back.
+    pub(crate) units: i64,
+}
+
+fn not_understood() -> Error {
+    Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood")
+}
+
+fn is_new(answer: &Value) -> Option<bool> {
+    match answer["outcome"].as_str() {
+        Some("new") => Some(true),
+        Some("known") => Some(false),
+        _ => None,
+    }
+}
+
+fn changed(answer: &Value) -> Result<Changed> {
+    match (is_new(answer), answer["seq"].as_i64()) {
+        (Some(true), Some(seq)) => Ok(Changed::New(seq)),
+        (Some(false), _) => Ok(Changed::Known),
+        _ => Err(not_understood()),
+    }
 }
 
 /// A connection to a node.
@@ -83,18 +116,11 @@ impl Client {
             "subject": note.subject,
             "detail": note.detail,
         });
-        let answer = self
-            .agent
-            .post(format!("{}/api/log", self.url))
-            .header("authorization", format!("Bearer {}", self.token))
-            .send_json(&body)
-            .map_err(|e| self.unreachable(&e))?;
-        let mut answer = self.accepted(answer)?;
-        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        let body = self.post("/api/log", &body)?;
         let entry_id = body["entry_id"].as_str().map(str::parse::<EntryId>);
         match (entry_id, body["seq"].as_i64()) {
             (Some(Ok(entry_id)), Some(seq)) => Ok((entry_id, seq)),
-            _ => Err(Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood")),
+            _ => Err(not_understood()),
         }
     }
 
@@ -104,22 +130,76 @@ impl Client {
             Which::Named(seqs) => json!({ "seqs": seqs }),
             Which::AllDead { sink } => json!({ "all_dead": true, "sink": sink }),
         };
-        let answer = self
-            .agent
-            .post(format!("{}/api/outbox/retry", self.url))
-            .header("authorization", format!("Bearer {}", self.token))
-            .send_json(&body)
-            .map_err(|e| self.unreachable(&e))?;
-        let mut answer = self.accepted(answer)?;
-        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        let body = self.post("/api/outbox/retry", &body)?;
         let numbers = |name: &str| {
             let list = body[name].as_array()?;
             list.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>()
         };
         match (numbers("retried"), numbers("not_dead")) {
             (Some(retried), Some(not_dead)) => Ok(Retried { retried, not_dead }),
-            _ => Err(Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood")),
+            _ => Err(not_understood()),
         }
+    }
+
+    /// Opens an account.
+    pub(crate) fn open_account(&self, account: &Account) -> Result<Changed> {
+        let body = json!({
+            "owner": account.owner,
+            "purpose": account.purpose,
+            "asset_id": account.asset_id,
+            "limit": account.limit.as_str(),
+        });
+        changed(&self.post("/api/ledger/account", &body)?)
+    }
+
+    /// Books a transfer; whether it is new, and its number.
+    pub(crate) fn transfer(&self, transfer: &NewTransfer) -> Result<Told> {
+        let mut row = json!({
+            "transfer_id": transfer.transfer_id,
+            "step": transfer.step.name().as_str(),
+            "memo": transfer.memo,
+        });
+        match &transfer.step {
+            Step::Post { debit, credit, amount } | Step::Hold { debit, credit, amount, .. } => {
+                row["debit"] = json!(debit);
+                row["credit"] = json!(credit);
+                row["asset_id"] = json!(amount.asset_id);
+                row["units"] = json!(amount.units.to_string());
+            }
+            Step::Settle { hold, units } => {
+                row["hold"] = json!(hold);
+                row["units"] = json!(units.map(|units| units.to_string()));
+            }
+            Step::Void { hold } | Step::Expire { hold } => row["hold"] = json!(hold),
+        }
+        if let Step::Hold { expires_ms, .. } = &transfer.step {
+            row["expires_ms"] = json!(expires_ms);
+        }
+        let body = self.post("/api/ledger/transfer", &json!({ "transfers": [row] }))?;
+        let told = &body["transfers"][0];
+        let units = told["units"].as_str().and_then(|units| units.parse().ok());
+        match (is_new(told), told["seq"].as_i64(), units) {
+            (Some(is_new), Some(seq), Some(units)) => Ok(Told { is_new, seq, units }),
+            _ => Err(not_understood()),
+        }
+    }
+
+    /// Changes the rule of an account.
+    pub(crate) fn set_rule(&self, account: &Account, change: &RuleChange) -> Result<Changed> {
+        let gate = change.gate.as_ref().map(|gate| {
+            json!({
+                "reserve_units": gate.reserve_units.to_string(),
+                "lets_through": gate.lets_through,
+            })
+        });
+        let body = json!({
+            "account": account.account_id,
+            "asset_id": account.asset_id,
+            "clear": change.clear,
+            "gate": gate,
+            "credit_units": change.credit_units.map(|units| units.to_string()),
+        });
+        changed(&self.post("/api/ledger/rule", &body)?)
     }
 
     /// The stream of the audit log behind number `after`. Ends when the node does.
@@ -130,6 +210,17 @@ impl Client {
             .call()
             .map_err(|e| self.unreachable(&e))?;
         Ok(self.accepted(answer)?.into_body().into_reader())
+    }
+
+    fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let answer = self
+            .agent
+            .post(format!("{}{path}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .send_json(body)
+            .map_err(|e| self.unreachable(&e))?;
+        let mut answer = self.accepted(answer)?;
+        answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
     /// A refusal of the node becomes the same refusal here.

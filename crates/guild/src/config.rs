@@ -83,11 +83,12 @@ pub(crate) struct Store {
     pub(crate) url: String,
     pub(crate) queue_max_calls: u32,
     pub(crate) keep_events_days: u32,
+    pub(crate) slow_call_ms: u32,
 }
 
 impl Default for Store {
     fn default() -> Store {
-        Store { url: String::new(), queue_max_calls: 4096, keep_events_days: 0 }
+        Store { url: String::new(), queue_max_calls: 4096, keep_events_days: 0, slow_call_ms: 20 }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that a command reads or writes, within limits.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -64,47 +64,86 @@ pub(crate) enum Existing {
     Replace,
 }
 
-/// Writes a file whole or not at all: a temporary neighbour, synced, then renamed. A file that is replaced passes its
-/// mode on; a link stays a link.
+/// Writes a file whole or not at all. A file that is replaced passes its mode on; a link stays a link.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8], mode: u32, existing: Existing) -> Result<()> {
-    let replaced = match existing {
+    let mut draft = Draft::begin(path, mode, existing)?;
+    let old = match existing {
         Existing::Keep => None,
-        Existing::Replace => std::fs::canonicalize(path).ok(),
+        Existing::Replace => draft.path.metadata().ok().map(|m| m.permissions()),
     };
-    let path = replaced.as_deref().unwrap_or(path);
-    let permissions =
-        replaced.as_ref().and_then(|old| old.metadata().ok()).map(|m| m.permissions());
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
-    // Left by a killed process that had our number; in a container that is every start's number.
-    let _ = std::fs::remove_file(&temporary);
-    let written = write_new(&temporary, bytes, mode, permissions)
-        .and_then(|()| put_in_place(&temporary, path, existing))
-        .and_then(|()| File::open(directory)?.sync_all());
-    if written.is_err() {
-        // It may never have been made, or be renamed by now.
-        let _ = std::fs::remove_file(&temporary);
-    }
-    written.map_err(|e| Error::io(path, &e))
+    let written = old
+        .map_or(Ok(()), |permissions| draft.file.set_permissions(permissions))
+        .and_then(|()| draft.file.write_all(bytes));
+    written.map_err(|e| Error::io(path, &e))?;
+    draft.keep()
 }
 
-fn write_new(
-    path: &Path,
-    bytes: &[u8],
-    mode: u32,
-    permissions: Option<Permissions>,
-) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut file = File::options().write(true).create_new(true).mode(mode).open(path)?;
-    if let Some(permissions) = permissions {
-        file.set_permissions(permissions)?;
+/// A file in the making: a temporary neighbour that gets its name when it is whole and on the disk. Dropped before
+/// that, nothing is left of it.
+pub(crate) struct Draft {
+    file: File,
+    temporary: PathBuf,
+    /// Where it goes: behind a link, if that is replaced.
+    path: PathBuf,
+    existing: Existing,
+}
+
+impl Draft {
+    /// Begins one. A file that is there and must stay is refused now, not when all the work is done.
+    pub(crate) fn begin(path: &Path, mode: u32, existing: Existing) -> Result<Draft> {
+        use std::os::unix::fs::OpenOptionsExt;
+        let replaced = match existing {
+            Existing::Keep if path.symlink_metadata().is_ok() => {
+                let exists = io::Error::from(io::ErrorKind::AlreadyExists);
+                return Err(Error::io(path, &exists));
+            }
+            Existing::Keep => None,
+            Existing::Replace => std::fs::canonicalize(path).ok(),
+        };
+        let path = replaced.unwrap_or_else(|| path.to_owned());
+        let name = match path.file_name() {
+            Some(name) if !path.is_dir() => name.to_string_lossy().into_owned(),
+            _ => {
+                let message = "this is a directory, not a file to write";
+                return Err(Error::new(&code::IO_NOT_A_FILE, message).in_file(&path));
+            }
+        };
+        let temporary = directory_of(&path).join(format!(".{name}.{}.tmp", std::process::id()));
+        // Left by a killed process that had our number; in a container that is every start's number.
+        let _ = std::fs::remove_file(&temporary);
+        let made = File::options().write(true).create_new(true).mode(mode).open(&temporary);
+        let file = made.map_err(|e| Error::io(&path, &e))?;
+        Ok(Draft { file, temporary, path, existing })
     }
-    file.write_all(bytes)?;
-    file.sync_all()
+
+    /// Another handle of the file, for whoever writes it.
+    pub(crate) fn handle(&self) -> Result<File> {
+        self.file.try_clone().map_err(|e| Error::io(&self.path, &e))
+    }
+
+    /// It is whole: it goes to the disk and gets its name.
+    pub(crate) fn keep(self) -> Result<()> {
+        let kept = self
+            .file
+            .sync_all()
+            .and_then(|()| put_in_place(&self.temporary, &self.path, self.existing))
+            .and_then(|()| File::open(directory_of(&self.path))?.sync_all());
+        kept.map_err(|e| Error::io(&self.path, &e))
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Usually it has got its name by now.
+        let _ = std::fs::remove_file(&self.temporary);
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
 }
 
 fn put_in_place(from: &Path, to: &Path, existing: Existing) -> io::Result<()> {
@@ -125,7 +164,7 @@ fn put_in_place(from: &Path, to: &Path, existing: Existing) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::fs::{self, Permissions};
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;

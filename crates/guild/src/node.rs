@@ -3,15 +3,20 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use guild_gateway::Service as Gateway;
+use futures_util::future::{join, select};
+use guild_gateway::{Roles, Service as Gateway};
+use guild_ledger::Writer;
+use guild_ledger::writer::Options as WriterOptions;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::outbox::Outbox;
+use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
-use guild_store::retention::{Keeper, Policy};
-use guild_store::{Hooks, Migrations, Service as StoreService, Store, Watch, audit};
+use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
 use serde_json::{Map, Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
 
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};
@@ -20,15 +25,17 @@ use crate::real::{SystemClock, SystemRandom};
 mod bus;
 pub(crate) mod data_dir;
 mod listen;
+mod policy;
 mod supervise;
+mod upkeep;
 
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
+pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
 
 /// The name of the SQLite file in the data directory.
 const DATABASE: &str = "node.db";
-const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
 /// The options of the store that these settings ask for.
 pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
@@ -54,20 +61,40 @@ pub(crate) struct Parts {
     store: Store,
     bus: bus::Wired,
     clock: Arc<dyn Clock>,
+    /// The same clock, if it must be kept right.
+    database_clock: Option<Arc<DatabaseClock>>,
     random: Arc<dyn Random>,
     pub(crate) log: AuditLog,
     pub(crate) outbox: Outbox,
 }
 
 impl Parts {
-    /// Takes the data directory and opens its store. Nothing runs yet but the store's threads.
+    /// Takes the data directory and opens its store. Nothing runs yet but the store's threads. Whoever uses time must
+    /// correct the clock first.
     pub(crate) fn open(loaded: &Loaded) -> Result<Parts> {
+        Parts::open_watched(loaded, 0)
+    }
+
+    /// As [`Parts::open`], for a process that stays: it reports calls that keep others waiting for `slow_call_ms`.
+    fn open_watched(loaded: &Loaded, slow_call_ms: u32) -> Result<Parts> {
         let hold = Hold::take(&loaded.config.data_dir)?;
-        let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
-            (Arc::new(SystemClock), Arc::new(SystemRandom));
+        let random: Arc<dyn Random> = Arc::new(SystemRandom);
+        // Processes that share a server compare times with one another, so all read its clock.
+        let database_clock = match store_options(loaded).place()? {
+            Place::PostgresServer(_) => Some(DatabaseClock::new(Arc::new(SystemClock))),
+            Place::SqliteFile(_) => None,
+        };
+        let clock: Arc<dyn Clock> = match &database_clock {
+            Some(clock) => clock.clone(),
+            None => Arc::new(SystemClock),
+        };
         let bus = bus::wire(loaded, clock.clone(), random.clone())?;
         let ringing = bus.handle.clone();
-        let hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after));
+        let mut hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after));
+        if slow_call_ms > 0 {
+            // Not the corrected clock: a correction in the middle is no time that a call took.
+            hooks = hooks.with_watch(Arc::new(SystemClock), i64::from(slow_call_ms));
+        }
         let service =
             StoreService::open(&store_options(loaded), &migrations(), hooks, clock.now_ms())?;
         let store = service.handle();
@@ -79,7 +106,37 @@ impl Parts {
             random.clone(),
         );
         let outbox = Outbox::new(store.clone(), clock.clone());
-        Ok(Parts { _hold: hold, service, store, bus, clock, random, log, outbox })
+        Ok(Parts { _hold: hold, service, store, bus, clock, database_clock, random, log, outbox })
+    }
+
+    /// Reads the database's clock, if that is another host's.
+    pub(crate) async fn correct_clock(&self) -> Result<()> {
+        match &self.database_clock {
+            Some(clock) => Ok(clock.correct(&self.store).await?),
+            None => Ok(()),
+        }
+    }
+
+    /// The money, and the service that must run for it: it ends when the last handle is gone.
+    fn treasury(&self) -> Result<(Treasury, BoxFuture<()>)> {
+        let (writer, service) =
+            Writer::new(&WriterOptions::default(), self.store.clone(), self.clock.clone())?;
+        let treasury = Treasury::new(self.store.clone(), writer, self.clock.clone());
+        Ok((treasury, Box::pin(service)))
+    }
+
+    /// Asks the treasury one thing, in a process that is there for nothing else.
+    pub(crate) fn ask_treasury<T, F>(
+        &self,
+        runtime: &Runtime,
+        ask: impl FnOnce(Treasury) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = guild_roles::Result<T>>,
+    {
+        let (treasury, service) = self.treasury()?;
+        let (answer, ()) = runtime.block_on(join(ask(treasury), service));
+        Ok(answer?)
     }
 
     /// Writes what this node itself did into its audit log.
@@ -117,17 +174,6 @@ impl Parts {
         Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), wake))
     }
 
-    /// What forgets old entries of the audit log, if the settings ask for it.
-    fn keeper(&self, loaded: &Loaded) -> Result<Option<Keeper>> {
-        let days = i64::from(loaded.config.store.keep_events_days);
-        if days == 0 {
-            return Ok(None);
-        }
-        let policy =
-            Policy { topic: audit::TOPIC.to_owned(), keep_ms: days.saturating_mul(DAY_MS) };
-        Ok(Some(Keeper::new(vec![policy], self.store.clone(), self.clock.clone())?))
-    }
-
     /// Takes no further writes and ends the store's threads.
     pub(crate) fn close(self) {
         self.service.close();
@@ -146,21 +192,29 @@ pub(crate) struct Node {
 impl Node {
     /// Starts every service; when this returns, the node answers.
     pub(crate) async fn start(loaded: &Loaded, shutdown: &Shutdown) -> Result<Node> {
-        let mut parts = Parts::open(loaded)?;
+        // Before anything is made: with a policy that nobody meant, nothing may be paid.
+        let policy = own_bundle(loaded)?;
+        let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
+        parts.correct_clock().await?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
         parts.random.fill(&mut token);
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
         let drainer = parts.drainer(loaded)?;
+        let (treasury, ledger) = parts.treasury()?;
+        let roles = Roles { log: parts.log.clone(), outbox: parts.outbox.clone(), treasury };
         let gateway = Gateway::new(
             gateway_options(loaded, address),
-            parts.log.clone(),
-            parts.outbox.clone(),
+            roles,
             parts.clock.clone(),
             &node_file.token,
             shutdown.clone(),
         );
-        let detail = json!({ "url": node_file.url, "version": env!("CARGO_PKG_VERSION") });
+        let detail = json!({
+            "url": node_file.url,
+            "version": env!("CARGO_PKG_VERSION"),
+            "policy_bundle_id": policy.policy_bundle_id(),
+        });
         parts.note("node.started", detail).await?;
         let mut supervisor = Supervisor::new(shutdown.clone());
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
@@ -176,8 +230,8 @@ impl Node {
             drainer.run(stop).await;
             Ok(())
         });
-        upkeep(loaded, &parts, &mut supervisor, shutdown)?;
-        supervisor.start("gateway", async move { gateway.run(listener).await.map_err(Into::into) });
+        upkeep::start(loaded, &parts, &mut supervisor, shutdown)?;
+        serve(&mut supervisor, gateway, listener, ledger);
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;
         let data_dir = loaded.config.data_dir.clone();
@@ -204,26 +258,24 @@ impl Node {
     }
 }
 
-/// The services that look after the store.
-fn upkeep(
-    loaded: &Loaded,
-    parts: &Parts,
+/// Serves, and keeps the ledger's writer running for as long as somebody may still be answered.
+fn serve(
     supervisor: &mut Supervisor,
-    shutdown: &Shutdown,
-) -> Result<()> {
-    if let Some(keeper) = parts.keeper(loaded)? {
-        let stop = shutdown.clone();
-        supervisor.start("retention", async move {
-            keeper.run(stop).await;
-            Ok(())
-        });
-    }
-    // A database that is not a file cannot be taken away like one.
-    if let Some(path) = store_options(loaded).sqlite_file() {
-        let (watch, clock, stop) = (Watch::new(&path)?, parts.clock.clone(), shutdown.clone());
-        supervisor.start("store", async move { Ok(watch.run(&*clock, stop).await?) });
-    }
-    Ok(())
+    gateway: Gateway,
+    listener: TcpListener,
+    ledger: BoxFuture<()>,
+) {
+    // Dropped with the gateway, however that ends. A connection that is left behind still has a handle of the writer,
+    // and must not hold up the end.
+    let (serving, served) = tokio::sync::oneshot::channel::<()>();
+    supervisor.start("ledger", async move {
+        select(ledger, served).await;
+        Ok(())
+    });
+    supervisor.start("gateway", async move {
+        let _serving = serving;
+        gateway.run(listener).await.map_err(Into::into)
+    });
 }
 
 /// Where a process on this host reaches it: "any address" is not one that can be asked.

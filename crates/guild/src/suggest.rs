@@ -5,15 +5,26 @@ pub(crate) fn nearest<'a>(
     written: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    near(written, candidates, 1).pop()
+}
+
+/// The candidates that may be meant, nearest first, at most `max`.
+pub(crate) fn near<'a>(
+    written: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    max: usize,
+) -> Vec<&'a str> {
     // What is very long is no slip of the finger, and comparing it would be slow.
     if written.len() > 100 {
-        return None;
+        return Vec::new();
     }
-    let (distance, best) = candidates
+    let mut near: Vec<(usize, &str)> = candidates
         .into_iter()
         .map(|candidate| (edits(written, candidate), candidate))
-        .min_by_key(|(distance, _)| *distance)?;
-    (distance <= best.len() / 3 + 1).then_some(best)
+        .filter(|(distance, candidate)| *distance <= candidate.len() / 3 + 1)
+        .collect();
+    near.sort_by_key(|(distance, _)| *distance);
+    near.into_iter().take(max).map(|(_, candidate)| candidate).collect()
 }
 
 /// How many letters to insert, remove or replace to make one text from the other.
@@ -42,6 +53,10 @@ mod tests {
         assert_eq!(nearest("store.uri", keys), Some("store.url"));
         assert_eq!(nearest("colour", keys), None);
         assert_eq!(nearest(&"x".repeat(101), keys), None);
+        assert_eq!(
+            near("store.ur", ["log.level", "store.uri", "store.ur"], 2),
+            ["store.ur", "store.uri"]
+        );
         assert_eq!(edits("kitten", "sitting"), 3);
         assert_eq!(edits("", "ab"), 2);
     }

@@ -1,6 +1,8 @@
 //! One integration binary for the crate: the routes, on a real store, without a socket.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod ledger;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,10 +10,11 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::{Bus, Local};
-use guild_gateway::{Options, Service};
+use guild_gateway::{Options, Roles, Service};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::treasury::Treasury;
 use guild_store::{Hooks, Migrations, Service as StoreService};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
@@ -41,7 +44,7 @@ struct Scene {
     _dir: tempfile::TempDir,
     store: Option<StoreService>,
     log: AuditLog,
-    outbox: Outbox,
+    roles: Roles,
     bus: Arc<Local>,
     shutdown: Shutdown,
     gateway: Service,
@@ -51,7 +54,13 @@ impl Scene {
     fn new(options: Options) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let file = guild_store::Options::file(&dir.path().join("node.db"));
-        let store = StoreService::open(&file, &Migrations::store(), Hooks::default(), 0).unwrap();
+        let store = StoreService::open(
+            &file,
+            &Migrations::store().and(guild_ledger::migrations()),
+            Hooks::default(),
+            0,
+        )
+        .unwrap();
         let bus = Arc::new(Local::new());
         let log = AuditLog::new(
             LogOptions::default(),
@@ -61,16 +70,20 @@ impl Scene {
             Arc::new(Counting::default()),
         );
         let outbox = Outbox::new(store.handle(), Arc::new(Still));
+        let writing = guild_ledger::writer::Options::default();
+        let (writer, service) =
+            guild_ledger::Writer::new(&writing, store.handle(), Arc::new(Still)).unwrap();
+        // Ends with the scene, when the last handle of the writer is gone.
+        std::thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(service);
+        });
+        let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
+        let roles = Roles { log: log.clone(), outbox, treasury };
         let shutdown = Shutdown::new();
-        let gateway = Service::new(
-            options,
-            log.clone(),
-            outbox.clone(),
-            Arc::new(Still),
-            "secret",
-            shutdown.clone(),
-        );
-        Scene { _dir: dir, store: Some(store), log, outbox, bus, shutdown, gateway }
+        let gateway =
+            Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());
+        Scene { _dir: dir, store: Some(store), log, roles, bus, shutdown, gateway }
     }
 
     async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
@@ -321,8 +334,7 @@ async fn a_body_that_never_comes_is_not_waited_for() {
     let scene = Scene::new(Options::default());
     let gateway = Service::new(
         Options::default(),
-        scene.log.clone(),
-        scene.outbox.clone(),
+        scene.roles.clone(),
         Arc::new(Hasty),
         "secret",
         scene.shutdown.clone(),
@@ -355,8 +367,7 @@ async fn half_a_request_does_not_hold_up_the_end() {
     }
     let gateway = Service::new(
         Options::default(),
-        scene.log.clone(),
-        scene.outbox.clone(),
+        scene.roles.clone(),
         Arc::new(Farewell),
         "secret",
         scene.shutdown.clone(),

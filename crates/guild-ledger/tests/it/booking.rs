@@ -1,4 +1,5 @@
-use guild_ledger::{Gate, Limit, Rule, ledger};
+use guild_ledger::{Account, Gate, Limit, Rule, ledger};
+use guild_protocol::amount::AssetId;
 use guild_store::args;
 
 use crate::{account, block_on, both, hold, post, said, settle, void};
@@ -124,5 +125,27 @@ fn the_schema_itself_refuses_what_the_code_would_never_ask() {
         let fine = "INSERT INTO ledger_transfer SELECT 9, 'x', 'post', debit_no, credit_no, 1, NULL, NULL, memo,
                at_ms, debit_prev_seq, credit_prev_seq FROM ledger_transfer";
         assert_eq!(block_on(s.store.write(move |tx| tx.exec(fine, args![]))), Ok(1));
+    });
+}
+
+#[test]
+fn accounts_are_found_by_their_names() {
+    both(1, |s| {
+        let btc = Account::new("ann", "main", AssetId::btc_ln(), Limit::None).unwrap();
+        let usd = Account::new("ann", "main", AssetId::usd_micro(), Limit::None).unwrap();
+        for account in [&usd, &btc] {
+            s.open_account(account, 0).unwrap();
+        }
+        let found = |owner: &'static str, purpose: &'static str| {
+            let found = s.store.read(move |rx| ledger::entries_named(rx, owner, purpose));
+            let found = block_on(found).unwrap();
+            found.into_iter().map(|entry| entry.account.as_ref().clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(found("ann", "main"), [btc, usd]);
+        assert_eq!((found("ann", "other"), found("Ann", "main")), (Vec::new(), Vec::new()));
+        let names = |limit| block_on(s.store.read(move |rx| ledger::names(rx, limit))).unwrap();
+        let ann = ("ann".to_owned(), "main".to_owned());
+        assert!(names(100).iter().filter(|name| **name == ann).count() == 1, "{:?}", names(100));
+        assert_eq!(names(1).len(), 1);
     });
 }

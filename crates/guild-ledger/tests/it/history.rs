@@ -1,4 +1,4 @@
-use guild_ledger::history::{expire_due, history_after, holds_due, statement};
+use guild_ledger::history::{expire_due, history_after, holds_due, statement, statement_told};
 use guild_ledger::record::What;
 use guild_ledger::{AccountId, Limit, Rule, ledger};
 
@@ -47,6 +47,13 @@ fn a_statement_longer_than_a_page_is_walked_to_its_end() {
             (1_000, (2_102, 2_100, 2_100), (1_103, 1_101, 1_101))
         );
         assert_eq!(lines(s, &s.ids[1], Some(5), 10), [(4, 2, 2), (3, 1, 1)]);
+        let id = s.ids[1].clone();
+        let walked = block_on(s.store.read(move |rx| {
+            let walked = std::cell::RefCell::new(Vec::new());
+            statement_told(rx, &id, Some(5), 10, &|so_far| walked.borrow_mut().push(so_far))?;
+            Ok::<_, guild_ledger::Error>(walked.into_inner())
+        }));
+        assert_eq!(walked.unwrap(), [1_000, 2_000, 2_100], "the whole walk is told of");
     });
 }
 

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use super::Context;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
+use crate::node;
 use crate::output::Answer;
 
 /// Check, show and try policies: which payments go through
@@ -112,10 +113,7 @@ fn read_or_own(file: Option<&Input>, cx: &Context<'_>) -> Result<Read> {
         Some(file) => read(file),
         None => {
             let loaded = cx.config()?;
-            match loaded.policy_file() {
-                Some(path) => read(&Input::from(path.into_os_string())),
-                None => Ok(Read { bundle: Bundle::builtin()?, file: None }),
-            }
+            Ok(Read { bundle: node::own_bundle(&loaded)?, file: loaded.policy_file() })
         }
     }
 }

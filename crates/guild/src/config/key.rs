@@ -79,6 +79,12 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(0, 36_500),
     key(
+        "store.slow_call_ms",
+        "A write or read of the running node that keeps its transaction for so many milliseconds is reported in the \
+         log, with the place in the program that made it; 0 reports none.",
+    )
+    .range(0, 3_600_000),
+    key(
         "bus.url",
         "What carries bells between processes: nats://host:port or tls://host:port of a NATS server, or empty for \
          this process alone. Bells are hints: a server that is out of reach makes others notice later, and stops \

@@ -23,7 +23,7 @@ fn help_lists_the_commands() {
     Commands:
       up           Run this node until it is told to stop
       log          Read and write the audit log
-      ledger       Look at the money of this node
+      ledger       Move, look at and prove the money of this node
       policy       Check, show and try policies: which payments go through
       audit        Check evidence of what happened, from its files alone
       outbox       Look at what must still leave this node, and try again what was given up

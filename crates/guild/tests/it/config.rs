@@ -34,6 +34,7 @@ fn each_layer_wins_over_the_one_below() {
     url = "postgres://guild:***@db/guild"  # from GUILD_STORE_URL
     queue_max_calls = 4096
     keep_events_days = 0
+    slow_call_ms = 20
 
     [bus]
     url = "nats://guild:***@bells:4222"  # from GUILD_BUS_URL

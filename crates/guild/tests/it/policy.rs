@@ -4,6 +4,7 @@ use std::path::Path;
 use insta::assert_snapshot;
 use serde_json::json;
 
+use crate::node::{ANY_PORT, Node};
 use crate::support::Home;
 
 /// The worked example of the documentation.
@@ -150,4 +151,26 @@ fn a_dry_run_says_what_would_happen() {
         assert!(decide("1", bad).starts_with("exit 2\n--- stderr\nerror[cli.usage]"), "{bad:?}");
     }
     assert!(decide("0", &[]).starts_with("exit 2"));
+}
+
+#[test]
+fn a_node_starts_with_a_good_policy_only_and_says_which() {
+    let home = home();
+    home.write(".local/share/guildhall/studio.json", example());
+    home.write(".local/share/guildhall/bad.json", r#"{"name": 7}"#);
+    for file in ["bad.json", "gone.json"] {
+        let setting = format!("policy.file={file}");
+        let (exit, answer) = home.json(&["up", "--set", &setting]);
+        assert_eq!(exit, 2, "{answer}");
+        let named = answer["error"]["file"].as_str().unwrap_or_default();
+        assert!(named.ends_with(file), "{answer}");
+    }
+    let data = home.path().join(".local/share/guildhall");
+    assert!(!data.join("node.db").exists(), "nothing was made");
+    let node = Node::up(&home, &[&["--set", "policy.file=studio.json"], &ANY_PORT[..]].concat());
+    let (_, checked) = home.json(&["policy", "check", "studio.json"]);
+    let started = home.run(&["log", "tail", "--json"]).stdout;
+    let id = checked["policy_bundle_id"].as_str().unwrap_or_default();
+    assert!(id.starts_with("policy_") && started.contains(id), "{started}");
+    assert_eq!(node.stop(), 0);
 }

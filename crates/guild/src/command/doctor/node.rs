@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use guild_protocol::env::Clock;
-use guild_store::Sqlite;
+use guild_store::{Access, Place, Sqlite, Val, connect};
 use rustix::fs::{FlockOperation, flock, statvfs};
 
 use super::Check;
@@ -30,7 +30,7 @@ pub(super) fn checks(loaded: &Loaded) -> Vec<Check> {
         data_directory(dir),
         free_space(dir),
         file_locking(dir),
-        database(dir),
+        store(loaded),
         clock(SystemClock.now_ms()),
         randomness(),
         listener(loaded),
@@ -78,9 +78,20 @@ fn data_directory(dir: &Path) -> Check {
     }
 }
 
+/// The store that the settings name.
+fn store(loaded: &Loaded) -> Check {
+    let options = node::store_options(loaded);
+    match options.place() {
+        Ok(Place::SqliteFile(file)) => database_file(&file),
+        Ok(Place::PostgresServer(_)) => database_server(&options),
+        Err(e) => Check::missing("database", e.to_string(), e.code().remedy),
+    }
+}
+
 /// A real database, made and migrated where the node's would be.
-fn database(dir: &Path) -> Check {
+fn database_file(file: &Path) -> Check {
     let name = "database";
+    let dir = file.parent().unwrap_or(file);
     let path = nearest_existing(dir).join(format!(".guild-doctor-{}.db", std::process::id()));
     let made = Sqlite::open(&path).and_then(|mut db| node::migrations().apply(&mut db, 0));
     for end in ["", "-wal", "-shm"] {
@@ -90,12 +101,40 @@ fn database(dir: &Path) -> Check {
         let _ = std::fs::remove_file(file);
     }
     match made {
-        Ok(()) => Check::ok(name, format!("SQLite {}, with a write-ahead log", Sqlite::version())),
+        Ok(()) => {
+            let found = format!("SQLite {}, with a write-ahead log", Sqlite::version());
+            Check::ok(name, format!("{found}, in {}", file.display()))
+        }
         Err(e) => Check::missing(
             name,
-            format!("SQLite cannot work here: {e}"),
+            format!("SQLite cannot work in {}: {e}", dir.display()),
             "Choose a --data-dir on a local file system.",
         ),
+    }
+}
+
+/// Whether the server answers, and whether its schema is one that this program knows.
+fn database_server(options: &guild_store::Options) -> Check {
+    let (name, url) = ("database", options.shown_url());
+    let asked = connect(options, Access::Read).and_then(|mut db| {
+        let mut version = String::new();
+        db.query("SELECT current_setting('server_version')", &[], &mut |row| {
+            if let Val::Text(text) = row.val(0)? {
+                text.clone_into(&mut version);
+            }
+            Ok(())
+        })?;
+        Ok((version, node::migrations().pending(&mut *db)?))
+    });
+    match asked {
+        Ok((version, pending)) => {
+            let schema = match pending.len() {
+                0 => "its schema is up to date".to_owned(),
+                count => format!("`guild up` will apply {count} migrations"),
+            };
+            Check::ok(name, format!("PostgreSQL {version} at {url} is reachable; {schema}"))
+        }
+        Err(e) => Check::missing(name, format!("{url}: {e}"), e.code().remedy),
     }
 }
 

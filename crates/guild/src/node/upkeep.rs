@@ -1,0 +1,57 @@
+//! The services that look after the store and the money, beside those that serve.
+
+use guild_protocol::env::Shutdown;
+use guild_roles::sweeper::{Options as SweeperOptions, Sweeper};
+use guild_store::retention::{Keeper, Policy};
+use guild_store::{Watch, audit};
+
+use super::{Parts, Supervisor, store_options};
+use crate::config::Loaded;
+use crate::error::Result;
+
+const DAY_MS: i64 = 24 * 3_600 * 1_000;
+
+/// Starts them.
+pub(super) fn start(
+    loaded: &Loaded,
+    parts: &Parts,
+    supervisor: &mut Supervisor,
+    shutdown: &Shutdown,
+) -> Result<()> {
+    if let Some(keeper) = keeper(loaded, parts)? {
+        let stop = shutdown.clone();
+        supervisor.start("retention", async move {
+            keeper.run(stop).await;
+            Ok(())
+        });
+    }
+    // A database that is not a file cannot be taken away like one.
+    if let Some(path) = store_options(loaded).sqlite_file() {
+        let (watch, clock, stop) = (Watch::new(&path)?, parts.clock.clone(), shutdown.clone());
+        supervisor.start("store", async move { Ok(watch.run(&*clock, stop).await?) });
+    }
+    if let Some(clock) = parts.database_clock.clone() {
+        let (store, stop) = (parts.store.clone(), shutdown.clone());
+        supervisor.start("clock", async move {
+            clock.run(store, stop).await;
+            Ok(())
+        });
+    }
+    let sweeper = Sweeper::new(SweeperOptions::default(), parts.store.clone(), parts.clock.clone());
+    let stop = shutdown.clone();
+    supervisor.start("sweeper", async move {
+        sweeper.run(stop).await;
+        Ok(())
+    });
+    Ok(())
+}
+
+/// What forgets old entries of the audit log, if the settings ask for it.
+fn keeper(loaded: &Loaded, parts: &Parts) -> Result<Option<Keeper>> {
+    let days = i64::from(loaded.config.store.keep_events_days);
+    if days == 0 {
+        return Ok(None);
+    }
+    let policy = Policy { topic: audit::TOPIC.to_owned(), keep_ms: days.saturating_mul(DAY_MS) };
+    Ok(Some(Keeper::new(vec![policy], parts.store.clone(), parts.clock.clone())?))
+}
