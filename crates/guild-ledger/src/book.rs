@@ -412,9 +412,10 @@ fn same_content(known: &Booked, asked: &NewTransfer) -> bool {
         Step::Hold { debit, credit, amount, expires_ms } => {
             same_sides(debit, credit, amount) && known.expires_ms == Some(*expires_ms)
         }
-        Step::Settle { hold, units } => {
-            same_hold(hold) && units.is_none_or(|units| units == known.units)
-        }
+        // All of it, if not said: whoever asks for all must not be told that a part is the same.
+        Step::Settle { hold, units } => known.hold.as_ref().is_some_and(|closed| {
+            closed.transfer_id == *hold && units.unwrap_or(closed.units) == known.units
+        }),
         Step::Void { hold } | Step::Expire { hold } => same_hold(hold),
     }
 }

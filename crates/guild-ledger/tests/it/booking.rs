@@ -126,3 +126,27 @@ fn the_schema_itself_refuses_what_the_code_would_never_ask() {
         assert_eq!(block_on(s.store.write(move |tx| tx.exec(fine, args![]))), Ok(1));
     });
 }
+
+#[test]
+fn a_settlement_of_all_is_not_one_of_a_part() {
+    both(2, |s| {
+        let (ann, bob) = (&s.ids[1], &s.ids[2]);
+        s.book(vec![
+            vec![post("in", &s.ids[0], ann, 100)],
+            vec![hold("part", ann, bob, 20, 100)],
+            vec![hold("all", ann, bob, 20, 100)],
+            vec![settle("part-s", "part", Some(5))],
+            vec![settle("all-s", "all", None)],
+        ]);
+        let again = s.book(vec![
+            vec![settle("part-s", "part", Some(5))],
+            vec![settle("part-s", "part", None)],
+            vec![settle("all-s", "all", Some(20))],
+            vec![settle("all-s", "all", None)],
+            vec![settle("all-s", "all", Some(19))],
+        ]);
+        let conflict = "ledger.transfer_conflict";
+        assert_eq!(said(&again), ["known", conflict, "known", "known", conflict]);
+        assert_eq!((s.free(ann), s.free(bob)), (75, 25));
+    });
+}
