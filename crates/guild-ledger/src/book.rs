@@ -144,10 +144,7 @@ impl Book {
 
     /// Decides a chain of transfers: all of them, or none. The outcome of each, in order, or the one refusal.
     pub fn apply_chain(&mut self, chain: &[NewTransfer], now_ms: UnixMs) -> Result<Vec<Outcome>> {
-        if chain.len() > CHAIN_MAX_TRANSFERS {
-            let message = format!("a chain has at most {CHAIN_MAX_TRANSFERS} transfers");
-            return Err(Error::refused(&code::MALFORMED, message));
-        }
+        check_length(chain)?;
         let mut outcomes = Vec::with_capacity(chain.len());
         let mut undos = Vec::new();
         for (i, transfer) in chain.iter().enumerate() {
@@ -346,6 +343,15 @@ impl Book {
         }
         Ok((Moved::new(debit, from, after.0), Moved::new(credit, to, after.1)))
     }
+}
+
+/// Refuses a chain that nobody may link: it is not even read.
+pub(crate) fn check_length(chain: &[NewTransfer]) -> Result<()> {
+    if chain.len() > CHAIN_MAX_TRANSFERS {
+        let message = format!("a chain has at most {CHAIN_MAX_TRANSFERS} transfers");
+        return Err(Error::refused(&code::MALFORMED, message));
+    }
+    Ok(())
 }
 
 fn unknown_account(account_id: &AccountId) -> Error {

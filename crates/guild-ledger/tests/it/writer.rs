@@ -1,5 +1,6 @@
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
 use guild_ledger::writer::{Options, Writer};
 use guild_ledger::{NewTransfer, ledger};
@@ -133,5 +134,47 @@ fn settings_that_cannot_work_are_refused() {
             let refused = Writer::new(&options, s.store.clone(), Arc::new(At(7)));
             assert_eq!(refused.err().unwrap().code().name, "store.bad_options");
         }
+    });
+}
+
+/// What is in the hands of the store when its writer is stopped may be booked: that is not "no".
+#[test]
+fn who_was_taken_up_when_the_writer_stopped_is_told_that_nobody_knows() {
+    both(1, |s| {
+        let busy = Arc::new(Barrier::new(2));
+        let theirs = busy.clone();
+        let other = s.store.write(move |_| {
+            theirs.wait();
+            Ok::<_, guild_ledger::Error>(())
+        });
+        let (handle, service) = writer(s, &Options::default());
+        let asked = handle.book(deposits(s, 1).remove(0));
+        let left = handle.book(deposits(s, 2).remove(1));
+        // One look at what waits, and the writer is gone.
+        assert_eq!(Box::pin(service).now_or_never(), None);
+        busy.wait();
+        block_on(other).unwrap();
+        assert_eq!(block_on_dyn(asked), Err("store.commit_unknown"));
+        assert_eq!(block_on_dyn(left), Err("store.commit_unknown"));
+        let again = s.book(deposits(s, 2));
+        assert_eq!(said(&again), ["known", "known"]);
+    });
+}
+
+#[test]
+fn a_chain_that_is_too_long_is_never_queued() {
+    both(1, |s| {
+        let (handle, service) = writer(s, &Options { queue_max_chains: 1, ..Options::default() });
+        let long = deposits(s, 257).concat();
+        let refused = block_on_dyn(handle.book(long.clone()));
+        assert_eq!(refused, Err("ledger.malformed"));
+        let short = handle.book(deposits(s, 1).remove(0));
+        drop(handle);
+        let (answer, ()) = block_on(join(short, service));
+        assert_eq!(said(&[answer]), ["new"], "it took nobody's place");
+        assert_eq!(
+            said(&s.book(vec![long, deposits(s, 1).remove(0)])),
+            ["ledger.malformed", "known"]
+        );
     });
 }
