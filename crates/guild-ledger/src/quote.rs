@@ -22,6 +22,7 @@ use guild_store::{Error as StoreError, Migration, Rx, Sql, Tx, args};
 
 use crate::account::AccountId;
 use crate::error::code as ledger_code;
+use crate::history::PAGE_MAX;
 use crate::policy::{Action, Asked, Bundle, Decision, PolicyBundleId, Tier, decide};
 use crate::transfer::{NewTransfer, Step, TransferId};
 use crate::{Error, Result};
@@ -379,13 +380,13 @@ impl Quote {
     }
 }
 
-/// Writes down which quotes have run out, at most `limit` of them; how many there were.
+/// Writes down which quotes have run out, at most `limit` of them (and [`PAGE_MAX`]); how many there were.
 pub fn expire(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<u64> {
     let changed = tx.exec(
         "UPDATE ledger_quote SET state = CASE state WHEN 'quoted' THEN 'denied' ELSE 'expired' END, changed_ms = $1
          WHERE quote_id IN (SELECT quote_id FROM ledger_quote
            WHERE state IN ('quoted', 'approved') AND expires_ms <= $1 ORDER BY expires_ms LIMIT $2)",
-        args![now_ms, limit],
+        args![now_ms, limit.clamp(0, PAGE_MAX)],
     )?;
     Ok(changed)
 }

@@ -218,6 +218,7 @@ fn what_has_run_out_is_written_down_by_a_sweep() {
         let sweep =
             |now_ms, limit| block_on(store.write(move |tx| quote::expire(tx, now_ms, limit)));
         assert_eq!(sweep(999, 10).unwrap(), 0);
+        assert_eq!(sweep(1_000, -1).unwrap(), 0, "no limit is not a limit below zero");
         assert_eq!((sweep(1_000, 1).unwrap(), sweep(1_000, 10).unwrap()), (1, 1));
         assert_eq!(sweep(1_001, 10).unwrap(), 0);
         let states = [1, 2, 3, 4].map(|number| stored(store, number).state);
