@@ -77,6 +77,10 @@ fn honest_calls_agree_with_the_ledger() {
     partly.push(call(&mut calls(), "deposit").clone());
     partly.push(call(&mut calls(), "credit").clone());
     partly.push(told("credit", "refused"));
+    // One that asked for something else under the same id, and was refused.
+    let mut other = call(&mut calls(), "lend").clone();
+    other["units"] = "6".into();
+    partly.extend([other, told("lend", "refused")]);
     assert_eq!(found(&partly), [""; 0]);
 }
 
@@ -108,6 +112,11 @@ fn every_lie_about_calls_is_found() {
         ("evidence.content", |c| call(c, "deposit")["hold"] = transfer_id("escrow").into()),
         ("evidence.content", |c| call(c, "escrow")["expires_ms"] = 999.into()),
         ("evidence.content", |c| call(c, "escrow")["memo"] = "other".into()),
+        ("evidence.content", |c| {
+            let mut other = call(c, "deposit").clone();
+            other["units"] = "101".into();
+            c.extend([other, told("deposit", "booked")]);
+        }),
         ("evidence.refused", |c| {
             let at = c.iter().position(|call| *call == told("deposit", "booked")).unwrap();
             c[at] = told("deposit", "refused");
