@@ -353,7 +353,7 @@ pub fn reserve(tx: &mut Tx<'_>, quote_id: &QuoteId, now_ms: UnixMs) -> Result<Re
     let quote = get(tx, quote_id)?;
     match quote.state_at(now_ms) {
         State::Reserved => return quote.reservation(),
-        State::Approved => {}
+        State::Approved => quote.check_approved()?,
         State::Expired => return Err(ran_out(&quote)),
         State::Quoted => {
             let who = quote.terms.decision.action.guardian_key().map(ToString::to_string);
@@ -371,6 +371,17 @@ pub fn reserve(tx: &mut Tx<'_>, quote_id: &QuoteId, now_ms: UnixMs) -> Result<Re
 }
 
 impl Quote {
+    /// A word in a row pays nothing: what the policy did not allow by itself needs the guardian's signature.
+    fn check_approved(&self) -> Result<()> {
+        match (&self.terms.decision.action, &self.approval) {
+            (Action::Auto, _) => Ok(()),
+            (Action::Guardian(_), Some(approval)) if approval.verdict == Verdict::Approve => {
+                approval.check(&self.terms)
+            }
+            _ => Err(unreadable("a quote is approved that nobody has approved")),
+        }
+    }
+
     fn why_denied(&self) -> String {
         match (&self.approval, self.terms.decision.action.guardian_key()) {
             (Some(approval), _) => format!("{} has denied it", approval.key),

@@ -407,3 +407,24 @@ fn whoever_dies_anywhere_on_the_way_finishes_it_on_the_next_try() {
         assert!(deaths > 20, "{deaths}");
     }
 }
+
+#[test]
+fn a_state_without_a_signature_pays_nothing() {
+    both(2, |Scratch { store, ids, .. }| {
+        let (mine, other) = (wanted(ids, 1, 50), wanted(ids, 2, 50));
+        make(store, &mine, 5).unwrap();
+        let theirs = signed(&make(store, &other, 5).unwrap(), Verdict::Approve, 6);
+        let theirs = theirs.to_canonical().unwrap();
+        let forge = |approval: Option<String>| {
+            block_on(store.write(move |tx| {
+                let sql =
+                    "UPDATE ledger_quote SET state = 'approved', approval = $2 WHERE quote_id = $1";
+                tx.exec(sql, args![id(1).as_str(), approval.as_ref()])
+            }))
+        };
+        assert_eq!(forge(None), Ok(1));
+        assert_eq!(why(reserve(store, 1, 7)), "store.decode");
+        assert_eq!(forge(Some(theirs)), Ok(1));
+        assert_eq!(why(reserve(store, 1, 7)), "quote.wrong_quote");
+    });
+}
