@@ -1,4 +1,4 @@
-use guild_ledger::{Gate, Limit, Rule, ledger};
+use guild_ledger::{Account, Gate, Limit, Rule, ledger};
 use guild_store::args;
 
 use crate::{account, block_on, both, hold, post, said, settle, void};
@@ -69,6 +69,12 @@ fn an_account_is_opened_once_and_rules_are_kept() {
         s.open_account(&account("user-1", Limit::NeverNegative), 9).unwrap();
         let conflict = s.open_account(&account("user-1", Limit::None), 9).unwrap_err();
         assert_eq!(conflict.code().name, "ledger.account_conflict");
+        let user_1 = account("user-1", Limit::NeverNegative).account_id;
+        let mut forged = account("eve", Limit::NeverNegative);
+        forged.account_id = user_1;
+        assert_eq!(s.open_account(&forged, 9).unwrap_err().code().name, "ledger.malformed");
+        let nameless = Account { owner: String::new(), ..account("eve", Limit::None) };
+        assert_eq!(s.open_account(&nameless, 9).unwrap_err().code().name, "ledger.malformed");
         assert_eq!(block_on(s.store.read(ledger::head)).unwrap(), head);
         let set = |id: &guild_ledger::AccountId, rule: Rule| {
             let id = id.clone();
