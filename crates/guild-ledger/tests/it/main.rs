@@ -1,6 +1,7 @@
 //! One integration binary for the crate: the ledger on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agree;
 mod audit;
 mod booking;
 mod evidence;
