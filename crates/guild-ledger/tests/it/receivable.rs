@@ -214,6 +214,9 @@ fn no_other_entry_passes_for_the_debt() {
         };
         let fake = NewTransfer::new(TransferId::named(9, &["fake"]), step, &memo).unwrap();
         providers.book(vec![vec![fake]]).remove(0).unwrap();
-        assert_eq!(evidence(&providers, &[receipt.clone()]), ["evidence.receipt_transfer"]);
+        assert_eq!(
+            evidence(&providers, std::slice::from_ref(&receipt)),
+            ["evidence.receipt_transfer"]
+        );
     }
 }

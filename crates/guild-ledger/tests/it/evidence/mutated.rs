@@ -1,6 +1,6 @@
 //! Every field of every record, changed in every way that comes to mind, with numbers, heads and balances made again.
-//! The code that decides is the measure: what it would not have booked must be found, and what it would have booked must
-//! pass.
+//! The code that decides is the measure: what it would not have booked must be found, and what it would have booked
+//! must pass.
 
 use std::collections::BTreeSet;
 
