@@ -2,9 +2,9 @@
 //!
 //! A buyer's signed receipt on the rail `ledger` is an IOU. The buyer has booked it in its own book, towards the
 //! provider's `payable` account there; the provider books the same amount in its book as the buyer's `receivable`, once
-//! for each entry of the buyer's book, with the receipt's id, within the credit it gives that buyer. When the buyer pays
-//! by another rail, the provider books that against the receivable. So the two books agree, and nobody has to trust a
-//! third one.
+//! for each entry of the buyer's book, with the receipt's id, within the credit it gives that buyer. When the buyer
+//! pays by another rail, the provider books that against the receivable. So the two books agree, and nobody has to
+//! trust a third one.
 
 use guild_protocol::amount::{Amount, AssetId};
 use guild_protocol::env::UnixMs;
