@@ -120,7 +120,7 @@ impl NewQuote {
         let subject = &self.subject;
         if subject.is_empty()
             || subject.len() > MAX_SUBJECT_BYTES
-            || subject.chars().any(char::is_control)
+            || subject.chars().any(|c| c.is_control() || misleads(c))
         {
             return malformed(format!(
                 "subject must be 1 to {MAX_SUBJECT_BYTES} bytes of plain text"
@@ -150,6 +150,15 @@ impl NewQuote {
         }
         Ok(())
     }
+}
+
+/// Whether a character makes a text look like another one to the guardian who reads it: it changes the direction of
+/// what follows, or ends the line.
+fn misleads(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// Where a quote stands.

@@ -244,6 +244,8 @@ fn a_bad_quote_is_refused_and_an_id_means_one_thing() {
         let cases = [
             (NewQuote { subject: String::new(), ..good() }, "quote.malformed"),
             (NewQuote { subject: "a\nb".to_owned(), ..good() }, "quote.malformed"),
+            (NewQuote { subject: "pay \u{202e}01".to_owned(), ..good() }, "quote.malformed"),
+            (NewQuote { subject: "a\u{2028}b".to_owned(), ..good() }, "quote.malformed"),
             (NewQuote { subject: "x".repeat(501), ..good() }, "quote.malformed"),
             (NewQuote { expires_ms: 5, ..good() }, "quote.malformed"),
             (NewQuote { expires_ms: 6 + MAX_LIFETIME_MS, ..good() }, "quote.malformed"),
