@@ -70,6 +70,18 @@ impl Account {
     }
 }
 
+impl Account {
+    /// Its fields can be written by anybody: an account under another's id would be paid in its place.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Account { owner, purpose, asset_id, limit, .. } = self;
+        if Account::new(owner, purpose, asset_id.clone(), *limit)? == *self {
+            return Ok(());
+        }
+        let message = format!("{} is not the id of {purpose} of {owner}", self.account_id);
+        Err(Error::refused(&code::MALFORMED, message))
+    }
+}
+
 pub(crate) fn check_name(field: &str, text: &str) -> Result<()> {
     if text.is_empty() || text.len() > NAME_MAX_BYTES || text.chars().any(char::is_control) {
         let message = format!("{field} must be 1 to {NAME_MAX_BYTES} bytes of plain text");

@@ -47,6 +47,7 @@ pub fn run(rx: &mut Rx<'_>) -> Result<Report> {
         replay.take_page(page, &heads);
     }
     replay.compare_holds(rx)?;
+    replay.compare_counts(rx)?;
     let last_head = ledger::head(rx)?;
     Ok(replay.report(&stored, &last_head))
 }
@@ -69,6 +70,8 @@ fn stray_rows(rx: &mut Rx<'_>) -> Result<Vec<String>> {
 struct Replay {
     book: Book,
     head: NextHead,
+    records: i64,
+    heads: i64,
     transfers: u64,
     problems: Vec<String>,
 }
@@ -76,7 +79,8 @@ struct Replay {
 impl Replay {
     fn new() -> Replay {
         let head = NextHead::new(&Head::start());
-        Replay { book: Book::default(), head, transfers: 0, problems: Vec::new() }
+        let book = Book::default();
+        Replay { book, head, records: 0, heads: 0, transfers: 0, problems: Vec::new() }
     }
 
     fn problem(&mut self, problem: String) {
@@ -86,6 +90,9 @@ impl Replay {
     }
 
     fn take_page(&mut self, page: Vec<Record<'_>>, heads: &[Head]) {
+        let count = |len: usize| i64::try_from(len).unwrap_or(i64::MAX);
+        self.records = self.records.saturating_add(count(page.len()));
+        self.heads = self.heads.saturating_add(count(heads.len()));
         let mut heads = heads.iter().peekable();
         let mut line = String::new();
         for record in page {
@@ -129,6 +136,9 @@ impl Replay {
                 self.book.add_account(Entry::opened(account, account_no));
             }
             What::Rule { account_id, rule } => {
+                if let Err(refusal) = rule.check() {
+                    self.problem(format!("rule {seq} could not be set: {refusal}"));
+                }
                 if !self.book.set_rule(&account_id, rule.into_owned()) {
                     self.problem(format!("rule {seq} is of an account that was not yet opened"));
                 }
@@ -189,8 +199,25 @@ impl Replay {
         Ok(())
     }
 
+    /// A row that a walk from 1 onwards, page by page, does not meet: of a number below 1, or of one that is taken.
+    fn compare_counts(&mut self, rx: &mut Rx<'_>) -> Result<()> {
+        const COUNTS: &str =
+            "SELECT (SELECT count(*) FROM ledger_transfer) + (SELECT count(*) FROM ledger_account)
+               + (SELECT count(*) FROM ledger_rule), (SELECT count(*) FROM ledger_head)";
+        let counts: Option<(i64, i64)> = rx.first(COUNTS, args![])?;
+        let (records, heads) = counts.unwrap_or_default();
+        let seen = [("record", self.records, records), ("head", self.heads, heads)];
+        for (what, seen, stored) in seen.into_iter().filter(|(_, seen, stored)| seen != stored) {
+            let problem = format!(
+                "there are {stored} rows, {seen} were met: a {what} has no place in the history"
+            );
+            self.problem(problem);
+        }
+        Ok(())
+    }
+
     fn report(mut self, stored: &BTreeMap<AccountId, Entry>, last_head: &Head) -> Report {
-        if !self.head.is_empty() || last_head.last_seq != self.book.last_seq() {
+        if !self.head.is_empty() || self.head.clone().finish() != *last_head {
             let problem = "the last head and the end of the history do not belong together";
             self.problem(problem.to_owned());
         }

@@ -144,10 +144,7 @@ impl Book {
 
     /// Decides a chain of transfers: all of them, or none. The outcome of each, in order, or the one refusal.
     pub fn apply_chain(&mut self, chain: &[NewTransfer], now_ms: UnixMs) -> Result<Vec<Outcome>> {
-        if chain.len() > CHAIN_MAX_TRANSFERS {
-            let message = format!("a chain has at most {CHAIN_MAX_TRANSFERS} transfers");
-            return Err(Error::refused(&code::MALFORMED, message));
-        }
+        check_length(chain)?;
         let mut outcomes = Vec::with_capacity(chain.len());
         let mut undos = Vec::new();
         for (i, transfer) in chain.iter().enumerate() {
@@ -348,6 +345,15 @@ impl Book {
     }
 }
 
+/// Refuses a chain that nobody may link: it is not even read.
+pub(crate) fn check_length(chain: &[NewTransfer]) -> Result<()> {
+    if chain.len() > CHAIN_MAX_TRANSFERS {
+        let message = format!("a chain has at most {CHAIN_MAX_TRANSFERS} transfers");
+        return Err(Error::refused(&code::MALFORMED, message));
+    }
+    Ok(())
+}
+
 fn unknown_account(account_id: &AccountId) -> Error {
     Error::refused(&code::UNKNOWN_ACCOUNT, format!("there is no account {account_id}"))
 }
@@ -412,9 +418,10 @@ fn same_content(known: &Booked, asked: &NewTransfer) -> bool {
         Step::Hold { debit, credit, amount, expires_ms } => {
             same_sides(debit, credit, amount) && known.expires_ms == Some(*expires_ms)
         }
-        Step::Settle { hold, units } => {
-            same_hold(hold) && units.is_none_or(|units| units == known.units)
-        }
+        // All of it, if not said: whoever asks for all must not be told that a part is the same.
+        Step::Settle { hold, units } => known.hold.as_ref().is_some_and(|closed| {
+            closed.transfer_id == *hold && units.unwrap_or(closed.units) == known.units
+        }),
         Step::Void { hold } | Step::Expire { hold } => same_hold(hold),
     }
 }

@@ -123,19 +123,28 @@ pub fn holds_due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Book
 }
 
 /// Gives back the holds that ran out, at most `limit` (and [`PAGE_MAX`]); how many it was. The ids are made from the
-/// holds, so two sweeps at once give each back once.
+/// holds, so two sweeps at once give each back once. One that is refused, because its id is taken, holds up no other;
+/// when nothing else is left, its refusal is the answer.
 pub fn expire_due(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<usize> {
     let due = holds_due(tx, now_ms, limit)?;
     let chains: Vec<Vec<NewTransfer>> = due
         .iter()
         .map(|hold| expiry(hold).map(|transfer| vec![transfer]))
         .collect::<Result<_>>()?;
-    let mut expired: usize = 0;
+    let (mut expired, mut refusal) = (0usize, None);
     for outcomes in ledger::book(tx, &chains, now_ms)? {
-        let new = outcomes?.iter().filter(|o| matches!(o, Outcome::New(_))).count();
-        expired = expired.saturating_add(new);
+        match outcomes {
+            Ok(outcomes) => {
+                let new = outcomes.iter().filter(|o| matches!(o, Outcome::New(_))).count();
+                expired = expired.saturating_add(new);
+            }
+            Err(refused) => refusal = refusal.or(Some(refused)),
+        }
     }
-    Ok(expired)
+    match refusal {
+        Some(refused) if expired == 0 => Err(refused),
+        _ => Ok(expired),
+    }
 }
 
 fn expiry(hold: &Booked) -> Result<NewTransfer> {

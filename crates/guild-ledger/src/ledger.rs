@@ -43,6 +43,7 @@ pub fn migrations() -> Vec<Migration> {
 /// Opens an account; an account that is open stays as it is.
 pub fn open(tx: &mut Tx<'_>, account: &Account, now_ms: UnixMs) -> Result<()> {
     check_time("now", now_ms)?;
+    account.check()?;
     if let Some(entry) = entry(tx, &account.account_id)? {
         if *entry.account == *account {
             return Ok(());

@@ -22,6 +22,7 @@ use guild_store::{Error as StoreError, Migration, Rx, Sql, Tx, args};
 
 use crate::account::AccountId;
 use crate::error::code as ledger_code;
+use crate::history::PAGE_MAX;
 use crate::policy::{Action, Asked, Bundle, Decision, PolicyBundleId, Tier, decide};
 use crate::transfer::{NewTransfer, Step, TransferId};
 use crate::{Error, Result};
@@ -119,7 +120,7 @@ impl NewQuote {
         let subject = &self.subject;
         if subject.is_empty()
             || subject.len() > MAX_SUBJECT_BYTES
-            || subject.chars().any(char::is_control)
+            || subject.chars().any(|c| c.is_control() || misleads(c))
         {
             return malformed(format!(
                 "subject must be 1 to {MAX_SUBJECT_BYTES} bytes of plain text"
@@ -149,6 +150,15 @@ impl NewQuote {
         }
         Ok(())
     }
+}
+
+/// Whether a character makes a text look like another one to the guardian who reads it: it changes the direction of
+/// what follows, or ends the line.
+fn misleads(c: char) -> bool {
+    matches!(
+        c,
+        '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    )
 }
 
 /// Where a quote stands.
@@ -352,7 +362,7 @@ pub fn reserve(tx: &mut Tx<'_>, quote_id: &QuoteId, now_ms: UnixMs) -> Result<Re
     let quote = get(tx, quote_id)?;
     match quote.state_at(now_ms) {
         State::Reserved => return quote.reservation(),
-        State::Approved => {}
+        State::Approved => quote.check_approved()?,
         State::Expired => return Err(ran_out(&quote)),
         State::Quoted => {
             let who = quote.terms.decision.action.guardian_key().map(ToString::to_string);
@@ -370,6 +380,17 @@ pub fn reserve(tx: &mut Tx<'_>, quote_id: &QuoteId, now_ms: UnixMs) -> Result<Re
 }
 
 impl Quote {
+    /// A word in a row pays nothing: what the policy did not allow by itself needs the guardian's signature.
+    fn check_approved(&self) -> Result<()> {
+        match (&self.terms.decision.action, &self.approval) {
+            (Action::Auto, _) => Ok(()),
+            (Action::Guardian(_), Some(approval)) if approval.verdict == Verdict::Approve => {
+                approval.check(&self.terms)
+            }
+            _ => Err(unreadable("a quote is approved that nobody has approved")),
+        }
+    }
+
     fn why_denied(&self) -> String {
         match (&self.approval, self.terms.decision.action.guardian_key()) {
             (Some(approval), _) => format!("{} has denied it", approval.key),
@@ -379,13 +400,13 @@ impl Quote {
     }
 }
 
-/// Writes down which quotes have run out, at most `limit` of them; how many there were.
+/// Writes down which quotes have run out, at most `limit` of them (and [`PAGE_MAX`]); how many there were.
 pub fn expire(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<u64> {
     let changed = tx.exec(
         "UPDATE ledger_quote SET state = CASE state WHEN 'quoted' THEN 'denied' ELSE 'expired' END, changed_ms = $1
          WHERE quote_id IN (SELECT quote_id FROM ledger_quote
            WHERE state IN ('quoted', 'approved') AND expires_ms <= $1 ORDER BY expires_ms LIMIT $2)",
-        args![now_ms, limit],
+        args![now_ms, limit.clamp(0, PAGE_MAX)],
     )?;
     Ok(changed)
 }

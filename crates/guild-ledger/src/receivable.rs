@@ -1,15 +1,16 @@
 //! Money between nodes: each has a book of its own.
 //!
 //! A buyer's signed receipt on the rail `ledger` is an IOU. The buyer has booked it in its own book, towards the
-//! provider's `payable` account there; the provider books the same amount in its book as the buyer's `receivable`,
-//! once, under the receipt's id, within the credit it gives that buyer. When the buyer pays by another rail, the
-//! provider books that against the receivable. So the two books agree, and nobody has to trust a third one.
+//! provider's `payable` account there; the provider books the same amount in its book as the buyer's `receivable`, once
+//! for each entry of the buyer's book, with the receipt's id, within the credit it gives that buyer. When the buyer
+//! pays by another rail, the provider books that against the receivable. So the two books agree, and nobody has to
+//! trust a third one.
 
 use guild_protocol::amount::{Amount, AssetId};
 use guild_protocol::env::UnixMs;
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::receipt::{Rail, Receipt, Status};
+use guild_protocol::receipt::{Proof, Rail, Receipt, Status};
 use guild_store::{Rx, Tx};
 
 use crate::account::{Account, Limit};
@@ -42,10 +43,25 @@ pub fn outside(rail: Rail, asset_id: AssetId) -> Result<Account> {
     Account::new("outside", rail.as_str(), asset_id, Limit::None)
 }
 
-/// The transfer that books the IOU of a receipt.
+/// The transfer that books the IOU of a receipt. It is made from the entry of the buyer's book that the receipt proves:
+/// a buyer that signs a second receipt for one entry owes it once, and the second receipt is refused as a conflict.
 pub fn transfer_id(receipt: &Receipt) -> TransferId {
-    let at_ms = receipt.stated().timestamp.as_ms();
-    TransferId::named(at_ms, &["iou", receipt.receipt_id().as_str()])
+    let stated = receipt.stated();
+    match &stated.payment_proof {
+        Some(Proof::LedgerTransfer { transfer_id, .. }) => {
+            let words = ["iou", &stated.buyer_id.npub(), transfer_id];
+            TransferId::named(time_in(transfer_id), &words)
+        }
+        // Not on the rail `ledger`, so it is never booked.
+        _ => TransferId::named(0, &["iou", receipt.receipt_id().as_str()]),
+    }
+}
+
+/// The time at the front of a transfer id, if it is of our form: entries of one time lie together in the index.
+fn time_in(transfer_id: &str) -> UnixMs {
+    let digits = transfer_id.parse::<TransferId>().ok();
+    let front = digits.as_ref().and_then(|id| id.as_str().get(5..17));
+    front.and_then(|front| UnixMs::from_str_radix(front, 16).ok()).unwrap_or(0)
 }
 
 /// Books what a receipt says that its buyer owes `us`. The same receipt again is the same entry. A buyer that is new
@@ -99,8 +115,6 @@ pub struct Payment {
     pub reference: String,
     /// How much.
     pub amount: Amount,
-    /// When it came.
-    pub at_ms: UnixMs,
 }
 
 /// Books a payment against what a buyer owes. More than is owed is refused: it is not ours to keep.
@@ -123,7 +137,8 @@ pub fn paid(
         credit: debtor.account_id,
         amount: payment.amount.clone(),
     };
-    let transfer = NewTransfer::new(TransferId::named(payment.at_ms, &words), step, "iou.paid")?;
+    // No time: whoever sees a payment a second time may see it at another one.
+    let transfer = NewTransfer::new(TransferId::named(0, &words), step, "iou.paid")?;
     book_one(tx, transfer, now_ms)
 }
 

@@ -10,7 +10,7 @@ use guild_protocol::env::Clock;
 use guild_store::{Error as StoreError, Store};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::book::Outcome;
+use crate::book::{Outcome, check_length};
 use crate::error::code;
 use crate::transfer::NewTransfer;
 use crate::{Error, Result, ledger};
@@ -69,15 +69,43 @@ impl Writer {
     /// its own: it asks again and learns what became of them.
     pub fn book(&self, chain: Vec<NewTransfer>) -> impl Future<Output = Answer> + Send + use<> {
         let (caller, answer) = oneshot::channel();
-        let queued = self.queue.try_send(Ask { chain, caller });
+        let queued = self.queue(chain, caller);
         async move {
-            match queued {
-                Ok(()) => answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into())),
-                Err(mpsc::error::TrySendError::Full(_)) => {
-                    Err(Error::refused(&code::BUSY, "too many chains wait to be booked"))
-                }
-                Err(mpsc::error::TrySendError::Closed(_)) => Err(StoreError::Closed.into()),
+            queued?;
+            // Dropped with the queue: nobody has taken it up.
+            answer.await.unwrap_or_else(|_| Err(StoreError::Closed.into()))
+        }
+    }
+
+    fn queue(&self, chain: Vec<NewTransfer>, caller: oneshot::Sender<Answer>) -> Result<()> {
+        check_length(&chain)?;
+        self.queue.try_send(Ask { chain, caller }).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => {
+                Error::refused(&code::BUSY, "too many chains wait to be booked")
             }
+            mpsc::error::TrySendError::Closed(_) => StoreError::Closed.into(),
+        })
+    }
+}
+
+/// Somebody whose chain has been taken up. The store may book it even if this writer is stopped before the answer, so
+/// whoever is not answered is told that nobody knows.
+struct Caller(Option<oneshot::Sender<Answer>>);
+
+impl Caller {
+    fn answer(mut self, answer: Answer) {
+        if let Some(caller) = self.0.take() {
+            // A caller that no longer waits is no reason to fail: its transfers are booked.
+            let _ = caller.send(answer);
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let Some(caller) = self.0.take() {
+            let unknown = StoreError::CommitUnknown("the writer was stopped".to_owned());
+            let _ = caller.send(Err(unknown.into()));
         }
     }
 }
@@ -96,22 +124,21 @@ impl Batcher {
             let (chains, callers) = self.batch(first);
             let answers = self.book(chains).await;
             for (caller, answer) in callers.into_iter().zip(answers) {
-                // A caller that no longer waits is no reason to fail: its transfers are booked.
-                let _ = caller.send(answer);
+                caller.answer(answer);
             }
         }
     }
 
     /// The first chain and as many of those that wait as fit.
-    fn batch(&mut self, first: Ask) -> (Vec<Vec<NewTransfer>>, Vec<oneshot::Sender<Answer>>) {
+    fn batch(&mut self, first: Ask) -> (Vec<Vec<NewTransfer>>, Vec<Caller>) {
         let mut transfers = first.chain.len();
-        let (mut chains, mut callers) = (vec![first.chain], vec![first.caller]);
+        let (mut chains, mut callers) = (vec![first.chain], vec![Caller(Some(first.caller))]);
         while transfers < self.batch_max_transfers {
             let Ok(Ask { chain, caller }) = self.waiting.try_recv() else { break };
             // A chain of nothing counts too, or they would never fill a batch.
             transfers = transfers.saturating_add(chain.len().max(1));
             chains.push(chain);
-            callers.push(caller);
+            callers.push(Caller(Some(caller)));
         }
         (chains, callers)
     }

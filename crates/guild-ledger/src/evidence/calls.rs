@@ -20,12 +20,14 @@ pub struct Calls {
 
 #[derive(Debug, Default)]
 struct Called {
-    /// The different contents that were asked for.
-    contents: Vec<Content>,
+    /// The different contents that were asked for, and how often each was.
+    contents: Vec<(Content, u64)>,
     asked: u64,
     refused: u64,
-    /// The line that says it is booked.
+    /// The line that first says it is booked.
     told_booked: Option<u64>,
+    /// How many answers say so.
+    booked: u64,
     in_ledger: bool,
 }
 
@@ -125,8 +127,9 @@ impl Calls {
         self.count = self.count.saturating_add(1);
         let called = self.by_id.entry(id).or_default();
         called.asked = called.asked.saturating_add(1);
-        if !called.contents.contains(&content) {
-            called.contents.push(content);
+        match called.contents.iter_mut().find(|(known, _)| *known == content) {
+            Some((_, times)) => *times = times.saturating_add(1),
+            None => called.contents.push((content, 1)),
         }
         said.map(drop)
     }
@@ -148,6 +151,7 @@ impl Calls {
             called.refused = called.refused.saturating_add(1);
         } else {
             called.told_booked.get_or_insert(self.lines);
+            called.booked = called.booked.saturating_add(1);
         }
         Ok(())
     }
@@ -160,8 +164,15 @@ impl Calls {
         };
         called.in_ledger = true;
         let values = values_of(transfer);
-        if !called.contents.iter().any(|content| content.is_of(&values)) {
+        let same = called.contents.iter().filter(|(content, _)| content.is_of(&values));
+        let asked = same.fold(0u64, |sum, (_, times)| sum.saturating_add(*times));
+        if asked == 0 {
             let message = format!("{} was asked for with other content", id());
+            return Err(Refusal::new(&code::CONTENT, message));
+        }
+        // Whoever asked for something else and was told that it is booked was told a lie.
+        if called.booked > asked {
+            let message = format!("{} is booked, as some of its callers did not ask for it", id());
             return Err(Refusal::new(&code::CONTENT, message));
         }
         // An unanswered call may have been booked; one that was refused was not.

@@ -104,6 +104,12 @@ guild_protocol::codes! {
     RECEIPT_AMOUNT = "evidence.receipt_amount", Invalid,
         "A receipt states another amount than its transfer.",
         "Do not trust the receipt: the book says what was paid.";
+    RECEIPT_STEP = "evidence.receipt_step", Invalid,
+        "A receipt states a payment and names a transfer that moved nothing, or the other way round.",
+        "Do not trust the receipt: the book says what became of the money.";
+    RECEIPT_DOUBLED = "evidence.receipt_doubled", Invalid,
+        "Two receipts state one transfer as their payment.",
+        "Do not trust the later receipt: the money moved once.";
     RECEIPT_HEAD = "evidence.receipt_head", Invalid,
         "A receipt names a head that the ledger never had, or had before the transfer.",
         "Do not trust the receipt: it belongs to another history.";

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use guild_protocol::amount::Amount;
 use guild_protocol::hash::Hash;
-use guild_protocol::receipt::{self, Proof, Receipt};
+use guild_protocol::receipt::{self, Proof, Receipt, Status};
 
 use super::code;
 use super::finding::{Findings, Place, Refusal};
-use super::record::{Transfer, TransferKey, quoted, transfer_key_of};
+use super::record::{AccountKey, Step, Transfer, TransferKey, quoted, transfer_key_of};
 
 /// Receipts, to be compared with the ledger. Read before it, so that of the ledger only what they name is kept.
 #[derive(Debug, Default)]
@@ -20,7 +20,15 @@ pub struct Receipts {
     heads: BTreeMap<Hash, Option<i64>>,
     /// What is owed to the node whose ledger this is, by receipt: the receipts of its buyers name transfers and heads
     /// of other ledgers.
-    owed: BTreeMap<String, Option<Paid>>,
+    owed: BTreeMap<String, Owed>,
+}
+
+/// A debt that a ledger may hold instead of the payment.
+#[derive(Debug)]
+struct Owed {
+    /// The only account that it can be taken from.
+    debtor: AccountKey,
+    booked: Option<Paid>,
 }
 
 /// A payment in the ledger that a receipt states.
@@ -30,6 +38,7 @@ struct Claim {
     receipt_id: String,
     transfer_id: String,
     amount: Amount,
+    status: Status,
     head: Hash,
 }
 
@@ -38,6 +47,8 @@ struct Paid {
     seq: i64,
     asset_id: Option<String>,
     units: i128,
+    /// Whether it moved anything: holding and giving back do not.
+    moved: bool,
 }
 
 impl Receipts {
@@ -75,33 +86,44 @@ impl Receipts {
                 self.transfers.insert(key, None);
             }
             self.heads.insert(*ledger_head, None);
-            self.owed.insert(receipt.receipt_id().to_string(), None);
+            let debtor = receivable_of(&stated.buyer_id.npub(), stated.amount.asset_id.as_str());
+            let owed = Owed { debtor, booked: None };
+            self.owed.insert(receipt.receipt_id().to_string(), owed);
             self.claims.push(Claim {
                 name: name.to_owned(),
                 receipt_id: receipt.receipt_id().to_string(),
                 transfer_id: transfer_id.clone(),
                 amount: stated.amount.clone(),
+                status: stated.status,
                 head: *ledger_head,
             });
         }
     }
 
-    /// Whether a receipt names this transfer.
+    /// Whether a receipt names this transfer, or is named by it.
     pub(super) fn name(&self, transfer: &Transfer<'_>) -> bool {
         self.transfers.contains_key(&transfer.transfer)
+            || receipt_in(transfer).is_some_and(|receipt_id| self.owed.contains_key(receipt_id))
     }
 
     /// A transfer of the ledger.
     pub(super) fn booked(&mut self, transfer: &Transfer<'_>, seq: i64, asset_id: Option<&str>) {
-        let receipt_id = transfer.memo.strip_prefix("iou ");
-        if let Some(owed) = receipt_id.and_then(|id| self.owed.get_mut(id)) {
-            let asset_id = asset_id.map(str::to_owned);
-            owed.get_or_insert(Paid { seq, asset_id, units: transfer.units });
+        let paid = || Paid {
+            seq,
+            asset_id: asset_id.map(str::to_owned),
+            units: transfer.units,
+            moved: matches!(transfer.step, Step::Post | Step::Settle { .. }),
+        };
+        let owed = receipt_in(transfer).and_then(|receipt_id| self.owed.get_mut(receipt_id));
+        if let Some(owed) = owed
+            && transfer.step == Step::Post
+            && transfer.debit == owed.debtor
+        {
+            owed.booked.get_or_insert_with(paid);
         }
-        if let Some(paid) = self.transfers.get_mut(&transfer.transfer) {
+        if let Some(found) = self.transfers.get_mut(&transfer.transfer) {
             // The first one counts: a second one is a problem of the ledger.
-            let asset_id = asset_id.map(str::to_owned);
-            paid.get_or_insert(Paid { seq, asset_id, units: transfer.units });
+            found.get_or_insert_with(paid);
         }
     }
 
@@ -114,19 +136,29 @@ impl Receipts {
 
     /// After the whole ledger: what it does not hold.
     pub(super) fn finish(mut self) -> Findings {
+        let mut claimed = BTreeMap::new();
         for claim in std::mem::take(&mut self.claims) {
-            if let Err(refusal) = self.check(&claim) {
+            let checked = self.check(&claim).and_then(|()| self.check_once(&claim, &mut claimed));
+            if let Err(refusal) = checked {
                 self.refuse(&claim.name, refusal);
             }
         }
         self.findings
     }
 
+    fn paid(&self, claim: &Claim) -> Option<&Paid> {
+        self.transfers.get(&transfer_key_of(&claim.transfer_id)?)?.as_ref()
+    }
+
     fn check(&self, claim: &Claim) -> Result<(), Refusal> {
         let Claim { transfer_id, head, .. } = claim;
-        let paid = transfer_key_of(transfer_id).and_then(|key| self.transfers.get(&key)?.as_ref());
-        let Some(paid) = paid else { return self.check_owed(claim) };
+        let Some(paid) = self.paid(claim) else { return self.check_owed(claim) };
         check_amount(claim, paid, transfer_id)?;
+        if paid.moved == (claim.status == Status::Withheld) {
+            let did = if paid.moved { "moved" } else { "did not move" };
+            let message = format!("it is {}, {transfer_id} {did} money", claim.status.as_str());
+            return Err(Refusal::new(&code::RECEIPT_STEP, message));
+        }
         match self.heads.get(head).copied().flatten() {
             None => Err(Refusal::new(
                 &code::RECEIPT_HEAD,
@@ -140,9 +172,29 @@ impl Receipts {
         }
     }
 
-    /// The payment is not in this ledger, so it must be the buyer's, and this one the provider's.
+    /// A transfer of this ledger pays for one receipt. What was given back later is the same payment.
+    fn check_once(
+        &self,
+        claim: &Claim,
+        claimed: &mut BTreeMap<String, String>,
+    ) -> Result<(), Refusal> {
+        let pays = matches!(claim.status, Status::Released | Status::Prepaid);
+        if !pays || self.paid(claim).is_none() {
+            return Ok(());
+        }
+        let first = claimed.entry(claim.transfer_id.clone()).or_insert(claim.receipt_id.clone());
+        if *first == claim.receipt_id {
+            return Ok(());
+        }
+        let message = format!("{} is already the payment of {first}", claim.transfer_id);
+        Err(Refusal::new(&code::RECEIPT_DOUBLED, message))
+    }
+
+    /// The payment is not in this ledger, so it must be the buyer's, and this one the provider's. What was withheld
+    /// is owed to nobody.
     fn check_owed(&self, claim: &Claim) -> Result<(), Refusal> {
-        match self.owed.get(&claim.receipt_id).and_then(Option::as_ref) {
+        match self.owed.get(&claim.receipt_id).and_then(|owed| owed.booked.as_ref()) {
+            None if claim.status == Status::Withheld => Ok(()),
             Some(owed) => check_amount(claim, owed, "what is booked as owed"),
             None => {
                 let transfer_id = quoted(&claim.transfer_id);
@@ -152,6 +204,17 @@ impl Receipts {
             }
         }
     }
+}
+
+/// The receipt that an entry says it is owed by.
+fn receipt_in<'a>(transfer: &Transfer<'a>) -> Option<&'a str> {
+    transfer.memo.strip_prefix("iou ")
+}
+
+/// The account in which a provider keeps what this buyer owes it.
+fn receivable_of(npub: &str, asset_id: &str) -> AccountKey {
+    let name = format!("guild.account.v1\n{npub}\nreceivable\n{asset_id}");
+    *Hash::of(name.as_bytes()).as_bytes()
 }
 
 fn check_amount(claim: &Claim, paid: &Paid, what: &str) -> Result<(), Refusal> {

@@ -17,6 +17,7 @@ pub(super) type TransferKey = [u8; 16];
 pub(super) type Read<T> = Result<T, Refusal>;
 
 const NAME_MAX_BYTES: usize = 200;
+const LETS_THROUGH_MAX: usize = 32;
 
 /// A line that is what it says.
 #[derive(Debug)]
@@ -165,7 +166,7 @@ fn account<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
         doc,
         ["account_id", "asset_id", "at_ms", "limit", "owner", "purpose", "record", "seq"],
     )?;
-    integer("at_ms", at_ms)?;
+    time("at_ms", at_ms)?;
     integer("seq", seq)?;
     let asset_id = text("asset_id", asset_id)?;
     AssetId::new(asset_id).map_err(|error| form(error.message()))?;
@@ -187,7 +188,7 @@ fn account<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
 fn rule<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
     let [id, at_ms, credit_units, gate, _, seq] =
         fields(doc, ["account_id", "at_ms", "credit_units", "gate", "record", "seq"])?;
-    integer("at_ms", at_ms)?;
+    time("at_ms", at_ms)?;
     integer("seq", seq)?;
     let credit_units = match credit_units {
         Doc::Null => None,
@@ -200,8 +201,13 @@ fn rule<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
             let Doc::Array(purposes) = lets_through else {
                 return Err(form("has a `lets_through` that is no list"));
             };
+            if purposes.len() > LETS_THROUGH_MAX {
+                let message =
+                    format!("has more than {LETS_THROUGH_MAX} purposes in `lets_through`");
+                return Err(form(message));
+            }
             let lets_through =
-                purposes.iter().map(|p| text("lets_through", p)).collect::<Read<_>>()?;
+                purposes.iter().map(|p| plain("lets_through", p)).collect::<Read<_>>()?;
             Some(Gate {
                 reserve_units: not_negative("reserve_units", reserve_units)?,
                 lets_through,
@@ -231,7 +237,7 @@ fn transfer<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
     integer("seq", seq)?;
     let step = match (text("step", step)?, hold, expires_ms) {
         ("post", Doc::Null, Doc::Null) => Step::Post,
-        ("hold", Doc::Null, at) => Step::Hold { expires_ms: integer("expires_ms", at)? },
+        ("hold", Doc::Null, at) => Step::Hold { expires_ms: time("expires_ms", at)? },
         ("settle", hold, Doc::Null) => Step::Settle { hold: transfer_key("hold", hold)? },
         ("void", hold, Doc::Null) => Step::Void { hold: transfer_key("hold", hold)? },
         ("expire", hold, Doc::Null) => Step::Expire { hold: transfer_key("hold", hold)? },
@@ -247,7 +253,7 @@ fn transfer<'a>(doc: &'a Doc<'a>) -> Read<Record<'a>> {
         credit: account_key("credit", credit)?,
         units: units("units", amount)?,
         memo: plain("memo", memo)?,
-        at_ms: integer("at_ms", at_ms)?,
+        at_ms: time("at_ms", at_ms)?,
     }))
 }
 
@@ -328,6 +334,15 @@ pub(super) fn integer(field: &str, doc: &Doc<'_>) -> Read<i64> {
         _ => None,
     };
     number.ok_or_else(|| form(format!("has a `{field}` that is no integer")))
+}
+
+/// A time of the ledger. JSON itself ends at 2^53.
+fn time(field: &str, doc: &Doc<'_>) -> Read<i64> {
+    let at_ms = integer(field, doc)?;
+    if at_ms < 0 {
+        return Err(form(format!("has a `{field}` before 1970")));
+    }
+    Ok(at_ms)
 }
 
 /// A whole number as text, of any size; what does not fit is as large as a number can be.

@@ -6,7 +6,7 @@ use guild_store::{Column, Engine, Rx, Sql, Tx};
 
 use crate::Result;
 use crate::account::AccountId;
-use crate::book::Book;
+use crate::book::{Book, check_length};
 use crate::head::Head;
 use crate::row::{Numbered, Opened, Row, TransferRow, by_number, columns};
 use crate::transfer::{NewTransfer, Step, TransferId};
@@ -20,7 +20,8 @@ struct Wanted<'a> {
 impl<'a> Wanted<'a> {
     fn of(chains: &'a [Vec<NewTransfer>]) -> Wanted<'a> {
         let (mut transfers, mut accounts) = (Vec::new(), Vec::new());
-        for transfer in chains.iter().flatten() {
+        // What is refused for its length is not looked up: it may name millions.
+        for transfer in chains.iter().filter(|chain| check_length(chain).is_ok()).flatten() {
             transfers.push(transfer.transfer_id.as_str());
             match &transfer.step {
                 Step::Post { debit, credit, .. } | Step::Hold { debit, credit, .. } => {

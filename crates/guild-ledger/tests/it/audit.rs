@@ -156,6 +156,12 @@ fn every_kind_of_damage_is_found() {
         ("UPDATE ledger_account SET credit_units = 7 WHERE owner = 'outside'", "another rule"),
         ("UPDATE ledger_rule SET reserve_units = 99 WHERE seq = 4", "transfer 6 was not allowed"),
         ("UPDATE ledger_account SET owner = 'eve' WHERE owner = 'user-1'", "the id of its name"),
+        ("INSERT INTO ledger_rule VALUES (0, 1, NULL, NULL, 5, 3)", "has no place in the history"),
+        (
+            "INSERT INTO ledger_head SELECT 0, hash FROM ledger_head WHERE last_seq = 8",
+            "has no place in the history",
+        ),
+        ("UPDATE ledger_rule SET lets_through = '[\"\"]' WHERE seq = 4", "could not be set"),
     ];
     both(2, |s| {
         history(s);
@@ -164,5 +170,43 @@ fn every_kind_of_damage_is_found() {
             assert!(problems.iter().any(|p| p.contains(words)), "{sql}: {problems:?}");
         }
         assert_eq!(s.problems(), Vec::<String>::new());
+    });
+}
+
+/// The history is read in pages: whatever lies on the edge of one is read too.
+#[test]
+fn what_stands_twice_is_found_also_at_the_end_of_a_page() {
+    both(1, |s| {
+        let chains = (1..=1_000).map(|n| vec![post(&n.to_string(), &s.ids[0], &s.ids[1], 1)]);
+        s.book(chains.collect());
+        for (sql, words) in [
+            ("INSERT INTO ledger_rule VALUES (999, 1, NULL, NULL, 5, 3)", "999 follows 999"),
+            (
+                "INSERT INTO ledger_rule VALUES (1000, 1, NULL, NULL, 5, 3)",
+                "no place in the history",
+            ),
+        ] {
+            let problems = problems_after(s, sql);
+            assert!(problems.iter().any(|p| p.contains(words)), "{problems:?}");
+        }
+    });
+}
+
+/// The first head begins with 32 zero bytes, not with what somebody has put before it.
+#[test]
+fn an_empty_ledger_has_no_head() {
+    both(0, |s| {
+        let began = "INSERT INTO ledger_head SELECT 0, hash FROM ledger_head";
+        let emptied = s.store.write(move |tx| -> Result<(), Found> {
+            for guard in GUARDS {
+                tx.exec(guard, args![])?;
+            }
+            tx.exec(began, args![])?;
+            tx.exec("DELETE FROM ledger_account", args![])?;
+            tx.exec("DELETE FROM ledger_head WHERE last_seq > 0", args![])?;
+            Err(Found(Ok(audit::run(tx)?.problems)))
+        });
+        let problems = block_on(emptied).unwrap_err().0.unwrap();
+        assert!(problems.iter().any(|p| p.contains("do not belong together")), "{problems:?}");
     });
 }

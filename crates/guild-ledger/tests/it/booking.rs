@@ -70,6 +70,12 @@ fn an_account_is_opened_once_and_rules_are_kept() {
         s.open_account(&account("user-1", Limit::NeverNegative), 9).unwrap();
         let conflict = s.open_account(&account("user-1", Limit::None), 9).unwrap_err();
         assert_eq!(conflict.code().name, "ledger.account_conflict");
+        let user_1 = account("user-1", Limit::NeverNegative).account_id;
+        let mut forged = account("eve", Limit::NeverNegative);
+        forged.account_id = user_1;
+        assert_eq!(s.open_account(&forged, 9).unwrap_err().code().name, "ledger.malformed");
+        let nameless = Account { owner: String::new(), ..account("eve", Limit::None) };
+        assert_eq!(s.open_account(&nameless, 9).unwrap_err().code().name, "ledger.malformed");
         assert_eq!(block_on(s.store.read(ledger::head)).unwrap(), head);
         let set = |id: &guild_ledger::AccountId, rule: Rule| {
             let id = id.clone();
@@ -147,5 +153,29 @@ fn accounts_are_found_by_their_names() {
         let ann = ("ann".to_owned(), "main".to_owned());
         assert!(names(100).iter().filter(|name| **name == ann).count() == 1, "{:?}", names(100));
         assert_eq!(names(1).len(), 1);
+    });
+}
+
+#[test]
+fn a_settlement_of_all_is_not_one_of_a_part() {
+    both(2, |s| {
+        let (ann, bob) = (&s.ids[1], &s.ids[2]);
+        s.book(vec![
+            vec![post("in", &s.ids[0], ann, 100)],
+            vec![hold("part", ann, bob, 20, 100)],
+            vec![hold("all", ann, bob, 20, 100)],
+            vec![settle("part-s", "part", Some(5))],
+            vec![settle("all-s", "all", None)],
+        ]);
+        let again = s.book(vec![
+            vec![settle("part-s", "part", Some(5))],
+            vec![settle("part-s", "part", None)],
+            vec![settle("all-s", "all", Some(20))],
+            vec![settle("all-s", "all", None)],
+            vec![settle("all-s", "all", Some(19))],
+        ]);
+        let conflict = "ledger.transfer_conflict";
+        assert_eq!(said(&again), ["known", conflict, "known", "known", conflict]);
+        assert_eq!((s.free(ann), s.free(bob)), (75, 25));
     });
 }

@@ -2,6 +2,7 @@
 
 mod export;
 mod files;
+mod mutated;
 mod planted;
 mod random;
 

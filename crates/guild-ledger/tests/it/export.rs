@@ -129,3 +129,50 @@ fn a_full_disk_is_an_error_not_a_short_file() {
         assert_eq!(refused.code().name, "ledger.export");
     });
 }
+
+/// Books a deposit after every piece that is written.
+struct Meddler<'a> {
+    bytes: Vec<u8>,
+    pieces: usize,
+    store: &'a guild_store::Store,
+    ids: &'a [guild_ledger::AccountId],
+}
+
+impl std::io::Write for Meddler<'_> {
+    fn write(&mut self, piece: &[u8]) -> std::io::Result<usize> {
+        self.bytes.extend_from_slice(piece);
+        self.pieces += 1;
+        let deposit = post(&format!("meddle-{}", self.pieces), &self.ids[0], &self.ids[1], 1);
+        let booked = self.store.write(move |tx| ledger::book(tx, &[vec![deposit.clone()]], 9));
+        block_on(booked).unwrap().remove(0).unwrap();
+        Ok(piece.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_export_is_of_one_moment_whatever_is_booked_meanwhile() {
+    both(1, |s| {
+        let chains = (1..=2_500).map(|n| vec![post(&n.to_string(), &s.ids[0], &s.ids[1], 1)]);
+        s.book(chains.collect());
+        let (store, ids) = (s.store.clone(), s.ids.clone());
+        let exported = s.store.read(move |rx| {
+            // The moment is that of the first look.
+            let last_seq = ledger::head(rx)?.last_seq;
+            let mut out = Meddler { bytes: Vec::new(), pieces: 0, store: &store, ids: &ids };
+            let head = export::export(rx, &mut out)?;
+            Ok::<_, guild_ledger::Error>((last_seq, head.last_seq, out.pieces, out.bytes))
+        });
+        let (before, last_seq, pieces, bytes) = block_on(exported).unwrap();
+        assert_eq!((before, last_seq), (2_502, 2_502));
+        assert!(pieces >= 4, "it is written in pages");
+        let mut checker = guild_ledger::evidence::Checker::new();
+        bytes.split_inclusive(|b| *b == b'\n').for_each(|line| checker.line(line));
+        let report = checker.finish();
+        assert_eq!((report.problems, report.transfers), (vec![], 2_500));
+        let now = block_on(s.store.read(ledger::head)).unwrap().last_seq;
+        assert_eq!(now, 2_502 + i64::try_from(pieces).unwrap(), "all of it was booked meanwhile");
+    });
+}

@@ -1,6 +1,6 @@
 use guild_ledger::history::{expire_due, history_after, holds_due, statement, statement_told};
 use guild_ledger::record::What;
-use guild_ledger::{AccountId, Limit, Rule, ledger};
+use guild_ledger::{AccountId, Limit, Rule, TransferId, ledger};
 
 use crate::{Scratch, account, block_on, both, hold, named, post, said, settle};
 
@@ -114,5 +114,28 @@ fn everything_that_happened_is_one_history() {
         assert_eq!(page(0, 100), all);
         assert_eq!(page(2, 2), all[2..4]);
         assert_eq!(page(6, 2), []);
+    });
+}
+
+/// Its id can be taken: whoever knows a hold knows the id under which it will be given back.
+#[test]
+fn a_hold_that_cannot_be_given_back_holds_up_no_other() {
+    both(2, |s| {
+        let (ann, bob) = (&s.ids[1], &s.ids[2]);
+        let taken = TransferId::named(40, &["hold.expire", named("first").as_str()]);
+        let mut spoiler = post("spoiler", ann, bob, 1);
+        spoiler.transfer_id = taken;
+        let asked = vec![
+            vec![post("in", &s.ids[0], ann, 100)],
+            vec![hold("first", ann, bob, 10, 40)],
+            vec![hold("second", ann, bob, 20, 50)],
+            vec![spoiler],
+        ];
+        assert_eq!(said(&s.book(asked)), ["new"; 4]);
+        let expire = || block_on(s.store.write(move |tx| expire_due(tx, 60, 10)));
+        assert_eq!((expire(), s.free(ann)), (Ok(1), 89));
+        // What is left is told, not passed over.
+        assert_eq!(expire().unwrap_err().code().name, "ledger.transfer_conflict");
+        assert_eq!(s.problems(), Vec::<String>::new());
     });
 }

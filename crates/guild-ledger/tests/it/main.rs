@@ -1,6 +1,7 @@
 //! One integration binary for the crate: the ledger on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agree;
 mod audit;
 mod booking;
 mod evidence;
@@ -45,20 +46,28 @@ fn both(users: usize, test: impl Fn(&Scratch)) {
 
 impl Scratch {
     fn sqlite(users: usize) -> Scratch {
+        Scratch::sqlite_with(users, Hooks::default())
+    }
+
+    fn sqlite_with(users: usize, hooks: Hooks) -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::file(&dir.path().join("node.db"));
-        Scratch::open(users, &options, Place::Directory(dir))
+        Scratch::open(users, &options, hooks, Place::Directory(dir))
     }
 
     fn postgres(users: usize) -> Scratch {
-        let database = testbed::Database::new().unwrap();
-        let options = Options::at(&database.url());
-        Scratch::open(users, &options, Place::Database(database))
+        Scratch::postgres_with(users, Hooks::default())
     }
 
-    fn open(users: usize, options: &Options, place: Place) -> Scratch {
+    fn postgres_with(users: usize, hooks: Hooks) -> Scratch {
+        let database = testbed::Database::new().unwrap();
+        let options = Options::at(&database.url());
+        Scratch::open(users, &options, hooks, Place::Database(database))
+    }
+
+    fn open(users: usize, options: &Options, hooks: Hooks, place: Place) -> Scratch {
         let all = Migrations::store().and(migrations());
-        let service = Service::open(options, &all, Hooks::default(), 0).unwrap();
+        let service = Service::open(options, &all, hooks, 0).unwrap();
         let store = service.handle();
         let ids = open_accounts(&store, users);
         Scratch { store, ids, service: Some(service), _place: place }

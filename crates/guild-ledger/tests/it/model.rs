@@ -91,7 +91,7 @@ impl Model {
             return match (known, ask) {
                 (Ask::Settle(h, units), Ask::Settle(again, asked)) => {
                     let held = self.hold(*h).unwrap().2;
-                    h == again && asked.is_none_or(|asked| asked == units.unwrap_or(held))
+                    h == again && asked.unwrap_or(held) == units.unwrap_or(held)
                 }
                 _ => known == ask,
             };

@@ -218,6 +218,7 @@ fn what_has_run_out_is_written_down_by_a_sweep() {
         let sweep =
             |now_ms, limit| block_on(store.write(move |tx| quote::expire(tx, now_ms, limit)));
         assert_eq!(sweep(999, 10).unwrap(), 0);
+        assert_eq!(sweep(1_000, -1).unwrap(), 0, "no limit is not a limit below zero");
         assert_eq!((sweep(1_000, 1).unwrap(), sweep(1_000, 10).unwrap()), (1, 1));
         assert_eq!(sweep(1_001, 10).unwrap(), 0);
         let states = [1, 2, 3, 4].map(|number| stored(store, number).state);
@@ -243,6 +244,8 @@ fn a_bad_quote_is_refused_and_an_id_means_one_thing() {
         let cases = [
             (NewQuote { subject: String::new(), ..good() }, "quote.malformed"),
             (NewQuote { subject: "a\nb".to_owned(), ..good() }, "quote.malformed"),
+            (NewQuote { subject: "pay \u{202e}01".to_owned(), ..good() }, "quote.malformed"),
+            (NewQuote { subject: "a\u{2028}b".to_owned(), ..good() }, "quote.malformed"),
             (NewQuote { subject: "x".repeat(501), ..good() }, "quote.malformed"),
             (NewQuote { expires_ms: 5, ..good() }, "quote.malformed"),
             (NewQuote { expires_ms: 6 + MAX_LIFETIME_MS, ..good() }, "quote.malformed"),
@@ -405,4 +408,25 @@ fn whoever_dies_anywhere_on_the_way_finishes_it_on_the_next_try() {
         let deaths = deaths(&options);
         assert!(deaths > 20, "{deaths}");
     }
+}
+
+#[test]
+fn a_state_without_a_signature_pays_nothing() {
+    both(2, |Scratch { store, ids, .. }| {
+        let (mine, other) = (wanted(ids, 1, 50), wanted(ids, 2, 50));
+        make(store, &mine, 5).unwrap();
+        let theirs = signed(&make(store, &other, 5).unwrap(), Verdict::Approve, 6);
+        let theirs = theirs.to_canonical().unwrap();
+        let forge = |approval: Option<String>| {
+            block_on(store.write(move |tx| {
+                let sql =
+                    "UPDATE ledger_quote SET state = 'approved', approval = $2 WHERE quote_id = $1";
+                tx.exec(sql, args![id(1).as_str(), approval.as_ref()])
+            }))
+        };
+        assert_eq!(forge(None), Ok(1));
+        assert_eq!(why(reserve(store, 1, 7)), "store.decode");
+        assert_eq!(forge(Some(theirs)), Ok(1));
+        assert_eq!(why(reserve(store, 1, 7)), "quote.wrong_quote");
+    });
 }

@@ -141,7 +141,7 @@ fn a_buyer_owes_no_more_than_its_credit_and_pays_no_more_than_it_owes() {
         assert_eq!(owed(providers), 60);
         let pay = |units: i64, reference: &str, rail: Rail| {
             let (reference, buyer) = (reference.to_owned(), buyer().public_key());
-            let payment = Payment { rail, reference, amount: usd(units), at_ms: 11 };
+            let payment = Payment { rail, reference, amount: usd(units) };
             let paid = providers.store.write(move |tx| receivable::paid(tx, &buyer, &payment, 12));
             block_on(paid).map_err(|error| error.code().name)
         };
@@ -169,4 +169,54 @@ fn only_what_is_owed_to_us_is_booked() {
     assert_eq!(receivable::receipt_of("iou "), None);
     let memo = format!("{}{}", receivable::MEMO, receipt.receipt_id());
     assert_eq!(receivable::receipt_of(&memo).as_ref(), Some(receipt.receipt_id()));
+}
+
+/// A receipt that is signed again, a moment later, is another receipt of the same debt.
+#[test]
+fn one_payment_is_owed_once_however_often_it_is_signed() {
+    both(0, |providers| {
+        let buyers = Scratch::sqlite(1);
+        deposit(&buyers);
+        let first = pay(&buyers, "a", 30);
+        let mut later = first.stated().clone();
+        later.timestamp = Timestamp::from_ms(10).unwrap();
+        let second = later.sign(&buyer()).unwrap();
+        assert_ne!(first.receipt_id(), second.receipt_id());
+        book(providers, &first, provider()).unwrap();
+        let refused = book(providers, &second, provider()).unwrap_err();
+        assert_eq!(refused.code().name, "ledger.transfer_conflict");
+        assert!(matches!(book(providers, &first, provider()), Ok(Outcome::Known(_))));
+        assert_eq!(owed(providers), 30);
+        // The second one claims what the first one does.
+        let both = [first, second];
+        assert_eq!(evidence(&buyers, &both), ["evidence.receipt_doubled"]);
+        assert_eq!(evidence(providers, &both), ["evidence.receipt_transfer"]);
+    });
+}
+
+/// Only what the buyer owes by this receipt counts: no other entry may pass for it.
+#[test]
+fn no_other_entry_passes_for_the_debt() {
+    let buyers = Scratch::sqlite(1);
+    deposit(&buyers);
+    let receipt = pay(&buyers, "a", 30);
+    let memo = format!("{}{}", receivable::MEMO, receipt.receipt_id());
+    let other = receivable::receivable(&key(3).public_key(), AssetId::usd_micro()).unwrap();
+    let debtor = receivable::receivable(&buyer().public_key(), AssetId::usd_micro()).unwrap();
+    let fakes = [(&other, false), (&debtor, true)];
+    for (debtor, held) in fakes {
+        let providers = Scratch::sqlite(1);
+        providers.open_account(debtor, 9).unwrap();
+        let (debit, credit) = (debtor.account_id.clone(), providers.ids[1].clone());
+        let step = match held {
+            true => Step::Hold { debit, credit, amount: usd(30), expires_ms: 99 },
+            false => Step::Post { debit, credit, amount: usd(30) },
+        };
+        let fake = NewTransfer::new(TransferId::named(9, &["fake"]), step, &memo).unwrap();
+        providers.book(vec![vec![fake]]).remove(0).unwrap();
+        assert_eq!(
+            evidence(&providers, std::slice::from_ref(&receipt)),
+            ["evidence.receipt_transfer"]
+        );
+    }
 }

@@ -1,10 +1,12 @@
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 
+use futures_util::FutureExt as _;
 use futures_util::future::{join, join_all};
 use guild_ledger::writer::{Options, Writer};
 use guild_ledger::{NewTransfer, ledger};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
-use guild_store::args;
+use guild_store::{Error as StoreError, Hooks, Point, args};
 
 use crate::{Scratch, block_on, both, post, said};
 
@@ -134,4 +136,95 @@ fn settings_that_cannot_work_are_refused() {
             assert_eq!(refused.err().unwrap().code().name, "store.bad_options");
         }
     });
+}
+
+/// What is in the hands of the store when its writer is stopped may be booked: that is not "no".
+#[test]
+fn who_was_taken_up_when_the_writer_stopped_is_told_that_nobody_knows() {
+    both(1, |s| {
+        let busy = Arc::new(Barrier::new(2));
+        let theirs = busy.clone();
+        let other = s.store.write(move |_| {
+            theirs.wait();
+            Ok::<_, guild_ledger::Error>(())
+        });
+        let (handle, service) = writer(s, &Options::default());
+        let asked = handle.book(deposits(s, 1).remove(0));
+        let left = handle.book(deposits(s, 2).remove(1));
+        // One look at what waits, and the writer is gone.
+        assert_eq!(Box::pin(service).now_or_never(), None);
+        busy.wait();
+        block_on(other).unwrap();
+        assert_eq!(block_on_dyn(asked), Err("store.commit_unknown"));
+        assert_eq!(block_on_dyn(left), Err("store.commit_unknown"));
+        let again = s.book(deposits(s, 2));
+        assert_eq!(said(&again), ["known", "known"]);
+    });
+}
+
+#[test]
+fn a_chain_that_is_too_long_is_never_queued() {
+    both(1, |s| {
+        let (handle, service) = writer(s, &Options { queue_max_chains: 1, ..Options::default() });
+        let long = deposits(s, 257).concat();
+        let refused = block_on_dyn(handle.book(long.clone()));
+        assert_eq!(refused, Err("ledger.malformed"));
+        let short = handle.book(deposits(s, 1).remove(0));
+        drop(handle);
+        let (answer, ()) = block_on(join(short, service));
+        assert_eq!(said(&[answer]), ["new"], "it took nobody's place");
+        assert_eq!(
+            said(&s.book(vec![long, deposits(s, 1).remove(0)])),
+            ["ledger.malformed", "known"]
+        );
+    });
+}
+
+/// A database that fails every now and then, once it is armed: in the middle, and after the commit without a word.
+fn failing(armed: &Arc<AtomicBool>) -> Hooks {
+    let (armed, dice) = (armed.clone(), AtomicU64::new(1));
+    Hooks::default().with_faults(move |point, _| {
+        let thrown = dice.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        let fails = match point {
+            Point::AfterCommit => thrown.is_multiple_of(3),
+            Point::AfterBell => false,
+            _ => thrown.is_multiple_of(17),
+        };
+        let failure = || StoreError::Database("out of order".to_owned());
+        (armed.load(Ordering::Relaxed) && fails).then(failure)
+    })
+}
+
+/// Each chain is asked for until somebody says yes. However often that is, it is booked once, and whole.
+#[test]
+fn nothing_is_lost_or_doubled_when_the_database_fails() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let stores =
+        [Scratch::sqlite_with, Scratch::postgres_with].map(|open| open(2, failing(&armed)));
+    for s in &stores {
+        armed.store(true, Ordering::Relaxed);
+        let options = Options { batch_max_transfers: 16, ..Options::default() };
+        let mut waiting: Vec<Vec<NewTransfer>> = (0..200)
+            .map(|n| {
+                let (to, on) = (format!("to-{n}"), format!("on-{n}"));
+                vec![post(&to, &s.ids[0], &s.ids[1], 3), post(&on, &s.ids[1], &s.ids[2], 2)]
+            })
+            .collect();
+        let mut unknown = 0;
+        while !waiting.is_empty() {
+            let (handle, service) = writer(s, &options);
+            let asked: Vec<_> = waiting.iter().map(|chain| handle.book(chain.clone())).collect();
+            drop(handle);
+            let (answers, ()) = block_on(join(join_all(asked), service));
+            let codes = said(&answers);
+            assert!(codes.iter().all(|code| !code.starts_with("ledger.")), "{codes:?}");
+            unknown += codes.iter().filter(|code| **code == "store.commit_unknown").count();
+            let mut answers = answers.into_iter();
+            waiting.retain(|_| answers.next().unwrap().is_err());
+        }
+        armed.store(false, Ordering::Relaxed);
+        assert!(unknown > 0, "the fault was met");
+        assert_eq!((s.free(&s.ids[1]), s.free(&s.ids[2])), (200, 400));
+        assert_eq!(s.problems(), Vec::<String>::new());
+    }
 }

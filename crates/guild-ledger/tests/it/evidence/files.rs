@@ -13,7 +13,7 @@ use super::export::{canonical, transfer_id};
 use super::{Evidence, bob, codes, honest};
 
 /// The codes that this file plants bugs for.
-pub(super) const CODES: [&str; 11] = [
+pub(super) const CODES: [&str; 13] = [
     "evidence.answer",
     "evidence.call",
     "evidence.content",
@@ -21,7 +21,9 @@ pub(super) const CODES: [&str; 11] = [
     "evidence.lost",
     "evidence.receipt",
     "evidence.receipt_amount",
+    "evidence.receipt_doubled",
     "evidence.receipt_head",
+    "evidence.receipt_step",
     "evidence.receipt_transfer",
     "evidence.refused",
     "evidence.unasked",
@@ -77,6 +79,10 @@ fn honest_calls_agree_with_the_ledger() {
     partly.push(call(&mut calls(), "deposit").clone());
     partly.push(call(&mut calls(), "credit").clone());
     partly.push(told("credit", "refused"));
+    // One that asked for something else under the same id, and was refused.
+    let mut other = call(&mut calls(), "lend").clone();
+    other["units"] = "6".into();
+    partly.extend([other, told("lend", "refused")]);
     assert_eq!(found(&partly), [""; 0]);
 }
 
@@ -108,6 +114,11 @@ fn every_lie_about_calls_is_found() {
         ("evidence.content", |c| call(c, "deposit")["hold"] = transfer_id("escrow").into()),
         ("evidence.content", |c| call(c, "escrow")["expires_ms"] = 999.into()),
         ("evidence.content", |c| call(c, "escrow")["memo"] = "other".into()),
+        ("evidence.content", |c| {
+            let mut other = call(c, "deposit").clone();
+            other["units"] = "101".into();
+            c.extend([other, told("deposit", "booked")]);
+        }),
         ("evidence.refused", |c| {
             let at = c.iter().position(|call| *call == told("deposit", "booked")).unwrap();
             c[at] = told("deposit", "refused");
@@ -190,6 +201,74 @@ fn a_receipt_names_a_transfer_of_the_ledger() {
     let other = Amount::new(AssetId::btc_ln(), 25);
     let receipt = signed(Draft { amount: other, ..draft() });
     assert_eq!(found_in_receipt(&receipt), ["evidence.receipt_amount"]);
+}
+
+/// The receipt of a payment in this state, with this proof and amount, against the honest ledger.
+fn found_of(status: Status, name: &str, units: i64) -> Vec<&'static str> {
+    let Some(Proof::LedgerTransfer { ledger_head, .. }) = last_draft().payment_proof else {
+        panic!()
+    };
+    let payment_proof = Some(Proof::LedgerTransfer { transfer_id: transfer_id(name), ledger_head });
+    let amount = Amount::new(AssetId::usd_micro(), units);
+    let receipt = Draft { payment_proof, amount, status, ..draft() }.sign(&buyer()).unwrap();
+    found_in_receipt(receipt.as_bytes())
+}
+
+/// The draft with the last head, which covers everything.
+fn last_draft() -> Draft {
+    let lines = honest().lines();
+    let end: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+    let ledger_head = end["head"].as_str().unwrap().parse().unwrap();
+    let payment_proof =
+        Some(Proof::LedgerTransfer { transfer_id: transfer_id("pay"), ledger_head });
+    Draft { payment_proof, ..draft() }
+}
+
+#[test]
+fn a_receipt_says_what_its_transfer_did() {
+    use Status::{Prepaid, Refunded, Released, Withheld};
+    for (status, name, units) in [
+        (Released, "pay", 25),
+        (Released, "minute", 50),
+        (Prepaid, "minute", 50),
+        (Refunded, "repay", 5),
+        (Withheld, "back", 10),
+        (Withheld, "ran-out", 20),
+        (Withheld, "late", 20),
+    ] {
+        assert_eq!(found_of(status, name, units), [""; 0], "{status:?} {name}");
+    }
+    for (status, name, units) in [
+        (Released, "escrow", 40),
+        (Released, "open", 3),
+        (Prepaid, "open", 3),
+        (Released, "back", 10),
+        (Released, "ran-out", 20),
+        (Refunded, "ran-out", 20),
+        (Withheld, "pay", 25),
+        (Withheld, "minute", 50),
+    ] {
+        assert_eq!(found_of(status, name, units), ["evidence.receipt_step"], "{status:?} {name}");
+    }
+}
+
+#[test]
+fn one_transfer_pays_for_one_receipt() {
+    let signed = |draft: Draft| draft.sign(&buyer()).unwrap().as_bytes().to_vec();
+    let again = |status| {
+        let session_id = "another session".to_owned();
+        signed(Draft { session_id, status, ..draft() })
+    };
+    let found = |second: Vec<u8>| {
+        let receipts = vec![signed(draft()), second];
+        let evidence = Evidence { ledger: honest().lines(), receipts, ..Evidence::default() };
+        codes(&evidence.check())
+    };
+    assert_eq!(found(again(Status::Released)), ["evidence.receipt_doubled"]);
+    assert_eq!(found(again(Status::Prepaid)), ["evidence.receipt_doubled"]);
+    // The same receipt in two files, and what was paid and given back, are one payment.
+    assert_eq!(found(signed(draft())), [""; 0]);
+    assert_eq!(found(again(Status::Refunded)), [""; 0]);
 }
 
 #[test]
