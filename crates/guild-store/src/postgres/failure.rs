@@ -1,10 +1,22 @@
 //! What PostgreSQL's refusals mean to us.
 
-use postgres::error::SqlState;
+use postgres::error::{DbError, Severity, SqlState};
 
 use crate::Error;
 
+/// A refusal on a connection. One that ends the session says nothing about what was asked: the same may well succeed on
+/// another connection, and a COMMIT so answered may have happened.
 pub(super) fn refused(error: &postgres::Error) -> Error {
+    let ends =
+        |db: &&DbError| matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    match error.as_db_error().filter(ends) {
+        Some(db) => Error::Unreachable(db.to_string()),
+        None => not_let_in(error),
+    }
+}
+
+/// A refusal to make a connection. Most of them are for good: no such user, no such database.
+pub(super) fn not_let_in(error: &postgres::Error) -> Error {
     let Some(db) = error.as_db_error() else {
         // Not said by the server: the connection broke, or a value did not fit its parameter.
         let message = chain(error);
@@ -21,6 +33,7 @@ pub(super) fn refused(error: &postgres::Error) -> Error {
             Error::Conflict(message)
         }
         code if is_outage(code) => Error::Unreachable(message),
+        code if *code == SqlState::DISK_FULL => Error::Full(message),
         _ => Error::Database(message),
     }
 }
