@@ -366,15 +366,31 @@ impl Db for Postgres {
     }
 }
 
-/// The URL without its password: for messages.
+/// The URL without its password: for messages. What is not clearly something else is taken for one.
 pub(crate) fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
+    if scheme == "sqlite" {
+        return url.to_owned();
+    }
+    if !scheme.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return "…".to_owned();
+    }
     let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(user, place)| (user, place));
-    let user = user.split(':').next().unwrap_or_default();
     // A password can also stand among the parameters.
+    let hosts = place.split(['?', '/']).next().unwrap_or_default();
+    if user.contains('?') || !hosts.split(',').all(is_host) {
+        return format!("{scheme}://…");
+    }
+    let user = user.split(':').next().unwrap_or_default();
     let place = place.split('?').next().unwrap_or_default();
     let at = if user.is_empty() { "" } else { "@" };
     format!("{scheme}://{user}{at}{place}")
+}
+
+/// Where a port should be but no number is, there is a password whose host was forgotten.
+fn is_host(host: &str) -> bool {
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map(|(_, port)| port);
+    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Doubles, up to a limit.
@@ -407,6 +423,15 @@ mod tests {
             ("postgresql://ann:se@cret@db/guild", "postgresql://ann@db/guild"),
             ("postgresql://db/guild?user=ann&password=secret", "postgresql://db/guild"),
             ("host=db password=secret", "…"),
+            ("host=db password=secret://x", "…"),
+            ("postgresql://db/guild?password=secret@x", "postgresql://…"),
+            ("postgresql://ann@db/guild?password=x@secret", "postgresql://…"),
+            ("postgresql://ann:sec?ret@db/guild", "postgresql://…"),
+            ("postgresql://ann:secret", "postgresql://…"),
+            ("postgresql://ann:secret/guild", "postgresql://…"),
+            ("postgresql://ann@[::1]/guild", "postgresql://ann@[::1]/guild"),
+            ("postgresql://ann@[::1]:5,db:6/guild?x", "postgresql://ann@[::1]:5,db:6/guild"),
+            ("sqlite:///home/ann:x@y/node.db?", "sqlite:///home/ann:x@y/node.db?"),
         ];
         for (url, safe) in shown {
             assert_eq!(redacted(url), safe);
