@@ -4,7 +4,7 @@
 //! be read back with `pg_restore`.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,8 +32,12 @@ pub fn make(
     if existing == Existing::Keep && target.symlink_metadata().is_ok() {
         return Err(Error::BackupExists(target.display().to_string()));
     }
+    let place = options.place()?;
+    if let Place::SqliteFile(path) = &place {
+        spare_store(path, target)?;
+    }
     let draft = Draft::make(target)?;
-    match options.place()? {
+    match place {
         Place::SqliteFile(path) => {
             vacuum_into(&path, &draft.path)?;
             check_copy(&draft.path, migrations)?;
@@ -44,6 +48,22 @@ pub fn make(
         }
     }
     draft.put_in_place(target, existing)
+}
+
+/// A copy in the place of the store, or of a file that belongs to it, would lose what is written meanwhile.
+fn spare_store(store: &Path, target: &Path) -> Result<()> {
+    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+    let Ok(there) = target.symlink_metadata().map(identity) else { return Ok(()) };
+    let own = ["", "-wal", "-shm"].map(|end| {
+        let mut name = store.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    });
+    if own.iter().any(|own| own.metadata().map(identity).is_ok_and(|own| own == there)) {
+        let message = format!("{} belongs to the store itself", target.display());
+        return Err(Error::BackupFailed(message));
+    }
+    Ok(())
 }
 
 /// The copy under a name of its own; gone unless it is put in place.
