@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use postgres::config::TargetSessionAttrs;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::BorrowToSql;
 use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
@@ -104,6 +105,15 @@ impl Postgres {
             config.application_name("guild");
         }
         Ok(Postgres { config, link: None, transaction: None, given_up: false })
+    }
+
+    /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may lead
+    /// to one that does not, and a connection once made would stay there.
+    pub(crate) fn for_writes(mut self) -> Postgres {
+        if self.config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            self.config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        self
     }
 
     fn connect(&self) -> Result<Link> {
@@ -431,7 +441,7 @@ mod tests {
             ("postgresql://ann:secret/guild", "postgresql://…"),
             ("postgresql://ann@[::1]/guild", "postgresql://ann@[::1]/guild"),
             ("postgresql://ann@[::1]:5,db:6/guild?x", "postgresql://ann@[::1]:5,db:6/guild"),
-            ("sqlite:///home/ann:x@y/node.db?", "sqlite:///home/ann:x@y/node.db?"),
+            ("sqlite:///srv/ann:x@y/node.db?", "sqlite:///srv/ann:x@y/node.db?"),
         ];
         for (url, safe) in shown {
             assert_eq!(redacted(url), safe);

@@ -131,3 +131,30 @@ fn a_migration_that_was_only_unlucky_says_so() {
     let refused = Migrations::store().and([unlucky]).apply(&mut db, 0).unwrap_err();
     assert_eq!(refused.code().name, "store.busy", "{refused}");
 }
+
+#[test]
+fn a_writer_does_not_stay_with_a_server_that_only_reads() {
+    let scratch = Scratch::on(Engine::Postgres);
+    let store = scratch.store();
+    let mut admin = Client::connect(&scratch.options().url, NoTls).unwrap();
+    admin.batch_execute("SET default_transaction_read_only = off").unwrap();
+    // As if the name led to a standby now, and later to its successor.
+    let mut reads_only = |setting: &str| {
+        let alter = format!(
+            "DO $do$ BEGIN EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = {setting}',
+             current_database()); END $do$"
+        );
+        admin.batch_execute(&alter).unwrap();
+        let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                   WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        if setting == "on" {
+            admin.batch_execute(end).unwrap();
+        }
+    };
+    reads_only("on");
+    let refused = block_on(store.write(|tx| put(tx, "no"))).unwrap_err();
+    assert_eq!(refused.code().name, "store.unreachable", "{refused}");
+    assert_eq!(block_on(store.read(ids)), Ok(Vec::new()));
+    reads_only("off");
+    assert_eq!(block_on(store.write(|tx| put(tx, "yes"))), Ok(()));
+}
