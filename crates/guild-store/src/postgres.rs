@@ -29,7 +29,7 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
      SET enable_material = off";
 
-/// A holder that stalls is cut off, so that the others can go on; whoever waits longer than that tries again.
+/// A holder that stalls is cut off, so that the others can go on; whoever waits longer than that is told so.
 /// A session may be idle for as long as it likes. An answer waits for the disk, also where the server's default does
 /// not; a default that waits for more stays.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '30s'; \
@@ -107,8 +107,8 @@ impl Postgres {
         Ok(Postgres { config, link: None, transaction: None, given_up: false })
     }
 
-    /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may lead
-    /// to one that does not, and a connection once made would stay there.
+    /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may
+    /// lead to one that does not, and a connection once made would stay there.
     pub(crate) fn for_writes(mut self) -> Postgres {
         if self.config.get_target_session_attrs() == TargetSessionAttrs::Any {
             self.config.target_session_attrs(TargetSessionAttrs::ReadWrite);

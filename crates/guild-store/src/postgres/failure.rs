@@ -32,6 +32,8 @@ pub(super) fn not_let_in(error: &postgres::Error) -> Error {
         code if *code == SqlState::FEATURE_NOT_SUPPORTED && message.contains("cached plan") => {
             Error::Conflict(message)
         }
+        // Waited for long enough already, and whoever comes again stands at the end of the queue.
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => Error::Locked,
         code if is_outage(code) => Error::Unreachable(message),
         code if *code == SqlState::DISK_FULL => Error::Full(message),
         _ => Error::Database(message),
@@ -40,12 +42,7 @@ pub(super) fn not_let_in(error: &postgres::Error) -> Error {
 
 /// The same again may well succeed.
 fn is_passing(code: &SqlState) -> bool {
-    [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-    ]
-    .contains(code)
+    [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
 }
 
 /// The server is going, coming, cutting us off, or full of others.

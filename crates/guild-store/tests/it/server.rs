@@ -1,5 +1,8 @@
 //! What a PostgreSQL server and its administrator do to a connection, short of going away.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use guild_store::event::{self, NewEvent};
 use guild_store::{Access, Db, Error, Hooks, Migrations, Postgres, Rx, Tx, args};
 use postgres::{Client, NoTls};
@@ -157,4 +160,20 @@ fn a_writer_does_not_stay_with_a_server_that_only_reads() {
     assert_eq!(block_on(store.read(ids)), Ok(Vec::new()));
     reads_only("off");
     assert_eq!(block_on(store.write(|tx| put(tx, "yes"))), Ok(()));
+}
+
+#[test]
+fn a_lock_that_was_waited_for_in_vain_is_not_waited_for_again_and_again() {
+    let scratch = Scratch::on(Engine::Postgres);
+    let store = scratch.store();
+    let runs = Arc::new(AtomicU64::new(0));
+    let counted = runs.clone();
+    let locked = store.write(move |tx| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        let sql = "DO $do$ BEGIN RAISE EXCEPTION 'locked' USING ERRCODE = '55P03'; END $do$";
+        tx.exec(sql, args![])
+    });
+    assert_eq!(block_on(locked), Err(Error::Locked));
+    assert_eq!(runs.load(Ordering::SeqCst), 1);
+    assert_eq!(block_on(store.write(|tx| put(tx, "next"))), Ok(()));
 }
