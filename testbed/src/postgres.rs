@@ -90,6 +90,17 @@ impl Postgres {
         self.process = None;
     }
 
+    /// Ends the server as a power cut would: nothing more reaches the disk. Its data stay.
+    pub fn crash(&mut self) {
+        let file = self.directory.path().join("data/postmaster.pid");
+        let file = std::fs::read_to_string(file).unwrap_or_default();
+        if let Some(number) = file.lines().next() {
+            // A server that is gone already has crashed as well.
+            let _ = Command::new("kill").args(["-s", "QUIT", number]).status();
+        }
+        self.stop();
+    }
+
     /// The maintenance database.
     pub fn url(&self) -> String {
         format!("postgresql://guild@127.0.0.1:{}/postgres", self.port)

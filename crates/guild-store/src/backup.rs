@@ -4,7 +4,7 @@
 //! be read back with `pg_restore`.
 
 use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -32,8 +32,12 @@ pub fn make(
     if existing == Existing::Keep && target.symlink_metadata().is_ok() {
         return Err(Error::BackupExists(target.display().to_string()));
     }
+    let place = options.place()?;
+    if let Place::SqliteFile(path) = &place {
+        spare_store(path, target)?;
+    }
     let draft = Draft::make(target)?;
-    match options.place()? {
+    match place {
         Place::SqliteFile(path) => {
             vacuum_into(&path, &draft.path)?;
             check_copy(&draft.path, migrations)?;
@@ -44,6 +48,22 @@ pub fn make(
         }
     }
     draft.put_in_place(target, existing)
+}
+
+/// A copy in the place of the store, or of a file that belongs to it, would lose what is written meanwhile.
+fn spare_store(store: &Path, target: &Path) -> Result<()> {
+    let identity = |file: std::fs::Metadata| (file.dev(), file.ino());
+    let Ok(there) = target.symlink_metadata().map(identity) else { return Ok(()) };
+    let own = ["", "-wal", "-shm"].map(|end| {
+        let mut name = store.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    });
+    if own.iter().any(|own| own.metadata().map(identity).is_ok_and(|own| own == there)) {
+        let message = format!("{} belongs to the store itself", target.display());
+        return Err(Error::BackupFailed(message));
+    }
+    Ok(())
 }
 
 /// The copy under a name of its own; gone unless it is put in place.
@@ -147,23 +167,39 @@ fn dump(url: &str, to: &Path) -> Result<()> {
         url: redacted(url),
         reason: format!("PostgreSQL's client says: {e}"),
     })?;
-    let mut settings: Vec<(&str, String)> = Vec::new();
+    run("pg_dump", |command| {
+        command.args(["--format=custom", "--no-password", "--file"]).arg(to);
+        for (name, value) in settings(&config) {
+            match value.is_empty() {
+                true => command.env_remove(name),
+                false => command.env(name, value),
+            };
+        }
+    })
+    .map(|_| ())
+}
+
+/// What the program must know, and what it must not take from our own surroundings (empty here): it would copy another
+/// database than the one that the store is in.
+fn settings(config: &postgres::Config) -> Vec<(&'static str, String)> {
     let hosts = config.get_hosts().iter().map(|host| match host {
         postgres::config::Host::Tcp(name) => name.clone(),
         postgres::config::Host::Unix(directory) => directory.display().to_string(),
     });
     let ports = config.get_ports().iter().map(ToString::to_string);
-    settings.push(("PGHOST", hosts.collect::<Vec<_>>().join(",")));
-    settings.push(("PGPORT", ports.collect::<Vec<_>>().join(",")));
-    settings.push(("PGUSER", config.get_user().unwrap_or_default().to_owned()));
-    settings.push(("PGDATABASE", config.get_dbname().unwrap_or_default().to_owned()));
+    let ports = ports.collect::<Vec<_>>().join(",");
+    let user = config.get_user().unwrap_or_default();
     let password = config.get_password().unwrap_or_default();
-    settings.push(("PGPASSWORD", String::from_utf8_lossy(password).into_owned()));
-    let given = settings.into_iter().filter(|(_, value)| !value.is_empty());
-    run("pg_dump", |command| {
-        command.args(["--format=custom", "--no-password", "--file"]).arg(to).envs(given.clone());
-    })
-    .map(|_| ())
+    vec![
+        ("PGHOST", hosts.collect::<Vec<_>>().join(",")),
+        ("PGPORT", if ports.is_empty() { "5432".to_owned() } else { ports }),
+        ("PGUSER", user.to_owned()),
+        ("PGDATABASE", config.get_dbname().unwrap_or(user).to_owned()),
+        ("PGPASSWORD", String::from_utf8_lossy(password).into_owned()),
+        ("PGHOSTADDR", String::new()),
+        ("PGOPTIONS", String::new()),
+        ("PGSERVICE", String::new()),
+    ]
 }
 
 /// Reads the table of contents of a backup of PostgreSQL. A dump that was cut off has none.
@@ -222,6 +258,20 @@ mod tests {
         let missing = run("pg_no_such_program", |_| {}).unwrap_err();
         assert_eq!(missing, Error::NoPgDump("pg_no_such_program".to_owned()));
         assert!(missing.code().remedy.contains("postgresql-client"));
+    }
+
+    #[test]
+    fn no_other_database_is_copied_whatever_the_surroundings_say() {
+        let told = |url: &str| {
+            let settings = settings(&url.parse().unwrap());
+            settings.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        let all = told("postgresql://ann:secret@a:1,b:2/guild");
+        let given = ["PGHOST=a,b", "PGPORT=1,2", "PGUSER=ann", "PGDATABASE=guild"];
+        let kept_out = ["PGPASSWORD=secret", "PGHOSTADDR=", "PGOPTIONS=", "PGSERVICE="];
+        assert_eq!(all, [given, kept_out].concat());
+        let few = told("postgresql://ann@a");
+        assert_eq!(few[..4], ["PGHOST=a", "PGPORT=5432", "PGUSER=ann", "PGDATABASE=ann"]);
     }
 
     #[test]

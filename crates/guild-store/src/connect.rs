@@ -15,9 +15,10 @@ pub fn connect(options: &Options, access: Access) -> Result<Box<dyn Db>> {
 }
 
 pub(crate) fn connect_to(place: &Place, access: Access) -> Result<Box<dyn Db>> {
-    Ok(match place {
-        Place::SqliteFile(path) => Box::new(open_file(path, access)?),
-        Place::PostgresServer(url) => Box::new(Postgres::new(url)?),
+    Ok(match (place, access) {
+        (Place::SqliteFile(path), _) => Box::new(open_file(path, access)?),
+        (Place::PostgresServer(url), Access::Read) => Box::new(Postgres::new(url)?),
+        (Place::PostgresServer(url), Access::Write) => Box::new(Postgres::new(url)?.for_writes()),
     })
 }
 

@@ -123,7 +123,8 @@ pub fn before_last(rx: &mut Rx<'_>, topic: &str, count: i64) -> Result<i64> {
     let oldest: Option<(Option<i64>,)> = rx.first(
         "SELECT min(seq) FROM (SELECT seq FROM event WHERE topic = $1 ORDER BY seq DESC LIMIT $2)
          AS newest",
-        args![topic, count],
+        // Less than nothing would be everything on SQLite, and refused by PostgreSQL.
+        args![topic, count.max(0)],
     )?;
     match oldest {
         Some((Some(seq),)) => Ok(seq.saturating_sub(1)),

@@ -92,8 +92,13 @@ impl Migrations {
         db.exec(LEDGER, &[])?;
         for migration in self.missing(db)? {
             let text = db.pick(migration.sql);
-            db.batch(text)
-                .map_err(|e| Error::Database(format!("migration {}: {e}", migration.label())))?;
+            db.batch(text).map_err(|error| match error {
+                Error::Database(said) => {
+                    Error::Database(format!("migration {}: {said}", migration.label()))
+                }
+                // No fault of the migration.
+                other => other,
+            })?;
             let hash = Hash::of(text.as_bytes()).to_string();
             db.exec(
                 "INSERT INTO schema_migration (area, number, name, hash, applied_ms)

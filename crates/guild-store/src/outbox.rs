@@ -100,7 +100,8 @@ pub fn dead_letters(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<DeadLetter>> {
     let rows: Vec<Row> = rx.all(
         "SELECT seq, sink, key, idempotency_key, body, attempts, closed_ms, last_error FROM outbox
          WHERE state = 'dead' ORDER BY seq LIMIT $1",
-        args![limit],
+        // Less than nothing would be everything on SQLite, and refused by PostgreSQL.
+        args![limit.max(0)],
     )?;
     let letter = |(seq, sink, key, idempotency_key, body, attempts, closed_ms, last_error): Row| {
         DeadLetter {

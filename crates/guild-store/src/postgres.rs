@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use postgres::config::TargetSessionAttrs;
 use postgres::fallible_iterator::FallibleIterator;
 use postgres::types::BorrowToSql;
 use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
@@ -14,7 +15,7 @@ use crate::{Error, Result};
 mod failure;
 mod value;
 
-use failure::refused;
+use failure::{not_let_in, refused};
 
 /// Writers take turns, in all processes that share a database: a write closure is alone, as it is on SQLite. So there
 /// are no conflicts between closures that were written with one database in mind, numbers are given in the order of
@@ -28,14 +29,30 @@ const BEGIN_READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 const PLANS: &str = "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; \
      SET enable_material = off";
 
-/// A holder that stalls is cut off, so that the others can go on; whoever waits longer than that tries again.
+/// A holder that stalls is cut off, so that the others can go on; whoever waits longer than that is told so.
+/// A session may be idle for as long as it likes. An answer waits for the disk, also where the server's default does
+/// not; a default that waits for more stays.
 const SESSION: &str = "SET idle_in_transaction_session_timeout = '15s'; SET lock_timeout = '30s'; \
-     SET timezone = 'UTC'; SET client_min_messages = 'warning'";
+     SET idle_session_timeout = 0; SET timezone = 'UTC'; SET client_min_messages = 'warning'; \
+     SELECT set_config('synchronous_commit', 'on', false) \
+     WHERE current_setting('synchronous_commit') = 'off'";
+
+/// Differs after every crash and on every other server, and stays the same over an orderly restart: the moment since
+/// which the server counts. A crash makes it forget the number of a transaction of which nothing was on the disk, and
+/// give that number to another one.
+const LIFE: &str = "SELECT current_setting('server_version_num')::bigint / 10000, \
+     (SELECT stats_reset::text FROM pg_stat_bgwriter)";
+const STATUS: &str = "SELECT pg_xact_status($1::text::xid8), \
+     (SELECT stats_reset::text FROM pg_stat_bgwriter)";
 
 const OLDEST_VERSION: i64 = 15;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection whose other end has vanished without a word is given up after this.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
+/// So often is asked whether the other end is still there while an answer is awaited.
+const KEEPALIVE: Duration = Duration::from_secs(5);
+/// The client's own, if the URL says nothing else: two hours.
+const KEEPALIVE_UNSET: Duration = Duration::from_secs(2 * 3_600);
 const STATEMENT_CACHE: usize = 512;
 const CONFLICT_TRIES: u32 = 20;
 /// Together some six seconds, which a server needs to start again.
@@ -46,7 +63,7 @@ const OUTAGE_FIRST_WAIT_MS: u64 = 25;
 pub struct Postgres {
     config: Config,
     link: Option<Link>,
-    /// The transaction that is open, with its number if it writes.
+    /// The transaction that is open.
     transaction: Option<Transaction>,
     /// An outage has outlasted our patience: until it is over, callers are told at once.
     given_up: bool,
@@ -55,10 +72,14 @@ pub struct Postgres {
 struct Link {
     client: Client,
     statements: BTreeMap<String, Statement>,
+    life: Option<String>,
 }
 
-struct Transaction {
-    number: Option<String>,
+enum Transaction {
+    /// Whatever became of it, nothing has changed.
+    Read,
+    /// What the database knows it by, and in which of its lives.
+    Write { number: String, life: Option<String> },
 }
 
 impl Postgres {
@@ -74,26 +95,41 @@ impl Postgres {
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(SILENCE_TIMEOUT);
         }
+        if config.get_keepalives_idle() == KEEPALIVE_UNSET {
+            config.keepalives_idle(KEEPALIVE);
+        }
+        if config.get_keepalives_interval().is_none() {
+            config.keepalives_interval(KEEPALIVE);
+        }
         if config.get_application_name().is_none() {
             config.application_name("guild");
         }
         Ok(Postgres { config, link: None, transaction: None, given_up: false })
     }
 
+    /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may
+    /// lead to one that does not, and a connection once made would stay there.
+    pub(crate) fn for_writes(mut self) -> Postgres {
+        if self.config.get_target_session_attrs() == TargetSessionAttrs::Any {
+            self.config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        self
+    }
+
     fn connect(&self) -> Result<Link> {
-        let mut client = self.config.connect(NoTls).map_err(|e| refused(&e))?;
+        let mut client = self.config.connect(NoTls).map_err(|e| not_let_in(&e))?;
         client.batch_execute(SESSION).map_err(|e| refused(&e))?;
         client.batch_execute(PLANS).map_err(|e| refused(&e))?;
-        let version = client
-            .query_one("SELECT current_setting('server_version_num')::bigint / 10000", &[])
-            .and_then(|row| row.try_get::<_, i64>(0))
+        let (version, life) = client
+            .query_one(LIFE, &[])
+            .and_then(|row| Ok((row.try_get::<_, i64>(0)?, row.try_get(1)?)))
             .map_err(|e| refused(&e))?;
         if version < OLDEST_VERSION {
             let message =
                 format!("PostgreSQL {OLDEST_VERSION} or newer is needed, this is {version}");
             return Err(Error::Database(message));
         }
-        Ok(Link { client, statements: BTreeMap::new() })
+        Ok(Link { client, statements: BTreeMap::new(), life })
     }
 
     fn link(&mut self) -> Result<&mut Link> {
@@ -121,34 +157,38 @@ impl Postgres {
         done
     }
 
-    fn begin_write(&mut self) -> Result<()> {
-        let messages =
-            self.on_link(|link| link.client.simple_query(BEGIN_WRITE).map_err(|e| refused(&e)))?;
+    fn begin_write(&mut self) -> Result<Transaction> {
+        let (messages, life) = self.on_link(|link| {
+            let messages = link.client.simple_query(BEGIN_WRITE).map_err(|e| refused(&e))?;
+            Ok((messages, link.life.clone()))
+        })?;
         let number = messages.iter().rev().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
         });
-        self.transaction = Some(Transaction { number });
-        Ok(())
+        let nameless = || Error::Database("a transaction was begun without a number".to_owned());
+        Ok(Transaction::Write { number: number.ok_or_else(nameless)?, life })
     }
 
     /// Whether the transaction whose COMMIT got no answer was committed. The database remembers its number.
-    fn outcome(&mut self, number: Option<&str>, lost: &Error) -> Result<()> {
+    fn outcome(&mut self, number: &str, life: Option<&str>, lost: &Error) -> Result<()> {
         let unknown = || Err(Error::CommitUnknown(lost.to_string()));
-        let Some(number) = number else { return unknown() };
         for tries in 0..OUTAGE_TRIES {
             wait_ms(outage_wait_ms(tries));
             let asked = self.on_link(|link| {
-                let sql = "SELECT pg_xact_status($1::text::xid8)";
-                let row = link.client.query_one(sql, &[&number]).map_err(|e| refused(&e))?;
-                row.try_get::<_, Option<String>>(0).map_err(|e| refused(&e))
+                let row = link.client.query_one(STATUS, &[&number]).map_err(|e| refused(&e))?;
+                let read = |i| row.try_get::<_, Option<String>>(i).map_err(|e| refused(&e));
+                Ok((read(0)?, read(1)?))
             });
-            match asked.as_ref().map(|status| status.as_deref()) {
-                Ok(Some("committed")) => return Ok(()),
-                Ok(Some("aborted")) => return Err(lost.clone()),
-                // The server has not noticed yet that we are gone, or cannot be reached.
-                Ok(Some(_)) | Err(_) => {}
-                Ok(None) => return unknown(),
+            let Ok((status, life_now)) = asked else { continue };
+            match status.as_deref() {
+                // After a crash it may be another one that got the number. If it says "aborted" that makes no
+                // difference: ours is not committed either way.
+                Some("committed") if life.is_some() && life == life_now.as_deref() => return Ok(()),
+                Some("committed") | None => return unknown(),
+                Some("aborted") => return Err(lost.clone()),
+                // The server has not noticed yet that we are gone.
+                Some(_) => {}
             }
         }
         unknown()
@@ -206,6 +246,14 @@ impl Link {
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.client.batch_execute(sql).map_err(|e| refused(&e))
     }
+
+    /// Unreachable, if there was no answer or none that can be understood.
+    fn commit(&mut self) -> Result<()> {
+        self.client.batch_execute("COMMIT").map_err(|e| match e.as_db_error() {
+            Some(_) => refused(&e),
+            None => Error::Unreachable(e.to_string()),
+        })
+    }
 }
 
 impl Db for Postgres {
@@ -214,24 +262,32 @@ impl Db for Postgres {
     }
 
     fn begin(&mut self, access: Access) -> Result<()> {
-        match access {
-            Access::Write => self.begin_write()?,
-            Access::Read => {
-                self.on_link(|link| link.batch(BEGIN_READ))?;
-                self.transaction = Some(Transaction { number: None });
+        self.link()?;
+        // From here on the server may have a transaction, even if the wait for our turn fails: it must be ended.
+        self.transaction = Some(Transaction::Read);
+        let begun = match access {
+            Access::Write => self.begin_write(),
+            Access::Read => self.on_link(|link| link.batch(BEGIN_READ)).map(|()| Transaction::Read),
+        };
+        match begun {
+            Ok(transaction) => {
+                self.transaction = Some(transaction);
+                Ok(())
+            }
+            Err(error) => {
+                self.rollback();
+                Err(error)
             }
         }
-        Ok(())
     }
 
     fn commit(&mut self) -> Result<()> {
-        let committed = self.on_link(|link| link.batch("COMMIT"));
-        let transaction = self.transaction.take();
-        match committed {
-            Err(lost @ Error::Unreachable(_)) => {
-                self.outcome(transaction.and_then(|t| t.number).as_deref(), &lost)
+        let committed = self.on_link(|link| link.commit());
+        match (committed, self.transaction.take()) {
+            (Err(lost @ Error::Unreachable(_)), Some(Transaction::Write { number, life })) => {
+                self.outcome(&number, life.as_deref(), &lost)
             }
-            answered => answered,
+            (answered, _) => answered,
         }
     }
 
@@ -320,15 +376,31 @@ impl Db for Postgres {
     }
 }
 
-/// The URL without its password: for messages.
+/// The URL without its password: for messages. What is not clearly something else is taken for one.
 pub(crate) fn redacted(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return "…".to_owned() };
+    if scheme == "sqlite" {
+        return url.to_owned();
+    }
+    if !scheme.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return "…".to_owned();
+    }
     let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(user, place)| (user, place));
-    let user = user.split(':').next().unwrap_or_default();
     // A password can also stand among the parameters.
+    let hosts = place.split(['?', '/']).next().unwrap_or_default();
+    if user.contains('?') || !hosts.split(',').all(is_host) {
+        return format!("{scheme}://…");
+    }
+    let user = user.split(':').next().unwrap_or_default();
     let place = place.split('?').next().unwrap_or_default();
     let at = if user.is_empty() { "" } else { "@" };
     format!("{scheme}://{user}{at}{place}")
+}
+
+/// Where a port should be but no number is, there is a password whose host was forgotten.
+fn is_host(host: &str) -> bool {
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']')).map(|(_, port)| port);
+    port.is_none_or(|port| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
 /// Doubles, up to a limit.
@@ -361,10 +433,28 @@ mod tests {
             ("postgresql://ann:se@cret@db/guild", "postgresql://ann@db/guild"),
             ("postgresql://db/guild?user=ann&password=secret", "postgresql://db/guild"),
             ("host=db password=secret", "…"),
+            ("host=db password=secret://x", "…"),
+            ("postgresql://db/guild?password=secret@x", "postgresql://…"),
+            ("postgresql://ann@db/guild?password=x@secret", "postgresql://…"),
+            ("postgresql://ann:sec?ret@db/guild", "postgresql://…"),
+            ("postgresql://ann:secret", "postgresql://…"),
+            ("postgresql://ann:secret/guild", "postgresql://…"),
+            ("postgresql://ann@[::1]/guild", "postgresql://ann@[::1]/guild"),
+            ("postgresql://ann@[::1]:5,db:6/guild?x", "postgresql://ann@[::1]:5,db:6/guild"),
+            ("sqlite:///srv/ann:x@y/node.db?", "sqlite:///srv/ann:x@y/node.db?"),
         ];
         for (url, safe) in shown {
             assert_eq!(redacted(url), safe);
         }
+    }
+
+    #[test]
+    fn a_server_that_vanishes_while_it_is_awaited_is_missed_soon() {
+        let db = Postgres::new("postgresql://ann@db/guild").unwrap();
+        assert_eq!(db.config.get_keepalives_idle(), KEEPALIVE);
+        assert_eq!(db.config.get_keepalives_interval(), Some(KEEPALIVE));
+        let own = Postgres::new("postgresql://ann@db/guild?keepalives_idle=60").unwrap();
+        assert_eq!(own.config.get_keepalives_idle(), Duration::from_secs(60));
     }
 
     #[test]

@@ -143,20 +143,36 @@ impl<F, T, E: From<Error>> Call<F, T, E> {
 
     /// Keeps the outcome for the answer. A failure of the database counts also if the closure swallowed it.
     fn keep(&mut self, outcome: std::thread::Result<Result<T, E>>, failure: Option<Error>) -> Ran {
-        self.outcome = outcome.unwrap_or_else(|_| Err(Error::Panicked.into()));
-        match failure {
+        let mut outcome = outcome.unwrap_or_else(|_| Err(Error::Panicked.into()));
+        let ran = match failure {
             Some(error) => {
-                self.outcome = Err(error.clone().into());
+                discard(std::mem::replace(&mut outcome, Err(error.clone().into())));
                 Ran::Failed(error)
             }
-            None if self.outcome.is_err() => Ran::Refused,
+            None if outcome.is_err() => Ran::Refused,
             None => Ran::Well,
-        }
+        };
+        discard(std::mem::replace(&mut self.outcome, outcome));
+        ran
     }
 
     fn send(self, instead: Option<Error>) {
+        let Call { closure, mut outcome, caller, .. } = self;
+        if let Some(error) = instead {
+            discard(std::mem::replace(&mut outcome, Err(error.into())));
+        }
         // A caller that no longer waits is no reason to fail: its write has happened.
-        let _ = self.caller.send(instead.map_or(self.outcome, |error| Err(error.into())));
+        if let Err(unwanted) = caller.send(outcome) {
+            discard(unwanted);
+        }
+        discard(closure);
+    }
+}
+
+/// Drops what a caller gave us. If that panics, nobody else may suffer from it: others wait to be told of their commit.
+fn discard<T>(value: T) {
+    if catch_unwind(AssertUnwindSafe(|| drop(value))).is_err() {
+        tracing::error!("what a call left behind panicked when it was dropped");
     }
 }
 

@@ -1,5 +1,6 @@
 //! A store on threads of its own.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -13,7 +14,7 @@ use crate::pump::{Hooks, Pump, Store, pumps};
 use crate::{Error, Migrations, Result};
 
 /// What a URL names.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Place {
     /// A file on this machine.
     SqliteFile(PathBuf),
@@ -21,8 +22,20 @@ pub enum Place {
     PostgresServer(String),
 }
 
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the password.
+        match self {
+            Place::SqliteFile(path) => f.debug_tuple("SqliteFile").field(path).finish(),
+            Place::PostgresServer(url) => {
+                f.debug_tuple("PostgresServer").field(&redacted(url)).finish()
+            }
+        }
+    }
+}
+
 /// How a store is opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Options {
     /// `sqlite:///absolute/path/to/file.db`, or `postgresql://user@host:port/database`.
     pub url: String,
@@ -32,6 +45,18 @@ pub struct Options {
     pub commit_max_calls: usize,
     /// How many threads read.
     pub readers: usize,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Never the password.
+        f.debug_struct("Options")
+            .field("url", &self.shown_url())
+            .field("queue_max_calls", &self.queue_max_calls)
+            .field("commit_max_calls", &self.commit_max_calls)
+            .field("readers", &self.readers)
+            .finish()
+    }
 }
 
 impl Options {
@@ -220,4 +245,16 @@ fn on_thread<T: Send + 'static>(
 fn drop_on_thread(db: Box<dyn Db>) {
     // Without threads there is no runtime either, and nothing more to do.
     let _ = on_thread("store-close", move || drop(db));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_is_printed_holds_the_password() {
+        let options = Options::at("postgresql://ann:secret@db/guild");
+        let shown = format!("{options:?} {:?}", options.place().unwrap());
+        assert!(shown.contains("ann@db") && !shown.contains("secret"), "{shown}");
+    }
 }

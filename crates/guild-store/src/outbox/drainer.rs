@@ -255,7 +255,7 @@ impl Courier {
         };
         let wait_ms = backoff_ms(&self.options, tried, self.random.next_u64());
         let again_ms = again.then(|| self.clock.now_ms().saturating_add(wait_ms));
-        Failed { seq, error, again_ms }
+        Failed { seq, error: storable(&error), again_ms }
     }
 
     async fn recall(&self, sink: &str, now_ms: UnixMs) {
@@ -311,6 +311,14 @@ impl Courier {
         self.random.fill(&mut bytes);
         to_hex(&bytes)
     }
+}
+
+const ERROR_MAX_CHARS: usize = 1_000;
+
+/// What a sink says may come from a stranger. A text that the database refuses could never be written down, and its
+/// message would be tried for ever.
+fn storable(error: &str) -> String {
+    error.chars().take(ERROR_MAX_CHARS).map(|c| if c == '\0' { '\u{fffd}' } else { c }).collect()
 }
 
 /// Waits for one thing while the lanes under way go on.

@@ -76,7 +76,8 @@ pub fn list(rx: &mut Rx<'_>, filter: &Filter, limit: i64) -> Result<Vec<Listed>>
         "SELECT seq, sink, key, idempotency_key, state, attempts, due_ms, last_error FROM outbox
          WHERE seq > $1 AND ($2 = '' OR state = $2) AND ($3 = '' OR sink = $3)
          ORDER BY seq LIMIT $4",
-        args![filter.after, state, sink, limit],
+        // Less than nothing would be everything on SQLite, and refused by PostgreSQL.
+        args![filter.after, state, sink, limit.max(0)],
     )?;
     let listed = |(seq, sink, key, idempotency_key, state, attempts, due_ms, last_error): Row| {
         let state = State::read(&state)?;

@@ -1,10 +1,22 @@
 //! What PostgreSQL's refusals mean to us.
 
-use postgres::error::SqlState;
+use postgres::error::{DbError, Severity, SqlState};
 
 use crate::Error;
 
+/// A refusal on a connection. One that ends the session says nothing about what was asked: the same may well succeed on
+/// another connection, and a COMMIT so answered may have happened.
 pub(super) fn refused(error: &postgres::Error) -> Error {
+    let ends =
+        |db: &&DbError| matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
+    match error.as_db_error().filter(ends) {
+        Some(db) => Error::Unreachable(db.to_string()),
+        None => not_let_in(error),
+    }
+}
+
+/// A refusal to make a connection. Most of them are for good: no such user, no such database.
+pub(super) fn not_let_in(error: &postgres::Error) -> Error {
     let Some(db) = error.as_db_error() else {
         // Not said by the server: the connection broke, or a value did not fit its parameter.
         let message = chain(error);
@@ -20,19 +32,17 @@ pub(super) fn refused(error: &postgres::Error) -> Error {
         code if *code == SqlState::FEATURE_NOT_SUPPORTED && message.contains("cached plan") => {
             Error::Conflict(message)
         }
+        // Waited for long enough already, and whoever comes again stands at the end of the queue.
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => Error::Locked,
         code if is_outage(code) => Error::Unreachable(message),
+        code if *code == SqlState::DISK_FULL => Error::Full(message),
         _ => Error::Database(message),
     }
 }
 
 /// The same again may well succeed.
 fn is_passing(code: &SqlState) -> bool {
-    [
-        SqlState::T_R_SERIALIZATION_FAILURE,
-        SqlState::T_R_DEADLOCK_DETECTED,
-        SqlState::LOCK_NOT_AVAILABLE,
-    ]
-    .contains(code)
+    [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
 }
 
 /// The server is going, coming, cutting us off, or full of others.

@@ -134,3 +134,24 @@ fn a_backup_of_postgresql_is_whole_private_and_listed() {
     assert!(!refused.to_string().contains("secret"), "{refused}");
     assert_eq!(names(out.path()), ["copy.dump"]);
 }
+
+#[test]
+fn a_backup_never_takes_the_place_of_the_store_itself() {
+    let scratch = Scratch::on(Engine::Sqlite);
+    append(&scratch.store(), "a");
+    let dir = scratch.place.dir.path();
+    let link = dir.join("link.db");
+    std::fs::hard_link(dir.join("node.db"), &link).unwrap();
+    for name in ["node.db", "node.db-wal", "node.db-shm", "./node.db", "link.db"] {
+        let refused = make(&scratch.options(), &dir.join(name), Existing::Replace);
+        assert!(matches!(refused, Err(Error::BackupFailed(_))), "{name}: {refused:?}");
+    }
+    append(&scratch.store(), "b");
+    // A link to the store is only a name: it is replaced, and the store stays.
+    let symbolic = dir.join("symbolic.db");
+    std::os::unix::fs::symlink(dir.join("node.db"), &symbolic).unwrap();
+    make(&scratch.options(), &symbolic, Existing::Replace).unwrap();
+    append(&scratch.store(), "c");
+    assert_eq!(events(&symbolic), 2);
+    assert_eq!(events(&dir.join("node.db")), 3);
+}

@@ -24,6 +24,7 @@ mod migrate;
 mod outage;
 mod outbox;
 mod retention;
+mod server;
 mod sets;
 mod store;
 

@@ -204,6 +204,26 @@ fn a_lost_commit(cut: Cut) {
     service.close();
 }
 
+fn a_lost_end_of_a_read(cut: Cut) {
+    let place = Place::on(Engine::Postgres);
+    let url = place.options().url;
+    let (server, name) = url.rsplit_once(':').unwrap().1.split_once('/').unwrap();
+    let proxy = Proxy::start(server.parse().unwrap(), cut);
+    let service = open(&format!("postgresql://guild@127.0.0.1:{}/{name}", proxy.port));
+    let store = service.handle();
+    block_on(store.write(|tx| put(tx, "a"))).unwrap();
+    proxy.armed.store(true, Ordering::SeqCst);
+    assert_eq!(block_on(store.read(stored)), Ok(vec![(1, "a".to_owned())]));
+    assert!(!proxy.armed.load(Ordering::SeqCst), "the end was cut");
+    service.close();
+}
+
+#[test]
+fn a_read_whose_end_is_lost_is_made_again() {
+    a_lost_end_of_a_read(Cut::BeforeTheServerSees);
+    a_lost_end_of_a_read(Cut::BeforeTheClientHears);
+}
+
 #[test]
 fn a_commit_that_never_arrived_is_made_again() {
     a_lost_commit(Cut::BeforeTheServerSees);

@@ -19,6 +19,8 @@ on_both! {
     settings_out_of_range_are_refused,
     a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too,
     a_sink_that_panics_fails_its_message_only,
+    whatever_a_sink_says_can_be_written_down,
+    a_list_of_less_than_nothing_is_empty,
     what_a_wrong_clock_put_into_the_future_leaves_now,
     what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too,
     delivered_messages_and_empty_lanes_are_forgotten_however_many,
@@ -420,4 +422,32 @@ fn drain_some(store: &Store) -> Vec<String> {
     block_on(store.write(|tx| tx.exec("DELETE FROM outbox WHERE sink = 'other'", args![])))
         .unwrap();
     drain(store, |_| Ok(()))
+}
+
+fn whatever_a_sink_says_can_be_written_down(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    enqueue(&store, "a", "odd", "{}").unwrap();
+    enqueue(&store, "b", "long", "{}").unwrap();
+    let given = drain(&store, |message| match message.idempotency_key.as_str() {
+        "odd" => Err(Failure::Never("got \0 from the peer".into())),
+        _ => Err(Failure::Never("ä".repeat(1_000_000))),
+    });
+    assert_eq!(given, ["odd", "long"]);
+    let dead = block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap();
+    assert_eq!(dead[0].last_error, "got \u{fffd} from the peer");
+    assert_eq!(dead[1].last_error.chars().count(), 1_000);
+}
+
+fn a_list_of_less_than_nothing_is_empty(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    enqueue(&store, "a", "id", "{}").unwrap();
+    block_on(store.write(|tx| tx.exec("UPDATE outbox SET state = 'dead', closed_ms = 0", args![])))
+        .unwrap();
+    let listed = store.read(|rx| outbox::list(rx, &Filter::default(), -1));
+    assert_eq!(block_on(listed), Ok(Vec::new()));
+    assert_eq!(block_on(store.read(|rx| outbox::dead_letters(rx, -1))), Ok(Vec::new()));
+    let before = store.read(|rx| guild_store::event::before_last(rx, "t", -1));
+    assert_eq!(block_on(before), Ok(0));
 }

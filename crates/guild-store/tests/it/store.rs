@@ -1,5 +1,7 @@
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 
+use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::error::Kind;
 use guild_store::event::{self, NewEvent};
 use guild_store::{Error, Hooks, Migrations, Options, Rx, Service, Tx, args};
@@ -17,6 +19,7 @@ on_both! {
     a_reader_beside_the_writer_sees_commits_and_cannot_write,
     a_bell_hook_that_panics_loses_no_answer_and_stops_nothing,
     a_store_whose_thread_died_says_so_to_all_who_wait,
+    what_panics_when_it_is_dropped_stops_nobody,
     many_who_open_a_new_database_at_once_all_succeed,
 }
 
@@ -235,26 +238,68 @@ fn a_bell_hook_that_panics_loses_no_answer_and_stops_nothing(engine: Engine) {
 }
 
 fn a_store_whose_thread_died_says_so_to_all_who_wait(engine: Engine) {
-    /// Dropped on the writer's thread, outside every guard of the store.
+    /// Read on the writer's thread, outside every guard of the store.
+    struct Broken(AtomicBool);
+    impl Clock for Broken {
+        fn now_ms(&self) -> UnixMs {
+            assert!(!self.0.swap(true, Ordering::SeqCst), "planted");
+            0
+        }
+        fn sleep(&self, _: i64) -> BoxFuture<()> {
+            Box::pin(std::future::pending())
+        }
+    }
+    let place = Place::on(engine);
+    let clock = Arc::new(Broken(AtomicBool::new(false)));
+    let service = place.open(Hooks::default().with_watch(clock, 1));
+    let store = service.handle();
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    drop(store.write(move |_| {
+        let _ = wait.lock().unwrap().recv();
+        Ok::<_, Error>(())
+    }));
+    let waiting = store.write(|tx| put(tx, "waiting"));
+    go.send(()).unwrap();
+    assert_eq!(block_on(waiting), Err(Error::Closed));
+    assert_eq!(block_on(store.write(|tx| put(tx, "late"))), Err(Error::Closed));
+    service.close();
+}
+
+fn what_panics_when_it_is_dropped_stops_nobody(engine: Engine) {
     struct Bomb;
     impl Drop for Bomb {
         fn drop(&mut self) {
-            panic!("planted");
+            if !std::thread::panicking() {
+                panic!("planted");
+            }
         }
     }
     let scratch = Scratch::on(engine);
     let store = scratch.store();
     let (go, wait) = mpsc::channel::<()>();
     let wait = std::sync::Mutex::new(wait);
-    drop(store.write(move |_| {
+    let first = store.write(move |_| {
         let _ = wait.lock().unwrap().recv();
-        Ok::<_, Error>(Bomb)
+        Ok::<_, Error>(())
+    });
+    // They share a commit. What nobody takes is dropped on the writer's thread; what is run again, in the middle.
+    drop(store.write(|_| Ok::<_, Error>(Bomb)));
+    let captured = Bomb;
+    drop(store.write(move |_| {
+        let _ = &captured;
+        Ok::<_, Error>(())
     }));
-    let waiting = store.write(|tx| put(tx, "waiting"));
-    go.send(()).unwrap();
-    let answered = block_on(waiting);
-    assert!(matches!(answered, Ok(()) | Err(Error::Closed)), "{answered:?}");
-    assert_eq!(block_on(store.write(|tx| put(tx, "late"))), Err(Error::Closed));
+    let refused = store.write(|_| Err::<(), _>(Error::Fenced));
+    let written = store.write(|tx| put(tx, "written"));
+    drop(go);
+    block_on(async {
+        first.await.unwrap();
+        assert_eq!(refused.await, Err(Error::Fenced));
+        assert_eq!(written.await, Ok(()), "committed, and told so");
+        assert_eq!(store.write(|tx| put(tx, "next")).await, Ok(()));
+        assert_eq!(store.read(ids).await.unwrap(), ["written", "next"]);
+    });
 }
 
 #[test]
