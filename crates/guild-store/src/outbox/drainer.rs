@@ -154,6 +154,9 @@ impl Courier {
                 Err(Error::Closed) => return,
                 Err(error) => {
                     tracing::warn!(sink, %error, code = error.code().name, "the outbox cannot be drained now");
+                    // What is due stays due, and a bell changes nothing: not again at once.
+                    beside(&mut under_way, self.clock.sleep(self.options.sweep_ms)).await;
+                    continue;
                 }
             }
             let pause_ms = beside(&mut under_way, self.pause_ms(&sink)).await;
