@@ -1,6 +1,6 @@
-use guild_store::{Column, Error, Hooks, Migration, Migrations, Service, Sql};
+use guild_store::{Column, Error, Hooks, Migration, Migrations, Service, Sql, args};
 
-use crate::{Engine, Place, block_on};
+use crate::{Engine, Place, Scratch, block_on};
 
 on_both! {
     a_set_is_written_and_read_in_its_order,
@@ -8,6 +8,7 @@ on_both! {
     columns_of_different_lengths_are_refused,
     a_row_that_breaks_a_rule_takes_its_whole_set_with_it,
     a_text_with_nul_is_refused,
+    texts_and_numbers_come_back_as_they_went,
 }
 
 const INSERT: Sql = Sql {
@@ -103,4 +104,39 @@ fn a_text_with_nul_is_refused(engine: Engine) {
     assert!(matches!(block_on(put), Err(Error::Database(_))));
     assert_eq!(find(&service, &[1]), []);
     service.close();
+}
+
+fn texts_and_numbers_come_back_as_they_went(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let texts = [
+        "",
+        " ",
+        "'; --",
+        "\u{1}\u{7f}",
+        "e\u{301}",
+        "\u{e9}",
+        "\u{feff}",
+        "\u{ffff}",
+        "\u{10ffff}",
+        "İıẞ",
+    ];
+    let numbers = [i64::MIN, i64::MIN + 1, -1, 0, 1, i64::MAX];
+    for text in texts {
+        let sql = "SELECT CAST($1 AS TEXT)";
+        let back = scratch.store().read(move |rx| rx.first::<(String,)>(sql, args![text]));
+        assert_eq!(block_on(back).unwrap(), Some((text.to_owned(),)));
+    }
+    for number in numbers {
+        let sql = "SELECT CAST($1 AS BIGINT)";
+        let back = scratch.store().read(move |rx| rx.first::<(i64,)>(sql, args![number]));
+        assert_eq!(block_on(back).unwrap(), Some((number,)));
+    }
+    // What looks alike is not the same, and neither database thinks so.
+    let same = scratch.store().read(|rx| {
+        rx.first::<(i64,)>(
+            "SELECT CASE WHEN CAST($1 AS TEXT) = CAST($2 AS TEXT) THEN 1 ELSE 0 END",
+            args!["e\u{301}", "\u{e9}"],
+        )
+    });
+    assert_eq!(block_on(same).unwrap(), Some((0,)));
 }
