@@ -18,7 +18,9 @@ const SCHEMA: &str = "CREATE TABLE account (account_no BIGINT PRIMARY KEY, accou
          expires_ms BIGINT, memo TEXT NOT NULL, at_ms BIGINT NOT NULL, debit_prev_seq BIGINT NOT NULL,
          credit_prev_seq BIGINT NOT NULL);";
 
-const COLUMNS: &str = "(seq, transfer_id, debit_no, credit_no, units, at_ms, debit_prev_seq, credit_prev_seq, step, memo)";
+const COLUMNS: &str =
+    "(seq, transfer_id, debit_no, credit_no, units, at_ms, debit_prev_seq, credit_prev_seq,
+     step, memo)";
 const UPDATE: &str = "UPDATE account SET debits_posted = $1, credits_posted = $2, last_seq = $3
      WHERE account_no = $4";
 const TOTALS: &str = "SELECT (SELECT count(*) FROM transfer),
