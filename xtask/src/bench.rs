@@ -88,6 +88,8 @@ pub(crate) const BENCHES: &[Bench] = &[
             limited("batched_postgres", Needs::Postgres),
             limited("direct_sqlite", Needs::Disk),
             limited("direct_postgres", Needs::Postgres),
+            limited("ready_sqlite", Needs::Disk),
+            limited("ready_postgres", Needs::Postgres),
         ],
     },
     Bench {

@@ -1,4 +1,4 @@
-//! How fast the ledger books, with all its checks, beside a bare loop that writes the same rows without any; and
+//! How fast the ledger books, with all its checks, beside bare loops that write the same without any; and
 //! whether it stays as fast when the history has grown.
 
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ mod bare;
 mod growth;
 mod ours;
 mod rows;
+mod sets;
 mod world;
 
 use ours::Way;
@@ -28,14 +29,17 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
         _ => return Err(format!("there is no database {engine:?}")),
     };
     let way = match what {
-        "batched" => Way::Batched,
+        "batched" | "ready" => Way::Batched,
         "direct" => Way::Direct,
         "growth" => return growth::measure(&options, arguments.millions),
         _ => return Err(format!("there is no case {:?}", arguments.case)),
     };
     let (ours, history) = ours::run(&options, way, arguments.seconds)?;
-    let limit = match engine {
-        "sqlite" => bare::on_sqlite(&arguments.directory.join("bare.db"), &history)?,
+    let path = arguments.directory.join("bare.db");
+    let limit = match (what, engine) {
+        ("batched", "sqlite") => sets::on_sqlite(&path, &history)?,
+        ("batched", _) => sets::on_postgres(arguments.postgres_url()?, &history)?,
+        (_, "sqlite") => bare::on_sqlite(&path, &history)?,
         _ => bare::on_postgres(arguments.postgres_url()?, &history)?,
     };
     Ok(vec![ours, limit])
