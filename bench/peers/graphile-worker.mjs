@@ -1,5 +1,5 @@
 // Fetch and complete with npm `graphile-worker`: a local queue of 500 and completions in batches, both of which its
-// options offer for throughput; 24 jobs at a time. Other settings may be faster.
+// options offer for throughput; 24 jobs at a time: the fastest of the settings that were tried.
 import { Logger, makeWorkerUtils, run } from 'graphile-worker'
 import { jobs } from './jobs.mjs'
 
@@ -8,8 +8,8 @@ const WORKER = {
   concurrentJobs: 24,
   maxPoolSize: 10,
   localQueue: { size: 500 },
-  completeJobBatchDelay: 0,
-  failJobBatchDelay: 0
+  completeJobBatchDelay: 10,
+  failJobBatchDelay: 10
 }
 const logger = new Logger(() => (level, message) => { if (level === 'error') console.error(message) })
 
