@@ -356,7 +356,7 @@ fn books_of_killed_processes_are_whole() {
     }
     drop(victims);
     let all = check(&store, &calls_file);
-    assert!(all > transfers && all > runs * 10, "{all} transfers in {runs} runs");
+    assert!(all >= transfers && all > runs * 10, "{all} transfers in {runs} runs");
     println!("{runs} kills, {all} transfers");
     service.close();
 }
