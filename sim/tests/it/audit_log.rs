@@ -3,7 +3,7 @@ use sim::fault::Selection;
 use sim::scenario::Report;
 use sim::scenario::audit_log::{Bug, run as run_selected};
 
-use crate::seconds;
+use crate::time_boxed;
 
 fn run(seed: u64, bug: Option<Bug>) -> Report {
     run_selected(seed, bug, &Selection::ALL)
@@ -11,20 +11,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Report {
 
 #[test]
 fn crashes_anywhere_lose_nothing_double_nothing_and_keep_order() {
-    let plan = Plan {
-        from: 0,
-        seeds: u64::MAX,
-        seconds: Some(seconds()),
-        at_least: 100,
-        repeat_one_in: 10,
-        threads: 2,
-    };
-    let summary = campaign::run(plan, |seed| run(seed, None), |_| {});
-    println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
-    println!("other faults: {:?}", summary.faults);
-    assert!(summary.failure.is_none(), "{:#?}", summary.failure);
-    assert!(summary.seeds >= 100, "only {} seeds were run", summary.seeds);
-    assert!(summary.repeated >= 10, "only {} seeds were run twice", summary.repeated);
+    let summary = time_boxed(|seed| run(seed, None));
     for words in [
         "crash before a statement",
         "crash after a statement",

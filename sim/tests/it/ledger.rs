@@ -4,7 +4,7 @@ use sim::minimise::minimise;
 use sim::scenario::Report;
 use sim::scenario::ledger::{Bug, run as run_selected};
 
-use crate::seconds;
+use crate::time_boxed;
 
 fn run(seed: u64, bug: Option<Bug>) -> Report {
     run_selected(seed, bug, &Selection::ALL)
@@ -12,20 +12,7 @@ fn run(seed: u64, bug: Option<Bug>) -> Report {
 
 #[test]
 fn whatever_fails_money_is_neither_lost_nor_made() {
-    let plan = Plan {
-        from: 0,
-        seeds: u64::MAX,
-        seconds: Some(seconds()),
-        at_least: 100,
-        repeat_one_in: 10,
-        threads: 2,
-    };
-    let summary = campaign::run(plan, |seed| run(seed, None), |_| {});
-    println!("{} seeds, crashes: {:?}", summary.seeds, summary.crashes);
-    println!("other faults: {:?}, deeds: {:?}", summary.faults, summary.deeds);
-    assert!(summary.failure.is_none(), "{:#?}", summary.failure);
-    assert!(summary.seeds >= 100, "only {} seeds were run", summary.seeds);
-    assert!(summary.repeated >= 10, "only {} seeds were run twice", summary.repeated);
+    let summary = time_boxed(|seed| run(seed, None));
     for words in [
         "crash before a statement",
         "crash after a statement",

@@ -26,6 +26,7 @@ mod outbox;
 mod retention;
 mod server;
 mod sets;
+mod slow;
 mod store;
 
 use guild_store::{Hooks, Migrations, Options, Service, Store};
