@@ -8,6 +8,7 @@ use sim::campaign::{self, Plan, Summary};
 use sim::scenario::Report;
 
 /// As many seeds as fit into the time; none may fail, and some are run twice.
+#[expect(clippy::print_stdout, reason = "a reader of the test's output learns what was run")]
 fn time_boxed(run: impl Fn(u64) -> Report + Sync) -> Summary {
     let plan = Plan {
         from: 0,
