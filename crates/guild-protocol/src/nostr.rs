@@ -5,6 +5,8 @@
 //! | [`kind`] | the numbers of event kinds, and what relays do with each range |
 //! | [`event`] | one event: reading within limits, its id, its signature, making one |
 //! | [`tag`] | looking things up in tags |
+//! | [`filter`] | what somebody asks a relay for |
+//! | [`message`] | what clients and relays say to each other |
 //! | [`nip44`] | encryption between two keys |
 //! | [`job`] | requests, results and feedback (NIP-90) |
 //! | [`announcement`] | how a provider advertises itself (NIP-89) |
@@ -16,12 +18,15 @@ use crate::env::UnixMs;
 
 pub mod announcement;
 pub mod event;
+pub mod filter;
 pub mod job;
 pub mod kind;
+pub mod message;
 pub mod nip44;
 pub mod tag;
 
 pub use event::{Draft, Event, EventId, Limits};
+pub use filter::Filter;
 pub use tag::Tag;
 
 /// The codes of this module.
@@ -47,6 +52,12 @@ pub mod code {
         WRONG_ID = "nostr.event_id_wrong", Invalid,
             "The id of an event is not the hash of what it says.",
             "Do not trust the event: it was changed after it was signed.";
+        FILTER = "nostr.filter_malformed", Invalid,
+            "A filter has a condition that is not known or not of its form.",
+            "Correct the condition named; NIP-01 lists them.";
+        MESSAGE = "nostr.message_malformed", Invalid,
+            "A message between a client and a relay is not of its form.",
+            "Correct what is named; NIP-01 lists the messages.";
     }
 }
 

@@ -297,6 +297,8 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_ledger::evidence::code::ALL,
         guild_ledger::policy::code::ALL,
         guild_ledger::quote::code::ALL,
+        guild_network::code::ALL,
+        guild_market::code::ALL,
         guild_gateway::code::ALL,
         code::ALL,
     ];

@@ -34,6 +34,10 @@ pub const FEEDBACK: u16 = 7000;
 pub const RELAY_LIST: u16 = 10002;
 /// A provider's sign of life.
 pub const HEARTBEAT: u16 = 11998;
+/// Proves a key to a relay (NIP-42). Never stored or passed on.
+pub const AUTH: u16 = 22242;
+/// Data of an application, by name (NIP-78). A receipt travels to its provider as one of these.
+pub const APP_DATA: u16 = 30078;
 /// Somebody recommends providers for a kind (NIP-89).
 pub const RECOMMENDATION: u16 = 31989;
 /// A provider advertises itself (NIP-89).

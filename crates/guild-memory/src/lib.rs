@@ -1,0 +1,4 @@
+//! Embeddings, and later what is remembered by them.
+//!
+//! | module | what it settles |
+//! |---|---|
