@@ -92,13 +92,33 @@ impl Postgres {
 
     /// Ends the server as a power cut would: nothing more reaches the disk. Its data stay.
     pub fn crash(&mut self) {
-        let file = self.directory.path().join("data/postmaster.pid");
-        let file = std::fs::read_to_string(file).unwrap_or_default();
-        if let Some(number) = file.lines().next() {
+        if let Some(number) = self.number() {
             // A server that is gone already has crashed as well.
-            let _ = Command::new("kill").args(["-s", "QUIT", number]).status();
+            let _ = signal("QUIT", &[number]);
         }
         self.stop();
+    }
+
+    /// Makes the server fall silent: its port still accepts connections, but no process of it does anything.
+    pub fn freeze(&self) -> Result<(), String> {
+        let server = self.number().ok_or("the server is not running")?;
+        // The first is the one that makes the others: after it there are no new ones.
+        signal("STOP", std::slice::from_ref(&server))?;
+        signal("STOP", &children(&server)?)
+    }
+
+    /// Lets it go on after [`Postgres::freeze`].
+    pub fn thaw(&self) -> Result<(), String> {
+        let server = self.number().ok_or("the server is not running")?;
+        let mut all = children(&server)?;
+        all.push(server);
+        signal("CONT", &all)
+    }
+
+    /// Of its first process.
+    fn number(&self) -> Option<String> {
+        let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid"));
+        Some(file.ok()?.lines().next()?.to_owned())
     }
 
     /// The maintenance database.
@@ -110,6 +130,17 @@ impl Postgres {
     pub fn database(&self) -> Result<Database, String> {
         Database::create(&self.url())
     }
+}
+
+fn children(number: &str) -> Result<Vec<String>, String> {
+    let file = format!("/proc/{number}/task/{number}/children");
+    let children = std::fs::read_to_string(file).map_err(said)?;
+    Ok(children.split_whitespace().map(str::to_owned).collect())
+}
+
+fn signal(name: &str, numbers: &[String]) -> Result<(), String> {
+    let done = Command::new("kill").args(["-s", name]).args(numbers).status().map_err(said)?;
+    done.success().then_some(()).ok_or_else(|| format!("kill -s {name} {numbers:?}: {done}"))
 }
 
 /// A database of its own, dropped with this handle.

@@ -163,7 +163,7 @@ pub fn is_dump(path: &Path) -> Result<bool> {
 
 /// Settings go by the environment: arguments are seen by everybody on the host, and there is a password among them.
 fn dump(url: &str, to: &Path) -> Result<()> {
-    let config: postgres::Config = url.parse().map_err(|e| Error::BadUrl {
+    let config: tokio_postgres::Config = url.parse().map_err(|e| Error::BadUrl {
         url: redacted(url),
         reason: format!("PostgreSQL's client says: {e}"),
     })?;
@@ -181,10 +181,10 @@ fn dump(url: &str, to: &Path) -> Result<()> {
 
 /// What the program must know, and what it must not take from our own surroundings (empty here): it would copy another
 /// database than the one that the store is in.
-fn settings(config: &postgres::Config) -> Vec<(&'static str, String)> {
+fn settings(config: &tokio_postgres::Config) -> Vec<(&'static str, String)> {
     let hosts = config.get_hosts().iter().map(|host| match host {
-        postgres::config::Host::Tcp(name) => name.clone(),
-        postgres::config::Host::Unix(directory) => directory.display().to_string(),
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        tokio_postgres::config::Host::Unix(directory) => directory.display().to_string(),
     });
     let ports = config.get_ports().iter().map(ToString::to_string);
     let ports = ports.collect::<Vec<_>>().join(",");

@@ -2,20 +2,23 @@
 //! inside a runtime.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use postgres::config::TargetSessionAttrs;
-use postgres::fallible_iterator::FallibleIterator;
-use postgres::types::BorrowToSql;
-use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::types::BorrowToSql;
+use tokio_postgres::{Config, SimpleQueryMessage, Statement};
 
 use crate::db::{Access, Column, Columns, Db, Sql, Val, row_count};
 use crate::{Error, Result};
 
+mod client;
 mod failure;
+mod server;
 mod value;
 
-use failure::{not_let_in, refused};
+use client::Client;
+use failure::refused;
+use server::{Server, servers, set_defaults};
 
 /// Writers take turns, in all processes that share a database: a write closure is alone, as it is on SQLite. So there
 /// are no conflicts between closures that were written with one database in mind, numbers are given in the order of
@@ -46,25 +49,23 @@ const STATUS: &str = "SELECT pg_xact_status($1::text::xid8), \
      (SELECT stats_reset::text FROM pg_stat_bgwriter)";
 
 const OLDEST_VERSION: i64 = 15;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection whose other end has vanished without a word is given up after this.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
-/// So often is asked whether the other end is still there while an answer is awaited.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// The client's own, if the URL says nothing else: two hours.
-const KEEPALIVE_UNSET: Duration = Duration::from_secs(2 * 3_600);
 const STATEMENT_CACHE: usize = 512;
 const CONFLICT_TRIES: u32 = 20;
 /// Together some six seconds, which a server needs to start again.
 const OUTAGE_TRIES: u32 = 8;
 const OUTAGE_FIRST_WAIT_MS: u64 = 25;
+/// After this no further try is begun: one that ends in silence takes long.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(6);
 
 /// A connection to a PostgreSQL database: made at the first use, made again when it is lost.
 pub struct Postgres {
     config: Config,
+    servers: Vec<Server>,
     link: Option<Link>,
     /// The transaction that is open.
     transaction: Option<Transaction>,
+    /// When the calls that are tried now met an outage.
+    outage: Option<Instant>,
     /// An outage has outlasted our patience: until it is over, callers are told at once.
     given_up: bool,
 }
@@ -85,26 +86,13 @@ enum Transaction {
 impl Postgres {
     /// Takes the URL; does not connect yet.
     pub fn new(url: &str) -> Result<Postgres> {
-        let mut config: Config = url.parse().map_err(|e| Error::BadUrl {
-            url: redacted(url),
-            reason: format!("PostgreSQL's client says: {e}"),
-        })?;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(SILENCE_TIMEOUT);
-        }
-        if config.get_keepalives_idle() == KEEPALIVE_UNSET {
-            config.keepalives_idle(KEEPALIVE);
-        }
-        if config.get_keepalives_interval().is_none() {
-            config.keepalives_interval(KEEPALIVE);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("guild");
-        }
-        Ok(Postgres { config, link: None, transaction: None, given_up: false })
+        let bad = |reason| Error::BadUrl { url: redacted(url), reason };
+        let parsed = url.parse::<Config>();
+        let mut config = parsed.map_err(|e| bad(format!("PostgreSQL's client says: {e}")))?;
+        set_defaults(&mut config);
+        let servers = servers(&config).map_err(|e| bad(e.to_owned()))?;
+        let (link, transaction, outage) = (None, None, None);
+        Ok(Postgres { config, servers, link, transaction, outage, given_up: false })
     }
 
     /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may
@@ -116,20 +104,22 @@ impl Postgres {
         self
     }
 
+    /// To the first that lets us in.
     fn connect(&self) -> Result<Link> {
-        let mut client = self.config.connect(NoTls).map_err(|e| not_let_in(&e))?;
-        client.batch_execute(SESSION).map_err(|e| refused(&e))?;
-        client.batch_execute(PLANS).map_err(|e| refused(&e))?;
-        let (version, life) = client
-            .query_one(LIFE, &[])
-            .and_then(|row| Ok((row.try_get::<_, i64>(0)?, row.try_get(1)?)))
-            .map_err(|e| refused(&e))?;
-        if version < OLDEST_VERSION {
-            let message =
-                format!("PostgreSQL {OLDEST_VERSION} or newer is needed, this is {version}");
-            return Err(Error::Database(message));
+        let mut failed = Error::Unreachable("the server has no address".to_owned());
+        for server in &self.servers {
+            let configs = server.configs(&self.config).unwrap_or_else(|error| {
+                failed = error;
+                Vec::new()
+            });
+            for config in configs {
+                match Link::open(&config) {
+                    Ok(link) => return Ok(link),
+                    Err(error) => failed = error,
+                }
+            }
         }
-        Ok(Link { client, statements: BTreeMap::new(), life })
+        Err(failed)
     }
 
     fn link(&mut self) -> Result<&mut Link> {
@@ -159,7 +149,7 @@ impl Postgres {
 
     fn begin_write(&mut self) -> Result<Transaction> {
         let (messages, life) = self.on_link(|link| {
-            let messages = link.client.simple_query(BEGIN_WRITE).map_err(|e| refused(&e))?;
+            let messages = link.client.messages(BEGIN_WRITE)?;
             Ok((messages, link.life.clone()))
         })?;
         let number = messages.iter().rev().find_map(|message| match message {
@@ -174,9 +164,12 @@ impl Postgres {
     fn outcome(&mut self, number: &str, life: Option<&str>, lost: &Error) -> Result<()> {
         let unknown = || Err(Error::CommitUnknown(lost.to_string()));
         for tries in 0..OUTAGE_TRIES {
+            if !self.is_patient(tries) {
+                break;
+            }
             wait_ms(outage_wait_ms(tries));
             let asked = self.on_link(|link| {
-                let row = link.client.query_one(STATUS, &[&number]).map_err(|e| refused(&e))?;
+                let row = link.client.one_row(STATUS, &[&number])?;
                 let read = |i| row.try_get::<_, Option<String>>(i).map_err(|e| refused(&e));
                 Ok((read(0)?, read(1)?))
             });
@@ -191,11 +184,35 @@ impl Postgres {
                 Some(_) => {}
             }
         }
+        self.given_up = self.link.is_none();
         unknown()
+    }
+
+    /// Whether an outage that has lasted for `tries` tries has not lasted for too long.
+    fn is_patient(&mut self, tries: u32) -> bool {
+        if tries == 0 {
+            self.outage = None;
+        }
+        self.outage.get_or_insert_with(now).elapsed() < OUTAGE_PATIENCE
     }
 }
 
 impl Link {
+    fn open(server: &Config) -> Result<Link> {
+        let (client, (version, life)) = Client::connect(server, async |client| {
+            client.batch_execute(SESSION).await?;
+            client.batch_execute(PLANS).await?;
+            let row = client.query_one(LIFE, &[]).await?;
+            Ok((row.try_get::<_, i64>(0)?, row.try_get(1)?))
+        })?;
+        if version < OLDEST_VERSION {
+            let message =
+                format!("PostgreSQL {OLDEST_VERSION} or newer is needed, this is {version}");
+            return Err(Error::Database(message));
+        }
+        Ok(Link { client, statements: BTreeMap::new(), life })
+    }
+
     fn prepared(&mut self, sql: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
@@ -203,7 +220,7 @@ impl Link {
         if self.statements.len() >= STATEMENT_CACHE {
             self.statements.clear();
         }
-        let statement = self.client.prepare(sql).map_err(|e| refused(&e))?;
+        let statement = self.client.prepare(sql)?;
         self.statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
@@ -215,9 +232,7 @@ impl Link {
         I::IntoIter: ExactSizeIterator,
     {
         let statement = self.prepared(sql)?;
-        let mut rows = self.client.query_raw(&statement, arguments).map_err(|e| refused(&e))?;
-        while rows.next().map_err(|e| refused(&e))?.is_some() {}
-        Ok(rows.rows_affected().unwrap_or(0))
+        self.client.run(&statement, arguments, |_| ())
     }
 
     fn query<P, I>(
@@ -232,27 +247,22 @@ impl Link {
         I::IntoIter: ExactSizeIterator,
     {
         let statement = self.prepared(sql)?;
-        let mut rows = self.client.query_raw(&statement, arguments).map_err(|e| refused(&e))?;
         let mut outcome = Ok(());
         // To the end, also after a row that could not be read: the next statement starts clean.
-        while let Some(row) = rows.next().map_err(|e| refused(&e))? {
+        self.client.run(&statement, arguments, |row| {
             if outcome.is_ok() {
-                outcome = each(&row);
+                outcome = each(row);
             }
-        }
+        })?;
         outcome
     }
+}
 
-    fn batch(&mut self, sql: &str) -> Result<()> {
-        self.client.batch_execute(sql).map_err(|e| refused(&e))
-    }
-
-    /// Unreachable, if there was no answer or none that can be understood.
-    fn commit(&mut self) -> Result<()> {
-        self.client.batch_execute("COMMIT").map_err(|e| match e.as_db_error() {
-            Some(_) => refused(&e),
-            None => Error::Unreachable(e.to_string()),
-        })
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(Link { client, .. }) = self.link.take() {
+            client.close();
+        }
     }
 }
 
@@ -267,7 +277,7 @@ impl Db for Postgres {
         self.transaction = Some(Transaction::Read);
         let begun = match access {
             Access::Write => self.begin_write(),
-            Access::Read => self.on_link(|link| link.batch(BEGIN_READ)).map(|()| Transaction::Read),
+            Access::Read => self.on_link(|link| link.client.batch(BEGIN_READ)).map(|()| Transaction::Read),
         };
         match begun {
             Ok(transaction) => {
@@ -282,18 +292,18 @@ impl Db for Postgres {
     }
 
     fn commit(&mut self) -> Result<()> {
-        let committed = self.on_link(|link| link.commit());
+        let committed = self.on_link(|link| link.client.commit());
         match (committed, self.transaction.take()) {
             (Err(lost @ Error::Unreachable(_)), Some(Transaction::Write { number, life })) => {
                 self.outcome(&number, life.as_deref(), &lost)
             }
-            (answered, _) => answered,
+            (answered, _) => answered.inspect(|()| self.outage = None),
         }
     }
 
     fn rollback(&mut self) {
         let open = self.transaction.is_some() && self.link.is_some();
-        if open && self.on_link(|link| link.batch("ROLLBACK")).is_err() {
+        if open && self.on_link(|link| link.client.batch("ROLLBACK")).is_err() {
             // The server rolls back what a lost connection has left open.
             self.link = None;
         }
@@ -310,15 +320,15 @@ impl Db for Postgres {
     }
 
     fn savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("SAVEPOINT call"))
     }
 
     fn release_savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("RELEASE SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("RELEASE SAVEPOINT call"))
     }
 
     fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("ROLLBACK TO SAVEPOINT call; RELEASE SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("ROLLBACK TO SAVEPOINT call; RELEASE SAVEPOINT call"))
     }
 
     fn try_again(&mut self, error: &Error, tries: u32) -> bool {
@@ -327,7 +337,9 @@ impl Db for Postgres {
                 wait_ms(conflict_wait_ms(tries));
                 true
             }
-            Error::Unreachable(_) if tries < OUTAGE_TRIES && !self.given_up => {
+            Error::Unreachable(_)
+                if tries < OUTAGE_TRIES && !self.given_up && self.is_patient(tries) =>
+            {
                 wait_ms(outage_wait_ms(tries));
                 true
             }
@@ -372,7 +384,7 @@ impl Db for Postgres {
     }
 
     fn batch(&mut self, sql: &str) -> Result<()> {
-        self.on_link(|link| link.batch(sql))
+        self.on_link(|link| link.client.batch(sql))
     }
 }
 
@@ -419,8 +431,14 @@ fn wait_ms(duration_ms: u64) {
     std::thread::sleep(Duration::from_millis(duration_ms));
 }
 
+#[expect(clippy::disallowed_methods, reason = "a thread that waits for a real server")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::server::KEEPALIVE;
     use super::*;
 
     #[test]
