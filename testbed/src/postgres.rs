@@ -100,19 +100,14 @@ impl Postgres {
     }
 
     /// Makes the server fall silent: its port still accepts connections, but no process of it does anything.
-    pub fn freeze(&self) -> Result<(), String> {
+    pub fn freeze(&self) -> Result<Frozen, String> {
         let server = self.number().ok_or("the server is not running")?;
+        let mut frozen = Frozen { processes: vec![server.clone()] };
         // The first is the one that makes the others: after it there are no new ones.
-        signal("STOP", std::slice::from_ref(&server))?;
-        signal("STOP", &children(&server)?)
-    }
-
-    /// Lets it go on after [`Postgres::freeze`].
-    pub fn thaw(&self) -> Result<(), String> {
-        let server = self.number().ok_or("the server is not running")?;
-        let mut all = children(&server)?;
-        all.push(server);
-        signal("CONT", &all)
+        signal("STOP", &frozen.processes)?;
+        frozen.processes.extend(children(&server)?);
+        signal("STOP", &frozen.processes)?;
+        Ok(frozen)
     }
 
     /// Of its first process.
@@ -129,6 +124,24 @@ impl Postgres {
     /// A new empty database.
     pub fn database(&self) -> Result<Database, String> {
         Database::create(&self.url())
+    }
+}
+
+/// A server that is silent for as long as this lives.
+#[derive(Debug)]
+pub struct Frozen {
+    processes: Vec<String>,
+}
+
+impl Frozen {
+    /// Lets the server go on.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // One that has been killed meanwhile cannot go on.
+        let _ = signal("CONT", &self.processes);
     }
 }
 

@@ -18,6 +18,7 @@ mod value;
 
 use client::Client;
 use failure::refused;
+pub(crate) use server::connect_timeout;
 use server::{Server, servers, set_defaults};
 
 /// Writers take turns, in all processes that share a database: a write closure is alone, as it is on SQLite. So there
@@ -56,6 +57,8 @@ const OUTAGE_TRIES: u32 = 8;
 const OUTAGE_FIRST_WAIT_MS: u64 = 25;
 /// After this no further try is begun: one that ends in silence takes long.
 const OUTAGE_PATIENCE: Duration = Duration::from_secs(6);
+/// After an outage was given up, a try that failed stands for all that would come within this part of its own time.
+const REST_PART: u32 = 5;
 
 /// A connection to a PostgreSQL database: made at the first use, made again when it is lost.
 pub struct Postgres {
@@ -68,6 +71,8 @@ pub struct Postgres {
     outage: Option<Instant>,
     /// An outage has outlasted our patience: until it is over, callers are told at once.
     given_up: bool,
+    /// Why there is no connection, and until when that is answer enough for those who wait already.
+    no_link: Option<(Error, Instant)>,
 }
 
 struct Link {
@@ -91,8 +96,15 @@ impl Postgres {
         let mut config = parsed.map_err(|e| bad(format!("PostgreSQL's client says: {e}")))?;
         set_defaults(&mut config);
         let servers = servers(&config).map_err(|e| bad(e.to_owned()))?;
-        let (link, transaction, outage) = (None, None, None);
-        Ok(Postgres { config, servers, link, transaction, outage, given_up: false })
+        Ok(Postgres {
+            config,
+            servers,
+            link: None,
+            transaction: None,
+            outage: None,
+            given_up: false,
+            no_link: None,
+        })
     }
 
     /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may
@@ -127,10 +139,27 @@ impl Postgres {
             if self.transaction.is_some() {
                 return Err(Error::Unreachable("the connection is lost".to_owned()));
             }
-            self.link = Some(self.connect()?);
+            self.link = Some(self.connect_again()?);
             self.given_up = false;
         }
         self.link.as_mut().ok_or_else(|| Error::Unreachable("no connection".to_owned()))
+    }
+
+    /// A server that says nothing must not cost each of many callers, one after the other, the time in which it could
+    /// have answered.
+    fn connect_again(&mut self) -> Result<Link> {
+        let began = now();
+        match self.no_link.take() {
+            Some((error, until)) if self.given_up && began < until => {
+                self.no_link = Some((error.clone(), until));
+                return Err(error);
+            }
+            _ => {}
+        }
+        self.connect().inspect_err(|error| {
+            let rest = began.elapsed() / REST_PART;
+            self.no_link = Some((error.clone(), now() + rest));
+        })
     }
 
     /// Runs something on the connection, and lets go of one that is lost or whose plans are out of date.
@@ -277,7 +306,9 @@ impl Db for Postgres {
         self.transaction = Some(Transaction::Read);
         let begun = match access {
             Access::Write => self.begin_write(),
-            Access::Read => self.on_link(|link| link.client.batch(BEGIN_READ)).map(|()| Transaction::Read),
+            Access::Read => {
+                self.on_link(|link| link.client.batch(BEGIN_READ)).map(|()| Transaction::Read)
+            }
         };
         match begun {
             Ok(transaction) => {
@@ -473,6 +504,16 @@ mod tests {
         assert_eq!(db.config.get_keepalives_interval(), Some(KEEPALIVE));
         let own = Postgres::new("postgresql://ann@db/guild?keepalives_idle=60").unwrap();
         assert_eq!(own.config.get_keepalives_idle(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn an_outage_that_has_lasted_is_not_waited_for_again() {
+        let mut db = Postgres::new("postgresql://ann@db/guild").unwrap();
+        let gone = Error::Unreachable("gone".to_owned());
+        assert!(db.try_again(&gone, 0));
+        db.outage = now().checked_sub(OUTAGE_PATIENCE);
+        assert!(!db.try_again(&gone, 1));
+        assert!(!db.try_again(&gone, 0), "the next caller is told at once");
     }
 
     #[test]

@@ -59,9 +59,8 @@ impl Client {
         let welcomed = runtime.block_on(within(limit + WELCOME_EXTRA, welcome));
         let (inner, connection, answer) = welcomed.unwrap_or_else(|| {
             let (server, limit_s) = (shown(server), limit.as_secs());
-            let message = format!(
-                "{server} accepted the connection but did not answer within {limit_s} s"
-            );
+            let message =
+                format!("{server} accepted the connection but did not answer within {limit_s} s");
             Err(Error::Unreachable(message))
         })?;
         let silence = runtime.block_on(async { Silence::new(server) });
@@ -218,10 +217,7 @@ async fn ask(server: Config) -> Result<()> {
 }
 
 /// Waits for an answer while the connection carries it.
-async fn beside<T>(
-    connection: &mut Connection,
-    answer: impl Future<Output = Said<T>>,
-) -> Said<T> {
+async fn beside<T>(connection: &mut Connection, answer: impl Future<Output = Said<T>>) -> Said<T> {
     let mut answer = pin!(answer);
     poll_fn(|cx| {
         carry(connection, cx)?;

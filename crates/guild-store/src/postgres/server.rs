@@ -52,7 +52,7 @@ pub(super) fn set_defaults(config: &mut Config) {
 }
 
 /// How long a server has for all that comes before the first call.
-pub(super) fn connect_timeout(config: &Config) -> Duration {
+pub(crate) fn connect_timeout(config: &Config) -> Duration {
     config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT).min(LONGEST)
 }
 
@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn a_wait_has_an_end_whatever_the_url_says() {
-        let url = "postgresql://a/b?connect_timeout=9000000000000000&tcp_user_timeout=9000000000000000";
+        let url =
+            "postgresql://a/b?connect_timeout=9000000000000000&tcp_user_timeout=9000000000000000";
         let mut config: Config = url.parse().unwrap();
         set_defaults(&mut config);
         assert_eq!((connect_timeout(&config), silence_timeout(&config)), (LONGEST, LONGEST));
