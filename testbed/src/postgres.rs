@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use postgres::{Client, NoTls};
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::process::{Process, as_ordinary_user, give_to_ordinary_user, said};
+use crate::{free_port, wait_ms};
 
 /// Names the server of the whole test run, if somebody has started one.
 pub const SHARED_URL: &str = "GUILD_TEST_POSTGRES_URL";
@@ -105,8 +105,11 @@ impl Postgres {
         let mut frozen = Frozen { processes: vec![server.clone()] };
         // The first is the one that makes the others: after it there are no new ones.
         signal("STOP", &frozen.processes)?;
+        wait_for_standstill(&frozen.processes)?;
+        // One that ends from here on stays in the list: nobody takes note of its end.
         frozen.processes.extend(children(&server)?);
         signal("STOP", &frozen.processes)?;
+        wait_for_standstill(&frozen.processes)?;
         Ok(frozen)
     }
 
@@ -149,6 +152,20 @@ fn children(number: &str) -> Result<Vec<String>, String> {
     let file = format!("/proc/{number}/task/{number}/children");
     let children = std::fs::read_to_string(file).map_err(said)?;
     Ok(children.split_whitespace().map(str::to_owned).collect())
+}
+
+/// A signal that is sent has not arrived yet.
+fn wait_for_standstill(numbers: &[String]) -> Result<(), String> {
+    for number in numbers {
+        loop {
+            let status = std::fs::read_to_string(format!("/proc/{number}/status")).map_err(said)?;
+            if ["State:\tT", "State:\tZ"].iter().any(|still| status.contains(still)) {
+                break;
+            }
+            wait_ms(1);
+        }
+    }
+    Ok(())
 }
 
 fn signal(name: &str, numbers: &[String]) -> Result<(), String> {
@@ -233,4 +250,29 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
             "{name} is missing; install with: apt-get install postgresql, or run: cargo xtask test"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_frozen_server_does_nothing_and_one_that_was_left_so_can_be_stopped() {
+        let mut server = Postgres::start(Durability::Relaxed).unwrap();
+        let url = server.url();
+        let frozen = server.freeze().unwrap();
+        let (answered, answer) = mpsc::channel();
+        std::thread::spawn(move || answered.send(admin(&url, "SELECT 1")));
+        let silent = answer.recv_timeout(Duration::from_millis(300));
+        assert_eq!(silent, Err(mpsc::RecvTimeoutError::Timeout));
+        frozen.thaw();
+        assert_eq!(answer.recv(), Ok(Ok(())));
+        // As if the test had been killed before it could thaw it.
+        std::mem::forget(server.freeze().unwrap());
+        server.stop();
+        assert_eq!(server.number(), None, "it has ended in order");
+    }
 }

@@ -149,12 +149,11 @@ impl Postgres {
     /// have answered.
     fn connect_again(&mut self) -> Result<Link> {
         let began = now();
-        match self.no_link.take() {
-            Some((error, until)) if self.given_up && began < until => {
-                self.no_link = Some((error.clone(), until));
-                return Err(error);
-            }
-            _ => {}
+        if let Some((error, until)) = &self.no_link
+            && self.given_up
+            && began < *until
+        {
+            return Err(error.clone());
         }
         self.connect().inspect_err(|error| {
             let rest = began.elapsed() / REST_PART;
