@@ -130,7 +130,8 @@ fn store_row_by_row(tx: &mut Tx<'_>, events: &[&NewEvent<'_>]) -> Result<Vec<Fou
             Column::Ints(&places),
         ],
     )?;
-    if found.iter().any(|(_, _, state)| *state != SAME) {
+    let refused = found.iter().any(|(_, _, state)| *state != SAME);
+    if refused || found.len() == events.len() {
         return Ok(found);
     }
     let known: BTreeSet<i64> = found.iter().map(|(place, ..)| *place).collect();
