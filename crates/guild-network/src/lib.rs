@@ -2,7 +2,11 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`client`] | the relays of others: connections, what is fetched and followed, what is published |
+//! | [`marks`] | how far each relay has been read |
 
+pub mod client;
 mod error;
+pub mod marks;
 
 pub use error::{Error, Result, code};
