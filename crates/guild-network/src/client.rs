@@ -5,18 +5,29 @@
 //! | `session` | the conversation with a relay: pure |
 //! | `fetch` | fetching what is stored, page by page: pure |
 //! | `pace` | how long to wait, and how much to put up with: pure |
+//! | [`Pool`] | the handle; [`Service`] keeps the connections |
+//! | `link`, `connection`, `dial` | one relay across its connections; one connection; the way there |
 //! | [`Want`] | what is fetched and followed |
 //! | [`Information`] | what a relay says of itself (NIP-11) |
 //! | [`RelayStatus`] | what is known of a relay |
 
+mod address;
+mod connection;
+mod dial;
 mod fetch;
 mod information;
+mod link;
 mod pace;
+mod pool;
 mod session;
 mod status;
 mod want;
 
+use pool::Shared;
+
+pub use address::relay_url;
 pub use information::Information;
+pub use pool::{Ack, Pool, PublishError, Service};
 pub use status::{AuthState, Counts, EchoState, RelayStatus, State, SubState};
 pub use want::{Want, market_wants};
 
@@ -65,6 +76,9 @@ pub struct Options {
     pub ban_ms: i64,
     /// How many events of one relay may wait to be stored; then its socket is not read.
     pub offers_max: usize,
+    /// How long publishing may take in all, a connection that must be made first included. Shorter than the lease of
+    /// the outbox, or every slow relay is a lost lease.
+    pub publish_ms: i64,
     /// How many events may wait to be published at one relay.
     pub publishing_max: usize,
     /// How many relays that are not configured may be connected to publish to somebody.
@@ -100,6 +114,7 @@ impl Default for Options {
             nuisance_window_ms: 60_000,
             ban_ms: 3_600_000,
             offers_max: 256,
+            publish_ms: 8_000,
             publishing_max: 64,
             guests_max: 16,
             guest_idle_ms: 60_000,

@@ -8,5 +8,6 @@
 pub mod client;
 mod error;
 pub mod marks;
+mod sync;
 
 pub use error::{Error, Result, code};
