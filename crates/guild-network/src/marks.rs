@@ -4,9 +4,18 @@
 //! fetches at least what is missing.
 
 use guild_protocol::env::UnixMs;
-use guild_store::{Rx, Tx, args};
+use guild_store::{Migration, Rx, Sql, Tx, args};
 
 use crate::Result;
+
+/// The tables of this module and of [`publish`](crate::publish).
+pub(crate) fn migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0003_relays.sql"),
+        pg: include_str!("../migrations/postgres/0003_relays.sql"),
+    };
+    Migration { area: "network", number: 3, name: "relays", sql }
+}
 
 /// Everything from `low_s` to `high_s` (Unix seconds) has been fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
