@@ -14,6 +14,11 @@ pub mod code {
             "See that its address is right and that it runs; `guild relay ls` shows what is known of it.";
         RELAY_REFUSED = "network.relay_refused", Denied,
             "A relay refuses what it was asked for or given.", "The message has the relay's own words.";
+        FUTURE = "network.event_from_the_future", Invalid,
+            "An event says it was made later than the clocks of two machines may differ.",
+            "Set the clock of whoever made it.";
+        STOPPED = "network.stopped", Unavailable,
+            "The node stops and takes no more events.", "Send them again when it runs.";
     }
 }
 
