@@ -5,11 +5,15 @@
 //! | [`archive`] | the events that are kept, and finding them again |
 //! | [`index`] | what the events say about providers, requests and answers, as rows |
 //! | [`intake`] | from an event that somebody brings to one that is stored |
+//! | [`keeper`] | keeping the archive within its bounds |
+//! | [`relay`] | the embedded relay, for strangers |
 
 pub mod archive;
 mod error;
 pub mod index;
-//pub mod intake;
+pub mod intake;
+pub mod keeper;
+pub mod relay;
 
 pub use error::{Error, Result, code};
 

@@ -21,7 +21,7 @@ use guild_protocol::env::{Clock, Random, Shutdown};
 use guild_store::Store;
 use tokio::sync::Semaphore;
 
-use crate::intake::{Intake, Live, Next};
+use crate::intake::{Intake, Lagged, Live};
 
 mod auth;
 mod connection;
@@ -192,17 +192,17 @@ impl Service {
             let next = std::pin::pin!(self.live.next());
             match select(stop, next).await {
                 Either::Left(_) => break,
-                Either::Right((Next::Event(live), waiting)) => {
+                Either::Right((Some(Ok(live)), waiting)) => {
                     self.shared.hub.pass_on(&live);
                     stop = waiting;
                 }
-                Either::Right((Next::Lagged(_), waiting)) => {
+                Either::Right((Some(Err(Lagged(_))), waiting)) => {
                     session::refused("lagged");
                     self.shared.hub.missed();
                     stop = waiting;
                 }
-                Either::Right((Next::Closed, _)) => {
-                    shutdown.triggered().await;
+                Either::Right((None, waiting)) => {
+                    waiting.await;
                     break;
                 }
             }

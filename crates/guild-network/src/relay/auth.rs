@@ -55,23 +55,9 @@ pub(crate) fn may_see(event: &Event, keys: &BTreeSet<PublicKey>, private: &BTree
         .any(|to| to.parse::<PublicKey>().is_ok_and(|to| keys.contains(&to)))
 }
 
-/// Whether something private can be in the answer.
-pub(crate) fn touches(filter: &Filter, private: &BTreeSet<u16>) -> bool {
-    !private.is_empty() && filter.kinds.as_ref().is_none_or(|kinds| !kinds.is_disjoint(private))
-}
-
 /// Whether nothing but what is private can be in the answer.
 pub(crate) fn is_within(filter: &Filter, private: &BTreeSet<u16>) -> bool {
     filter.kinds.as_ref().is_some_and(|kinds| !kinds.is_empty() && kinds.is_subset(private))
-}
-
-/// The part of a filter that is private.
-pub(crate) fn private_part(filter: &Filter, private: &BTreeSet<u16>) -> Filter {
-    let kinds = match &filter.kinds {
-        Some(kinds) => kinds & private,
-        None => private.clone(),
-    };
-    Filter { kinds: Some(kinds), ..filter.clone() }
 }
 
 #[cfg(test)]
@@ -140,14 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_parted_by_what_is_private() {
+    fn a_question_for_nothing_but_private_events_is_seen() {
         let private = BTreeSet::from([4, 1059]);
         let [all, some, only, none] =
-            [Filter::default(), Filter::kinds([1, 4]), Filter::kinds([4]), Filter::kinds([1])];
-        assert_eq!([&all, &some, &only, &none].map(|f| touches(f, &private)), [true, true, true, false]);
-        assert_eq!([&all, &some, &only, &none].map(|f| is_within(f, &private)), [false, false, true, false]);
-        assert_eq!(private_part(&all, &private), Filter::kinds([4, 1059]));
-        assert_eq!(private_part(&some, &private), Filter::kinds([4]));
-        assert!(private_part(&none, &private).is_empty());
+            [Filter::default(), Filter::kinds([1, 4]), Filter::kinds([4]), Filter::kinds([])];
+        let within = [&all, &some, &only, &none].map(|filter| is_within(filter, &private));
+        assert_eq!(within, [false, false, true, false]);
     }
 }

@@ -18,7 +18,7 @@ use super::question::{Question, Reply};
 use super::session::{Action, Session, TOO_SLOW, refused};
 use super::sync::Sync;
 use super::{Admission, Frame, Shared};
-use crate::intake::{Origin, Verdict};
+use crate::intake::{Origin, Source, Verdict};
 
 mod reply;
 
@@ -40,6 +40,7 @@ pub(super) struct Connection {
     shared: Arc<Shared>,
     number: u64,
     mailbox: Arc<Mailbox>,
+    source: Source,
     session: Session,
     offers: FuturesUnordered<BoxFuture<Offered>>,
     questions: VecDeque<Question>,
@@ -64,6 +65,7 @@ impl Connection {
         Connection {
             number,
             mailbox,
+            source: shared.intake.source(&Origin::Client(number)),
             session: Session::new(options.clone(), admission.host(), challenge, now_ms),
             offers: FuturesUnordered::new(),
             questions: VecDeque::new(),
@@ -195,11 +197,9 @@ impl Connection {
                 Action::Send(frame) => self.send(socket, Frame::Text(frame)).await?,
                 Action::Disconnect(why) => return Err(why),
                 Action::Offer(event) => {
-                    let (intake, origin) = (self.shared.intake.clone(), Origin::Client(self.number));
-                    let (id, author) = (event.id, event.pubkey);
-                    self.offers.push(Box::pin(async move {
-                        (id, author, intake.offer(origin, *event).await)
-                    }));
+                    let (source, id, author) = (self.source.clone(), event.id, event.pubkey);
+                    let offered = async move { (id, author, source.offer(*event).await) };
+                    self.offers.push(Box::pin(offered));
                 }
                 Action::Subscribe { number, filters } => {
                     let passed_on =

@@ -72,7 +72,7 @@ impl Hub {
     pub(crate) fn pass_on(&self, live: &Arc<LiveEvent>) {
         let mut state = self.lock();
         state.passed_on = state.passed_on.max(live.seq.unwrap_or(0));
-        let (wanting, _) = state.subscriptions.wanting(&live.event);
+        let (wanting, _) = state.subscriptions.wanting(live.event());
         for (connection, number) in wanting {
             let Some(mailbox) = state.mailboxes.get(&connection) else { continue };
             if !mailbox.put(|mail| mail.push(number, live)) {
@@ -131,7 +131,7 @@ impl Mail {
         if self.missed {
             return true;
         }
-        self.bytes += live.json.len() + OVERHEAD_BYTES;
+        self.bytes += live.json().len() + OVERHEAD_BYTES;
         if self.bytes > self.max_bytes {
             self.overflow();
             return false;

@@ -49,6 +49,8 @@ pub struct Options {
     pub limit_max: usize,
     /// Bytes of the stored events in the answer to one question.
     pub answer_max_bytes: usize,
+    /// Rows of the database that one question may have read: what it finds beyond is left out.
+    pub question_max_rows: usize,
     /// Bytes of new events that wait for a reader; with more, its subscriptions are closed.
     pub queue_max_bytes: usize,
     /// Connections in all.
@@ -96,15 +98,16 @@ impl Default for Options {
             filters_max: 16,
             values_max: 10_000,
             limit_max: 1_000,
-            answer_max_bytes: 8 * 1024 * 1024,
-            queue_max_bytes: 2 * 1024 * 1024,
+            answer_max_bytes: 4 * 1024 * 1024,
+            question_max_rows: 200_000,
+            queue_max_bytes: 1024 * 1024,
             connections_max: 512,
             connections_per_address: 128,
             first_frame_max_ms: 60_000,
             ping_ms: 25_000,
             silence_max_ms: 60_000,
             syncs_max: 2,
-            sync_max_events: 100_000,
+            sync_max_events: 50_000,
             syncs_max_events: 1_000_000,
             auth_to_write: false,
             auth_to_read: false,

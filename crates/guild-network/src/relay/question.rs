@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use guild_protocol::env::BoxFuture;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::{Event, EventId, Filter, Limits, unix_s};
+use guild_protocol::nostr::{Event, EventId, Filter, unix_s};
 use guild_store::Rx;
 
 use super::session::{Answer, refused};
 use super::{Options, Shared, auth};
-use crate::archive::{self, Stored};
+use crate::archive::{self, Budget};
 
 /// A question.
 #[derive(Debug)]
@@ -45,18 +45,29 @@ impl Question {
             let (options, now_s) = (shared.options.clone(), unix_s(shared.clock.now_ms()));
             match self {
                 Question::Stored { number, filters, passed_on, proven } => {
-                    let read = move |rx: &mut Rx<'_>| stored(rx, &filters, &proven, &options, now_s);
-                    let stored = ask(&shared, read).await;
+                    let stored = ask(&shared, move |rx| {
+                        let may_see =
+                            |event: &Event| auth::may_see(event, &proven, &options.private_kinds);
+                        archive::query_within(rx, &filters, options.budget(), now_s, &may_see)
+                    });
+                    let stored = stored.await;
                     Reply::Stored(number, stored.map(|stored| Answer { stored, passed_on }))
                 }
                 Question::Count { sub, filters } => {
-                    let read = move |rx: &mut Rx<'_>| count(rx, &filters, &options, now_s);
-                    Reply::Count(sub, ask(&shared, read).await)
+                    let found = ask(&shared, move |rx| {
+                        let budget = Budget { events: usize::MAX, ..options.budget() };
+                        let may_see = |event: &Event| is_public(&options, event);
+                        archive::ids_within(rx, &filters, budget, now_s, &may_see)
+                    });
+                    Reply::Count(sub, found.await.map(|found| found.len() as u64))
                 }
                 Question::Sync { sub, filter, message } => {
-                    let read = move |rx: &mut Rx<'_>| to_sync(rx, &filter, &options, now_s);
-                    let events = ask(&shared, read).await;
-                    Reply::Sync { sub, message, events }
+                    let events = ask(&shared, move |rx| {
+                        let (budget, filters) = (options.sync_budget(), std::slice::from_ref(&*filter));
+                        let may_see = |event: &Event| is_public(&options, event);
+                        archive::ids_within(rx, filters, budget, now_s, &may_see)
+                    });
+                    Reply::Sync { sub, message, events: events.await }
                 }
             }
         })
@@ -74,46 +85,19 @@ async fn ask<T: Send + 'static>(
     })
 }
 
-/// The stored events that this client may see, no more of them than it is allowed at once.
-fn stored(
-    rx: &mut Rx<'_>,
-    filters: &[Filter],
-    proven: &BTreeSet<PublicKey>,
-    options: &Options,
-    now_s: u64,
-) -> crate::Result<Vec<Stored>> {
-    let mut stored =
-        archive::query(rx, filters, options.limit_max, options.answer_max_bytes, now_s)?;
-    if filters.iter().any(|filter| auth::touches(filter, &options.private_kinds)) {
-        stored.retain(|stored| {
-            // What is stored has been read within limits once; what cannot be read is not shown.
-            Event::parse(stored.json.as_bytes(), &Limits::DEFAULT)
-                .is_ok_and(|event| auth::may_see(&event, proven, &options.private_kinds))
-        });
+impl Options {
+    fn budget(&self) -> Budget {
+        Budget { events: self.limit_max, bytes: self.answer_max_bytes, rows: self.question_max_rows }
     }
-    Ok(stored)
+
+    /// Every event of a reconciliation has to be read, and one more to see that there are too many.
+    fn sync_budget(&self) -> Budget {
+        let events = self.sync_max_events.saturating_add(1);
+        Budget { events, bytes: usize::MAX, rows: events.saturating_mul(10) }
+    }
 }
 
-/// How many there are, without those that are private.
-fn count(rx: &mut Rx<'_>, filters: &[Filter], options: &Options, now_s: u64) -> crate::Result<u64> {
-    let all = archive::count(rx, filters, now_s)?;
-    let part = |filter| auth::private_part(filter, &options.private_kinds);
-    let private: Vec<Filter> =
-        filters.iter().map(part).filter(|filter| !filter.is_empty()).collect();
-    if private.is_empty() {
-        return Ok(all);
-    }
-    Ok(all.saturating_sub(archive::count(rx, &private, now_s)?))
-}
-
-/// Time and id of what there is, without what is private; one more than may be, if there are too many.
-fn to_sync(
-    rx: &mut Rx<'_>,
-    filter: &Filter,
-    options: &Options,
-    now_s: u64,
-) -> crate::Result<Vec<(u64, EventId)>> {
-    let found = archive::ids(rx, filter, options.sync_max_events.saturating_add(1), now_s)?;
-    let public = found.into_iter().filter(|(_, _, kind)| !options.private_kinds.contains(kind));
-    Ok(public.map(|(created_at, id, _)| (created_at, id)).collect())
+/// Whether everybody may see an event.
+fn is_public(options: &Options, event: &Event) -> bool {
+    !options.private_kinds.contains(&event.kind)
 }

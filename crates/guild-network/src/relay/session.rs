@@ -188,11 +188,10 @@ impl Session {
 
     /// What became of an event that was offered.
     pub(crate) fn offered(&mut self, id: EventId, verdict: &Verdict, now_ms: UnixMs) -> Vec<Action> {
-        let (accepted, words) = stream::words_of(verdict);
-        let answer = ok(id, accepted, &words);
+        let answer = ok(id, verdict.is_accepted(), &verdict.message());
         match verdict {
             Verdict::Refused(refusal) => {
-                refused(refusal.prefix());
+                refused(refusal.code.name);
                 if refusal.is_hostile() { self.strike(answer, now_ms) } else { vec![answer] }
             }
             _ => vec![answer],

@@ -10,7 +10,7 @@ use guild_protocol::nostr::message::{RelayMessage, event_frame};
 
 use super::{Action, Session, auth, closed, refused};
 use crate::archive::Stored;
-use crate::intake::{LiveEvent, Verdict};
+use crate::intake::LiveEvent;
 
 /// What the database says to a question.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Session {
         let (first, then) = (stream.sub.clone(), stream.sub.clone());
         let eose = RelayMessage::Eose(stream.sub.clone()).to_json();
         let stored = answer.stored.into_iter().map(move |stored| event_frame(&first, &stored.json));
-        let held = held.into_iter().map(move |live| event_frame(&then, &live.json));
+        let held = held.into_iter().map(move |live| event_frame(&then, live.json()));
         Box::new(stored.chain([eose]).chain(held))
     }
 
@@ -87,13 +87,13 @@ impl Session {
 
     /// What to do about a new event that a subscription wants.
     pub(crate) fn delivered(&mut self, number: u64, live: &Arc<LiveEvent>) -> Vec<Action> {
-        let visible = auth::may_see(&live.event, &self.proven, &self.options.private_kinds);
+        let visible = auth::may_see(live.event(), &self.proven, &self.options.private_kinds);
         let Some(stream) = self.streams.get_mut(&number).filter(|_| visible) else {
             return Vec::new();
         };
         match &mut stream.state {
             State::Asking { held, bytes } => {
-                *bytes += live.json.len();
+                *bytes += live.json().len();
                 if *bytes > self.options.queue_max_bytes {
                     refused("queue");
                     return self.unanswered(number, TOO_SLOW);
@@ -102,7 +102,7 @@ impl Session {
                 Vec::new()
             }
             State::Open { sent } => match is_new(sent, live) {
-                true => vec![Action::Send(event_frame(&stream.sub, &live.json))],
+                true => vec![Action::Send(event_frame(&stream.sub, live.json()))],
                 false => Vec::new(),
             },
         }
@@ -121,17 +121,10 @@ impl Session {
 /// What a reader is told whose subscriptions end because it does not keep up.
 pub(crate) const TOO_SLOW: &str = "rate-limited: events came faster than you read them; subscribe again";
 
-/// Whether an event was not already sent as a stored one.
+/// Whether an event was not already sent as a stored one. New ones come in the order of their numbers, so those before
+/// it are forgotten.
 fn is_new(sent: &mut BTreeSet<i64>, live: &LiveEvent) -> bool {
-    live.seq.is_none_or(|seq| !sent.remove(&seq))
-}
-
-/// What a client is told about its event.
-pub(super) fn words_of(verdict: &Verdict) -> (bool, String) {
-    match verdict {
-        Verdict::Stored { .. } => (true, String::new()),
-        Verdict::Known => (true, "duplicate: already have this event".to_owned()),
-        Verdict::NotKept(reason) => reason.answer(),
-        Verdict::Refused(refusal) => (false, refusal.to_string()),
-    }
+    let Some(seq) = live.seq else { return true };
+    let later = sent.split_off(&seq.saturating_add(1));
+    !std::mem::replace(sent, later).contains(&seq)
 }

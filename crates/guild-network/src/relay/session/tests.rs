@@ -3,7 +3,7 @@ use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::Draft;
 
 use super::*;
-use crate::archive::Stored;
+use crate::archive::{Stored, Verified};
 use crate::intake::LiveEvent;
 
 const NOW_MS: i64 = 1_000_000_000;
@@ -43,7 +43,7 @@ impl Session {
 }
 
 fn live(seq: Option<i64>, event: Event) -> Arc<LiveEvent> {
-    Arc::new(LiveEvent { json: event.to_json(), event, seq })
+    Arc::new(LiveEvent { seq, event: Verified::check(event).unwrap() })
 }
 
 fn stored(seq: i64) -> Stored {
@@ -155,7 +155,7 @@ fn every_limit_is_answered_in_words() {
         said(r#"["NEG-MSG","m","61"]"#),
         r#"["NEG-ERR","m","closed: there is none of this name"]"#
     );
-    assert_eq!(said("hello"), r#"["NOTICE","invalid: byte 1: expected a value"]"#);
+    assert_eq!(said("hello"), r#"["NOTICE","invalid: byte 0: expected a value, but found 'h'"]"#);
 }
 
 #[test]
