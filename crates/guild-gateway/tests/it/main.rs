@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod ledger;
+mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +57,7 @@ impl Scene {
         let file = guild_store::Options::file(&dir.path().join("node.db"));
         let store = StoreService::open(
             &file,
-            &Migrations::store().and(guild_ledger::migrations()),
+            &Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations()),
             Hooks::default(),
             0,
         )
@@ -79,7 +80,8 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
-        let roles = Roles { log: log.clone(), outbox, treasury };
+        let relay = Some(relay::relay(store.handle(), &bus));
+        let roles = Roles { log: log.clone(), outbox, relay, treasury };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());
