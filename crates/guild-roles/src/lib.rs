@@ -2,6 +2,7 @@
 
 pub mod audit_log;
 mod error;
+pub mod explorer;
 pub mod outbox;
 pub mod sweeper;
 pub mod treasury;
