@@ -9,7 +9,7 @@
 pub mod archive;
 mod error;
 pub mod index;
-//pub mod intake;
+pub mod intake;
 
 pub use error::{Error, Result, code};
 
