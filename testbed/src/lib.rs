@@ -5,12 +5,14 @@
 //! the first test of a process that asks starts its own.
 
 pub mod bench;
+pub mod browser;
 pub mod nats;
 mod port;
 pub mod postgres;
 mod process;
 mod victim;
 
+pub use browser::{Browser, Look};
 pub use nats::Nats;
 pub use port::free_port;
 pub use postgres::{Database, Postgres};

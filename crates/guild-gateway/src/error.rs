@@ -1,8 +1,8 @@
 //! The one mapping from errors to HTTP.
 
-use axum::{Extension, Json};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use guild_protocol::error::Code;
 use serde_json::json;
 

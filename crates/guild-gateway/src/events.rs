@@ -97,10 +97,19 @@ fn event(name: &str, seq: i64, entry: &impl Serialize) -> Event {
     Event::default().id(seq.to_string()).event(name).data(data)
 }
 
-fn stream<F: Follow>(shared: Shared, follower: F) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
+fn stream<F: Follow>(
+    shared: Shared,
+    follower: F,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {
     let permit = shared.streams.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Error::TooManyStreams(shared.options.streams_max))?;
-    let feed = Feed { shared, follower, ready: VecDeque::new(), _permit: permit, _open: OpenStream::new() };
+    let feed = Feed {
+        shared,
+        follower,
+        ready: VecDeque::new(),
+        _permit: permit,
+        _open: OpenStream::new(),
+    };
     Ok(Sse::new(unfold(feed, Feed::next)))
 }
 

@@ -6,8 +6,8 @@ mod answer;
 mod query;
 
 use axum::extract::State;
-use axum::http::header::CONTENT_DISPOSITION;
 use axum::http::HeaderValue;
+use axum::http::header::CONTENT_DISPOSITION;
 use axum::response::Response;
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
@@ -33,7 +33,11 @@ pub(crate) async fn home(State(shared): State<Shared>, asked: Asked) -> Result<R
     asked.answer(|| json!(summary), || web::home(&summary, shared.clock.now_ms()))
 }
 
-pub(crate) async fn providers(State(shared): State<Shared>, asked: Asked, query: Params) -> Result<Response> {
+pub(crate) async fn providers(
+    State(shared): State<Shared>,
+    asked: Asked,
+    query: Params,
+) -> Result<Response> {
     let query = ListQuery::read(query)?;
     let (page, wanted) = (query.page()?, query.wanted()?);
     let listed = shared.explorer.providers(page, wanted.clone()).await?;
@@ -50,13 +54,18 @@ pub(crate) async fn provider(
     asked: Asked,
     Named(key): Named,
 ) -> Result<Response> {
-    let key: PublicKey = key.parse().map_err(|e: guild_protocol::Error| Error::bad("key", e.message()))?;
+    let key: PublicKey =
+        key.parse().map_err(|e: guild_protocol::Error| Error::bad("key", e.message()))?;
     let found = shared.explorer.provider(key).await?;
     let provider = found.ok_or_else(|| Error::Unknown { what: "provider", id: key.npub() })?;
     asked.answer(|| json!(provider), || web::provider(&provider, shared.clock.now_ms()))
 }
 
-pub(crate) async fn requests(State(shared): State<Shared>, asked: Asked, query: Params) -> Result<Response> {
+pub(crate) async fn requests(
+    State(shared): State<Shared>,
+    asked: Asked,
+    query: Params,
+) -> Result<Response> {
     let query = ListQuery::read(query)?;
     query.refuse_filter()?;
     let listed = shared.explorer.requests(query.page()?).await?;
@@ -72,13 +81,18 @@ pub(crate) async fn request(
     asked: Asked,
     Named(id): Named,
 ) -> Result<Response> {
-    let id: EventId = id.parse().map_err(|e: guild_protocol::Error| Error::bad("request_id", e.message()))?;
+    let id: EventId =
+        id.parse().map_err(|e: guild_protocol::Error| Error::bad("request_id", e.message()))?;
     let found = shared.explorer.request(id).await?;
     let detail = found.ok_or_else(|| Error::Unknown { what: "request", id: id.hex() })?;
     asked.answer(|| json!(detail), || web::request(&detail, shared.clock.now_ms()))
 }
 
-pub(crate) async fn receipts(State(shared): State<Shared>, asked: Asked, query: Params) -> Result<Response> {
+pub(crate) async fn receipts(
+    State(shared): State<Shared>,
+    asked: Asked,
+    query: Params,
+) -> Result<Response> {
     let query = ListQuery::read(query)?;
     query.refuse_filter()?;
     let listed = shared.explorer.receipts(query.page()?).await?;

@@ -27,7 +27,8 @@ pub(crate) async fn count(State(shared): State<Shared>, request: Request, next: 
     let response = next.run(request).await;
     let took_ms = i32::try_from(shared.clock.now_ms().saturating_sub(began_ms)).unwrap_or(i32::MAX);
     let status = response.status().as_str().to_owned();
-    metrics::counter!(REQUESTS, "route" => route.clone(), "method" => method, "status" => status).increment(1);
+    metrics::counter!(REQUESTS, "route" => route.clone(), "method" => method, "status" => status)
+        .increment(1);
     metrics::histogram!(REQUEST_MS, "route" => route).record(f64::from(took_ms));
     response
 }
@@ -61,7 +62,9 @@ impl Drop for OpenStream {
     }
 }
 
-pub(crate) async fn metrics(State(shared): State<Shared>) -> Result<([(HeaderName, &'static str); 1], String)> {
+pub(crate) async fn metrics(
+    State(shared): State<Shared>,
+) -> Result<([(HeaderName, &'static str); 1], String)> {
     let render = shared.metrics.as_ref().ok_or_else(|| Error::NoSuchPath("/metrics".to_owned()))?;
     Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], render()))
 }

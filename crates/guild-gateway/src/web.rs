@@ -9,9 +9,9 @@ mod problem;
 mod provider;
 mod receipt;
 mod request;
-mod text;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use maud::{DOCTYPE, Markup, html};
 

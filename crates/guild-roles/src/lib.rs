@@ -7,4 +7,4 @@ pub mod outbox;
 pub mod sweeper;
 pub mod treasury;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, code};

@@ -68,7 +68,11 @@ impl Asked {
     }
 
     /// The answer in the form that was asked for; only that one is made.
-    pub(super) fn answer(&self, json: impl FnOnce() -> Value, page: impl FnOnce() -> String) -> Result<Response> {
+    pub(super) fn answer(
+        &self,
+        json: impl FnOnce() -> Value,
+        page: impl FnOnce() -> String,
+    ) -> Result<Response> {
         Ok(match self.form {
             Form::Json => self.bytes("application/json", json().to_string().into_bytes()),
             Form::Page => self.page(page()),
@@ -101,7 +105,9 @@ impl Asked {
 
 /// Whether a list of tags, as `If-None-Match` has it, names this one.
 fn names(list: &str, tag: &str) -> bool {
-    list.split(',').map(str::trim).any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
+    list.split(',')
+        .map(str::trim)
+        .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)
 }
 
 #[cfg(test)]
@@ -118,11 +124,14 @@ mod tests {
 
     #[test]
     fn browsers_get_pages_and_programs_json() {
-        let accept = |text: &'static str| HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(text))]);
+        let accept =
+            |text: &'static str| HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(text))]);
         assert!(wants_json_only(&accept("application/json")));
         assert!(!wants_json_only(&accept("text/html,application/json;q=0.9")));
         assert!(!wants_json_only(&accept("*/*")) && !wants_json_only(&HeaderMap::new()));
-        assert!(wants_page(&accept("text/html"), "/x") && !wants_page(&accept("text/html"), "/api/x"));
+        assert!(
+            wants_page(&accept("text/html"), "/x") && !wants_page(&accept("text/html"), "/api/x")
+        );
         assert!(!wants_page(&accept("*/*"), "/x"));
     }
 }

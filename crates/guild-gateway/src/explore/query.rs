@@ -67,7 +67,9 @@ impl ListQuery {
     pub(super) fn next(&self, path: &str, next: Option<&Cursor>) -> Option<String> {
         let mut address = format!("{path}?after={}", next?);
         let given = [("limit", &self.limit), ("schema", &self.schema), ("live", &self.live)];
-        for (name, value) in given.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?))) {
+        for (name, value) in
+            given.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        {
             address.push_str(&format!("&{name}={}", encoded(value)));
         }
         Some(address)
@@ -77,7 +79,9 @@ impl ListQuery {
 /// A value as it stands in an address: everything but letters, digits and a few signs by its bytes.
 fn encoded(text: &str) -> String {
     let byte = |b: u8| match b {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(b).to_string(),
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(b).to_string()
+        }
         other => format!("%{other:02X}"),
     };
     text.bytes().map(byte).collect()
@@ -90,7 +94,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Named> {
-        let name: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, state).await;
+        let name: Result<Path<String>, PathRejection> =
+            Path::from_request_parts(parts, state).await;
         match name {
             Ok(Path(name)) => Ok(Named(name)),
             Err(rejected) => Err(Error::bad("path", rejected.body_text())),
@@ -121,11 +126,22 @@ mod tests {
     #[test]
     fn limits_are_kept() {
         let limit = |text: &str| {
-            ListQuery { limit: Some(text.to_owned()), ..ListQuery::default() }.page().map(|page| page.limit)
+            ListQuery { limit: Some(text.to_owned()), ..ListQuery::default() }
+                .page()
+                .map(|page| page.limit)
         };
-        assert_eq!([limit("0"), limit("7"), limit("99999999999999")].map(Result::unwrap), [1, 7, PAGE_MAX]);
+        assert_eq!(
+            [limit("0"), limit("7"), limit("99999999999999")].map(Result::unwrap),
+            [1, 7, PAGE_MAX]
+        );
         assert!(limit("x").is_err() && limit("-1").is_err());
-        assert!(ListQuery { live: Some("maybe".to_owned()), ..ListQuery::default() }.wanted().is_err());
-        assert!(ListQuery { live: Some("true".to_owned()), ..ListQuery::default() }.refuse_filter().is_err());
+        assert!(
+            ListQuery { live: Some("maybe".to_owned()), ..ListQuery::default() }.wanted().is_err()
+        );
+        assert!(
+            ListQuery { live: Some("true".to_owned()), ..ListQuery::default() }
+                .refuse_filter()
+                .is_err()
+        );
     }
 }

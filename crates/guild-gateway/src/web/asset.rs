@@ -17,7 +17,12 @@ pub(crate) struct Asset {
 }
 
 impl Asset {
-    fn new(stem: &str, extension: &str, content_type: &'static str, content: &'static str) -> Asset {
+    fn new(
+        stem: &str,
+        extension: &str,
+        content_type: &'static str,
+        content: &'static str,
+    ) -> Asset {
         let hash = Hash::of(content.as_bytes()).hex();
         let hash = hash.get(..16).unwrap_or_default();
         Asset { name: format!("{stem}-{hash}.{extension}"), content_type, content }
@@ -29,10 +34,12 @@ impl Asset {
     }
 }
 
-static STYLE: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("style", "css", "text/css; charset=utf-8", include_str!("style.css")));
-static LIVE: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("live", "js", "text/javascript; charset=utf-8", include_str!("live.js")));
+static STYLE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("style", "css", "text/css; charset=utf-8", include_str!("style.css"))
+});
+static LIVE: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("live", "js", "text/javascript; charset=utf-8", include_str!("live.js"))
+});
 static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
@@ -54,9 +61,14 @@ pub(crate) fn icon() -> &'static Asset {
 pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response> {
     let known = [style(), live(), icon()].into_iter().find(|asset| asset.name == name);
     let Some(asset) = known else {
-        return Err(Error::NoSuchPath(format!("/assets/{}", name.chars().take(100).collect::<String>())));
+        return Err(Error::NoSuchPath(format!(
+            "/assets/{}",
+            name.chars().take(100).collect::<String>()
+        )));
     };
-    let headers =
-        [(CONTENT_TYPE, asset.content_type), (CACHE_CONTROL, "public, max-age=31536000, immutable")];
+    let headers = [
+        (CONTENT_TYPE, asset.content_type),
+        (CACHE_CONTROL, "public, max-age=31536000, immutable"),
+    ];
     Ok((headers, asset.content).into_response())
 }

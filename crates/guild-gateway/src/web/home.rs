@@ -50,7 +50,8 @@ pub(crate) fn home(summary: &Summary, now_ms: i64) -> String {
 const HIRE: &str = r#"guild hire --schema oa.embedding.v1 --input '{"texts":["hello"]}'"#;
 
 fn numbers(counts: &Counts) -> Markup {
-    let stat = |value: String, label: &str| html! { li class="stat" { b { (value) } span { (label) } } };
+    let stat =
+        |value: String, label: &str| html! { li class="stat" { b { (value) } span { (label) } } };
     html! {
         ul class="stats" aria-label="In numbers" {
             (stat(text::grouped(counts.offers_live), "providers live"))

@@ -37,6 +37,11 @@ pub(super) fn who_link(party: &Party) -> Markup {
     html! { a class="who" href={ "/providers/" (party.npub) } { (face(party)) } }
 }
 
+/// From one to the other.
+pub(super) fn arrow(word: &str) -> Markup {
+    html! { span class="arrow" role="img" aria-label=(word) { "→" } }
+}
+
 /// A moment as a span from now, with the moment itself behind it.
 pub(super) fn when(now_ms: i64, at_ms: i64) -> Markup {
     html! {

@@ -16,7 +16,12 @@ pub(crate) struct Filter {
     pub(crate) live: bool,
 }
 
-pub(crate) fn providers(offers: &[Offer], filter: &Filter, next: Option<&str>, now_ms: i64) -> String {
+pub(crate) fn providers(
+    offers: &[Offer],
+    filter: &Filter,
+    next: Option<&str>,
+    now_ms: i64,
+) -> String {
     let schema_id = filter.schema_id.as_deref().unwrap_or_default();
     let content = html! {
         div class="lead" {
@@ -125,7 +130,12 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
             }
         }
     };
-    page(&name, Area::Providers, Some(&format!("/api/providers/{}", provider.provider.npub)), &content)
+    page(
+        &name,
+        Area::Providers,
+        Some(&format!("/api/providers/{}", provider.provider.npub)),
+        &content,
+    )
 }
 
 fn record(provider: &Provider) -> String {

@@ -42,7 +42,8 @@ pub(super) fn rows(receipts: &[Receipt], now_ms: i64) -> Markup {
                         }
                     }
                     div class="middle deal" {
-                        (part::who(&receipt.buyer)) span class="arrow" aria-label="to" { "→" } (part::who(&receipt.provider))
+                        (part::who(&receipt.buyer))
+                        span class="to" { (part::arrow("to")) (part::who(&receipt.provider)) }
                     }
                     div class="right" {
                         (settled(receipt.status))
@@ -85,7 +86,8 @@ pub(crate) fn receipt(shown: &Shown<'_>, now_ms: i64) -> String {
         (banner(verification))
         section class="card stack" aria-label="In words" {
             div class="deal" {
-                (part::who_link(&receipt.buyer)) span class="arrow" aria-label="pays" { "→" } (part::who_link(&receipt.provider))
+                (part::who_link(&receipt.buyer))
+                span class="to" { (part::arrow("to")) (part::who_link(&receipt.provider)) }
             }
             p { (in_words(receipt)) }
             @if let Some(request_id) = &receipt.request_id {
@@ -105,7 +107,12 @@ pub(crate) fn receipt(shown: &Shown<'_>, now_ms: i64) -> String {
             }
         }
     };
-    page(&format!("Receipt {}", text::short(&receipt.receipt_id)), Area::Receipts, Some(&path), &content)
+    page(
+        &format!("Receipt {}", text::short(&receipt.receipt_id)),
+        Area::Receipts,
+        Some(&path),
+        &content,
+    )
 }
 
 fn headline(receipt: &Receipt) -> String {
@@ -122,11 +129,15 @@ fn in_words(receipt: &Receipt) -> String {
     let (buyer, provider) = (part::name(&receipt.buyer), part::name(&receipt.provider));
     let (amount, at) = (text::amount(&receipt.amount), text::moment(receipt.at_ms));
     match receipt.status {
-        Status::Released => format!("On {at}, {buyer} accepted the work of {provider} and paid {amount}."),
+        Status::Released => {
+            format!("On {at}, {buyer} accepted the work of {provider} and paid {amount}.")
+        }
         Status::Withheld => format!(
             "On {at}, {buyer} did not accept the work of {provider}. The {amount} that were set aside went back."
         ),
-        Status::Prepaid => format!("On {at}, {buyer} paid {provider} {amount} before the work was done."),
+        Status::Prepaid => {
+            format!("On {at}, {buyer} paid {provider} {amount} before the work was done.")
+        }
         Status::Refunded => format!("On {at}, {provider} gave {amount} back to {buyer}."),
     }
 }
@@ -188,7 +199,8 @@ fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
 
 fn bound(proven: &Proven) -> Markup {
     let stated = proven.stated();
-    let code = |text: &dyn std::fmt::Display| html! { code { (text::clean(&text.to_string(), 220)) } };
+    let code =
+        |text: &dyn std::fmt::Display| html! { code { (text::clean(&text.to_string(), 220)) } };
     html! {
         dl class="facts" {
             dt { "Receipt" } dd { (code(&proven.receipt_id())) }
@@ -212,7 +224,9 @@ fn proof(proof: Option<&Proof>) -> Markup {
     let code = |text: &str| html! { code { (text::clean(text, 220)) } };
     match proof {
         None => html! { "none: no money moved" },
-        Some(Proof::LightningPreimage(value) | Proof::CashuProof(value) | Proof::OnchainTxid(value)) => code(value),
+        Some(
+            Proof::LightningPreimage(value) | Proof::CashuProof(value) | Proof::OnchainTxid(value),
+        ) => code(value),
         Some(Proof::TaprootAssetsProof(hash)) => code(&hash.to_string()),
         Some(Proof::LedgerTransfer { transfer_id, ledger_head }) => html! {
             "transfer " (code(transfer_id)) " in the buyer's book, whose head was then " (code(&ledger_head.to_string()))

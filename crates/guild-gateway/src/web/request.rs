@@ -63,9 +63,10 @@ fn deal(request: &Request) -> Markup {
     let hidden = request.providers.len().saturating_sub(SHOWN_PROVIDERS_MAX);
     html! {
         (part::who(&request.buyer))
-        span class="arrow" aria-label="asks" { "→" }
-        @if request.providers.is_empty() { span class="sub" { "anybody" } }
-        @for provider in request.providers.iter().take(SHOWN_PROVIDERS_MAX) { (part::who(provider)) }
+        @if request.providers.is_empty() { span class="to" { (part::arrow("asks")) span class="sub" { "anybody" } } }
+        @for provider in request.providers.iter().take(SHOWN_PROVIDERS_MAX) {
+            span class="to" { (part::arrow("asks")) (part::who(provider)) }
+        }
         @if hidden > 0 { span class="sub" { "and " (hidden) " more" } }
     }
 }

@@ -7,8 +7,8 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::explorer::{
-    Counts, Offer, Party, Provider, Receipt, Record, Request, RequestDetail, Side, Standing, Step, StepKind, Summary,
-    Tone,
+    Counts, Offer, Party, Provider, Receipt, Record, Request, RequestDetail, Side, Standing, Step,
+    StepKind, Summary, Tone,
 };
 
 use super::*;
@@ -120,39 +120,143 @@ fn seen(page: &str) -> Vec<String> {
 
 fn summary() -> Summary {
     Summary {
-        counts: Counts { offers: 3, offers_live: 2, requests: 1_234, receipts: 2, paid_msat: 21_500, earned_msat: 0 },
+        counts: Counts {
+            offers: 3,
+            offers_live: 2,
+            requests: 1_234,
+            receipts: 2,
+            paid_msat: 21_500,
+            earned_msat: 0,
+        },
         offers: vec![offer(1, "Fast box"), Offer { price_msat: None, ..offer(2, "") }],
         requests: vec![
             ask(Standing::Working, Side::Bought),
-            Request { private: true, schema_id: None, providers: vec![], ..ask(Standing::Open, Side::Seen) },
+            Request {
+                private: true,
+                schema_id: None,
+                providers: vec![],
+                ..ask(Standing::Open, Side::Seen)
+            },
         ],
         receipts: vec![line(Status::Released), line(Status::Withheld)],
     }
 }
 
 #[test]
-fn zz_gallery() {
-    let out = "/tmp/gw-gallery";
-    std::fs::create_dir_all(out).unwrap();
-    let put = |name: &str, page: String| {
-        let page = page.replace("/assets/style-", "style-").replace(&asset::style().path()[8..], "style.css");
-        let page = page.replace(&asset::style().path(), "style.css").replace("href=\"style-", "href=\"x-");
-        std::fs::write(format!("{out}/{name}.html"), page).unwrap();
+fn the_first_page_says_what_happens_now() {
+    let page = home(&summary(), NOW);
+    insta::assert_debug_snapshot!(seen(&page)[..14], @r#"
+    [
+        "A market where programs hire programs",
+        "Somebody asks for work, somebody does it, the result is checked, the money moves, and a signed receipt proves all of it. This is what this node sees of it now.",
+        "2",
+        "providers live",
+        "1,234",
+        "requests seen",
+        "2",
+        "receipts",
+        "21,500 msat",
+        "paid by this node",
+        "Latest requests",
+        "All requests",
+        "Embedding",
+        "bought here ·",
+    ]
+    "#);
+    assert!(page.contains("aria-current=\"page\">Overview"));
+}
+
+#[test]
+fn a_job_is_told_from_top_to_bottom() {
+    let detail = RequestDetail {
+        request: ask(Standing::Paid, Side::Bought),
+        price_msat: Some(5_000),
+        reason: None,
+        receipt_id: Some("rcpt_1".to_owned()),
+        timeline: vec![
+            step(StepKind::Request, Tone::Plain, 0, "An embedding is wanted."),
+            step(StepKind::Verdict, Tone::Good, 1_450, "Accepted: it is equal."),
+        ],
     };
-    std::fs::write(format!("{out}/style.css"), include_str!("style.css")).unwrap();
-    put("home", home(&summary(), NOW));
-    put("providers", providers(&[offer(1, "Fast box"), offer(2, ""), Offer { live: false, ..offer(3, &"x".repeat(999)) }, offer(4, "Slow")], &Filter::default(), Some("/x"), NOW));
-    let provider = Provider { provider: party(1, "Fast box"), last_seen_ms: Some(NOW - 9_000), live: true, offers: vec![Offer { name_shared: true, ..offer(1, "Fast box") }],
-        record: Record { released: 4, withheld: 1, paid_msat: 20_000 }, receipts: vec![line(Status::Released)] };
-    put("provider", super::provider(&provider, NOW));
-    put("requests", requests(&[ask(Standing::Working, Side::Bought), ask(Standing::Paid, Side::Hired), ask(Standing::Withheld, Side::Bought), ask(Standing::Expired, Side::Seen)], None, NOW));
-    let detail = RequestDetail { request: ask(Standing::Paid, Side::Bought), price_msat: Some(5_000), reason: None, receipt_id: Some("rcpt_1".into()),
-        timeline: vec![step(StepKind::Request, Tone::Plain, 0, "An embedding is wanted, for at most 8 sat."), step(StepKind::Feedback, Tone::Plain, 120, "Processing, for 5 sat."),
-        step(StepKind::Result, Tone::Plain, 1_400, "The result is here: 2 vectors."), step(StepKind::Verdict, Tone::Good, 1_450, "Equal to what this node computed itself."), step(StepKind::Payment, Tone::Good, 1_460, "5 sat released to the provider, 3 sat given back."), step(StepKind::Receipt, Tone::Good, 1_470, "Signed by the buyer and sent to the provider.")] };
-    put("request", request(&detail, NOW));
+    let page = request(&detail, NOW);
+    let story = seen(&page);
+    let from = story.iter().position(|piece| piece == "What happened").unwrap();
+    insta::assert_debug_snapshot!(story[from..from + 14], @r#"
+    [
+        "What happened",
+        "•",
+        "Asked",
+        "2026-01-15 08:28:55 UTC",
+        "An embedding is wanted.",
+        "Fast box",
+        "npub10xlxv…pkge6d",
+        "event efefefefef…efefef",
+        "✓",
+        "Checked",
+        "2026-01-15 08:28:56 UTC",
+        "· +1.4 s",
+        "Accepted: it is equal.",
+        "Fast box",
+    ]
+    "#);
+    assert!(page.contains("href=\"/receipts/rcpt_1\""));
+    let ended = RequestDetail { receipt_id: None, reason: Some("too <busy>".to_owned()), ..detail };
+    assert!(request(&ended, NOW).contains("too &lt;busy&gt;"));
+}
+
+#[test]
+fn a_receipt_is_green_only_if_it_holds() {
     let proven = signed();
-    let v = receipt::verify(proven.as_bytes()).unwrap();
-    put("receipt", super::receipt(&Shown { receipt: &line(Status::Released), verification: &v, proven: Some(&proven), has_replay: true }, NOW));
-    put("problem", problem(axum::http::StatusCode::NOT_FOUND, &crate::code::UNKNOWN, "there is no request here"));
-    put("empty", home(&Summary { counts: Counts::default(), offers: vec![], requests: vec![], receipts: vec![] }, NOW));
+    let line = line(Status::Released);
+    let verification = receipt::verify(proven.as_bytes()).unwrap();
+    let shown = Shown {
+        receipt: &line,
+        verification: &verification,
+        proven: Some(&proven),
+        has_replay: true,
+    };
+    let page = super::receipt(&shown, NOW);
+    assert!(page.contains("banner good") && page.contains("REPLAY.jsonl"));
+    let text = String::from_utf8(proven.as_bytes().to_vec()).unwrap();
+    let forged = text.replace("\"units\":5000", "\"units\":9000");
+    let verification = receipt::verify(forged.as_bytes()).unwrap();
+    let shown =
+        Shown { receipt: &line, verification: &verification, proven: None, has_replay: false };
+    let page = super::receipt(&shown, NOW);
+    assert!(page.contains("Do not trust this receipt") && page.contains("knot bad"));
+    assert!(page.contains("receipt.digest_mismatch") && !page.contains("What it binds together"));
+}
+
+#[test]
+fn lists_and_a_provider_show_what_they_have() {
+    let silent = Offer { live: false, last_seen_ms: None, price_msat: Some(0), ..offer(3, "") };
+    let page = providers(
+        &[offer(1, "Fast box"), silent],
+        &Filter::default(),
+        Some("/providers?after=1-2"),
+        NOW,
+    );
+    assert!(
+        page.contains("free")
+            && page.contains("never seen alive")
+            && page.contains("5 sat per job")
+    );
+    assert!(page.contains("href=\"/providers?after=1-2\""));
+    let one = Provider {
+        provider: party(1, "Fast box"),
+        last_seen_ms: Some(NOW),
+        live: true,
+        offers: vec![Offer { name_shared: true, ..offer(1, "Fast box") }],
+        record: Record { released: 3, withheld: 1, paid_msat: 15_000 },
+        receipts: vec![line(Status::Withheld)],
+    };
+    let page = provider(&one, NOW);
+    assert!(page.contains("Paid 3 of 4 jobs, 15 sat in all.") && page.contains("Shared name"));
+    let mut alone = ask(Standing::Open, Side::Seen);
+    alone.providers = (1..=9).map(|n| party(n, "")).collect();
+    assert!(requests(&[alone], None, NOW).contains("and 6 more"));
+    let page =
+        problem(axum::http::StatusCode::BAD_REQUEST, &crate::code::BAD_REQUEST, "limit: is <bad>");
+    assert!(page.contains("limit: is &lt;bad&gt;") && page.contains("gateway.bad_request"));
+    assert!(receipts(&[], None, NOW).contains("No receipt yet."));
 }

@@ -2,6 +2,7 @@
 
 use futures_util::future::select;
 use guild_bus::Listener;
+use guild_market::TOPIC;
 use guild_store::event;
 use serde::Serialize;
 use serde_json::Value;
@@ -30,17 +31,17 @@ pub struct Happening {
 impl Explorer {
     /// The number before the last `count` happenings.
     pub async fn before_last(&self, count: i64) -> Result<i64> {
-        Ok(self.store.read(move |rx| event::before_last(rx, super::TOPIC, count)).await?)
+        Ok(self.store.read(move |rx| event::before_last(rx, TOPIC, count)).await?)
     }
 
     /// Every happening after number `after`, in order, as they come.
     pub fn follow(&self, after: i64) -> Follower {
         // Listening begins before the first read, so nothing falls between the two.
-        Follower { listener: self.bus.listen(super::TOPIC), explorer: self.clone(), after }
+        Follower { listener: self.bus.listen(TOPIC), explorer: self.clone(), after }
     }
 
     async fn happenings(&self, after: i64) -> Result<Vec<Happening>> {
-        let events = self.store.read(move |rx| event::after(rx, super::TOPIC, after, READ_MAX)).await?;
+        let events = self.store.read(move |rx| event::after(rx, TOPIC, after, READ_MAX)).await?;
         let happening = |event: event::Event| Happening {
             seq: event.seq,
             id: event.id,

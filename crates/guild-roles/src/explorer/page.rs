@@ -22,9 +22,14 @@ impl Page {
     pub fn first(limit: usize) -> Page {
         Page { after: None, limit }
     }
+
+    /// How many lines are given, never none and never too many.
+    pub(super) fn lines(&self) -> usize {
+        self.limit.clamp(1, PAGE_MAX)
+    }
 }
 
-/// A place in a list: the number by which it is sorted, and the name of the line, which tells equal numbers apart.
+/// A place in a list: the number by which it is sorted, and what tells lines with equal numbers apart.
 ///
 /// ```
 /// use guild_roles::explorer::Cursor;
@@ -41,7 +46,7 @@ pub struct Cursor {
     pub id: String,
 }
 
-/// A text that is no cursor.
+/// A text that is no cursor of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("is not a cursor that this node gave out")]
 pub struct NoCursor;
@@ -74,18 +79,20 @@ impl Serialize for Cursor {
 pub struct Listed<T> {
     /// Its lines.
     pub items: Vec<T>,
-    /// Where the next page begins, if there may be one.
+    /// Where the next page begins, if there is one.
     pub next: Option<Cursor>,
 }
 
-impl<T> Listed<T> {
-    /// A page of at most `limit` lines out of one line more, which says whether there is another page.
-    pub(super) fn cut(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> Cursor) -> Listed<T> {
-        let more = items.len() > limit;
-        items.truncate(limit);
-        let next = items.last().filter(|_| more).map(cursor);
-        Listed { items, next }
-    }
+/// The lines of a page out of one line more, which says whether there is another page; and where that begins.
+pub(super) fn cut<T>(
+    mut rows: Vec<T>,
+    lines: usize,
+    cursor: impl Fn(&T) -> Cursor,
+) -> (Vec<T>, Option<Cursor>) {
+    let more = rows.len() > lines;
+    rows.truncate(lines);
+    let next = rows.last().filter(|_| more).map(cursor);
+    (rows, next)
 }
 
 #[cfg(test)]
@@ -94,7 +101,9 @@ mod tests {
 
     #[test]
     fn only_our_own_cursors_are_read() {
-        for bad in ["", "-", "1-", "-1-a", "1-a b", "1-é", "x-a", "1-../a", "99999999999999999999-a"] {
+        for bad in
+            ["", "-", "1-", "-1-a", "1-a b", "1-é", "x-a", "1-../a", "99999999999999999999-a"]
+        {
             assert_eq!(bad.parse::<Cursor>(), Err(NoCursor), "{bad}");
         }
         assert_eq!(format!("1-{}", "a".repeat(129)).parse::<Cursor>(), Err(NoCursor));
@@ -103,8 +112,8 @@ mod tests {
     #[test]
     fn a_full_page_leads_on_and_the_last_does_not() {
         let cursor = |n: &i64| Cursor { at: *n, id: n.to_string() };
-        let page = Listed::cut(vec![3, 2, 1], 2, cursor);
-        assert_eq!((page.items, page.next.unwrap().at), (vec![3, 2], 2));
-        assert_eq!(Listed::cut(vec![2, 1], 2, cursor).next, None);
+        let (items, next) = cut(vec![3, 2, 1], 2, cursor);
+        assert_eq!((items, next.unwrap().at), (vec![3, 2], 2));
+        assert_eq!(cut(vec![2, 1], 2, cursor).1, None);
     }
 }
