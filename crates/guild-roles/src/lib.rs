@@ -2,8 +2,9 @@
 
 pub mod audit_log;
 mod error;
+pub mod explorer;
 pub mod outbox;
 pub mod sweeper;
 pub mod treasury;
 
-pub use error::{Error, Result};
+pub use error::{Error, Result, code};

@@ -2,5 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod audit_log;
+mod bazaar;
+mod explorer;
 mod sweeper;
 mod treasury;
