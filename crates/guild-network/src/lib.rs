@@ -12,6 +12,7 @@ pub mod archive;
 pub mod client;
 mod error;
 pub mod index;
+pub mod intake;
 pub mod marks;
 pub mod publish;
 mod sync;

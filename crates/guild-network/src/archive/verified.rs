@@ -34,7 +34,8 @@ impl Verified {
         Ok(Verified::of_checked(event))
     }
 
-    fn of_checked(event: Event) -> Verified {
+    /// An event that was checked before, as those of the archive.
+    pub(crate) fn of_checked(event: Event) -> Verified {
         Verified(Arc::new(Inner {
             json: event.to_json(),
             id_key: key::id_key(&event.id),

@@ -1,1 +1,5 @@
-//! Integration tests.
+//! One integration binary for the crate: archive, intake and index on real databases.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod intake;
+mod support;
