@@ -80,6 +80,16 @@ pub(crate) const BENCHES: &[Bench] = &[
         }],
     },
     Bench {
+        name: "intake",
+        package: "guild-network",
+        unit: "",
+        cases: &[
+            limited("new_sqlite", Needs::Disk),
+            limited("new_postgres", Needs::Postgres),
+            limited("known_sqlite", Needs::Disk),
+        ],
+    },
+    Bench {
         name: "ledger",
         package: "guild-ledger",
         unit: "",

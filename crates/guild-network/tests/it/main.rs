@@ -1,5 +1,6 @@
 //! One integration binary for the crate: archive, intake and index on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archive;
 mod intake;
 mod support;
