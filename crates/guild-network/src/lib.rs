@@ -5,6 +5,7 @@
 //! | [`archive`] | the events that are kept, and finding them again |
 //! | [`client`] | the relays of others: connections, what is fetched and followed, what is published |
 //! | [`index`] | what the events say about providers, requests and answers, as rows |
+//! | [`intake`] | from an event that somebody brings to one that is stored |
 //! | [`marks`] | how far each relay has been read |
 //! | [`publish`] | our own events: kept, queued for relays, and what those said |
 

@@ -144,6 +144,28 @@ pub fn acknowledge(
     Ok(())
 }
 
+/// How many dead letters are looked at when a relay is back.
+const REVIVE_MAX: i64 = 500;
+
+/// A relay is back: what waits for it may leave at once, and what was given up while it was away is tried again. What
+/// it refused stays refused.
+pub fn revive(tx: &mut Tx<'_>, relay: &str, now_ms: UnixMs) -> Result<()> {
+    let filter =
+        outbox::Filter { state: Some(outbox::State::Dead), sink: Some(SINK.to_owned()), after: 0 };
+    let dead = outbox::list(tx, &filter, REVIVE_MAX)?;
+    for letter in dead.into_iter().filter(|letter| letter.key == relay) {
+        let refused: Option<(i64,)> = tx.first(
+            "SELECT 1 FROM nostr_ack WHERE event_id = $1 AND relay = $2 AND state = 'refused'",
+            args![letter.idempotency_key.rsplit(':').next().unwrap_or_default(), relay],
+        )?;
+        if refused.is_none() {
+            outbox::retry(tx, letter.seq, now_ms)?;
+        }
+    }
+    outbox::reopen(tx, SINK, relay, now_ms)?;
+    Ok(())
+}
+
 /// The sink that carries queued events to their relays.
 pub fn sink(pool: Pool, store: Store, clock: Arc<dyn Clock>) -> Deliver {
     Arc::new(move |message: Message| {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::task::{Context, Poll};
 
 use futures_util::stream::FuturesUnordered;
-use futures_util::{Sink, Stream, StreamExt};
+use futures_util::{Sink, StreamExt};
 use guild_protocol::env::{BoxFuture, UnixMs};
 use guild_protocol::nostr::{Event, EventId};
 use tokio::sync::{mpsc, oneshot};
@@ -18,6 +18,7 @@ use super::Shared;
 use super::dial::Socket;
 use super::session::{Answer, Effect, End, Judged, Session};
 use super::status::{RelayStatus, words};
+use crate::intake::{NotKept, Origin, Pending, Prefix, Refusal, Source, Verdict};
 use crate::marks;
 use crate::sync::lock;
 
@@ -43,7 +44,7 @@ pub(super) enum Ended {
 /// What can happen next.
 enum Happened {
     Frame(Option<Result<Message, tungstenite::Error>>),
-    Judged(Option<Judged>),
+    Judged(Verdict),
     Command(Option<Command>),
     Broke(tungstenite::Error),
     Time,
@@ -58,6 +59,7 @@ pub(super) struct Connection<'a> {
     pub(super) socket: Socket,
     pub(super) session: Session,
     pub(super) commands: &'a mut mpsc::Receiver<Command>,
+    source: Source,
     traffic: Traffic,
 }
 
@@ -67,8 +69,10 @@ struct Traffic {
     outgoing: VecDeque<Message>,
     /// Since when the relay has not read what we sent.
     unread_since_ms: Option<UnixMs>,
-    /// `None` is an event that could not be stored.
-    offers: FuturesUnordered<BoxFuture<Option<Judged>>>,
+    /// An event that waits for room. Nothing is read meanwhile.
+    submitting: Option<BoxFuture<Pending>>,
+    /// Events that are being checked and stored.
+    offers: FuturesUnordered<Pending>,
     callers: BTreeMap<EventId, Vec<oneshot::Sender<Answer>>>,
     timer: Option<(UnixMs, BoxFuture<()>)>,
     used_ms: UnixMs,
@@ -82,8 +86,9 @@ impl<'a> Connection<'a> {
         socket: Socket,
         session: Session,
     ) -> Connection<'a> {
+        let source = shared.intake.source(&Origin::Relay(url.to_owned()));
         let traffic = Traffic { used_ms: shared.clock.now_ms(), ..Traffic::default() };
-        Connection { shared, status, url, configured, socket, session, commands, traffic }
+        Connection { shared, status, url, configured, socket, session, commands, source, traffic }
     }
 
     /// Talks until the connection ends; the session tells what was learnt.
@@ -115,7 +120,10 @@ impl<'a> Connection<'a> {
                     self.traffic.outgoing.push_back(Message::Ping(Vec::new().into()));
                 }
                 Effect::Offer(event) => {
-                    self.traffic.offers.push((self.shared.offer)(self.url, *event));
+                    self.submitted().await;
+                    let source = self.source.clone();
+                    let submitting = async move { source.submit(*event).await };
+                    self.traffic.submitting = Some(Box::pin(submitting));
                 }
                 Effect::Answer(id, answer) => {
                     for caller in self.traffic.callers.remove(&id).unwrap_or_default() {
@@ -140,8 +148,9 @@ impl<'a> Connection<'a> {
 
     /// Writes a watermark, once everything that it vouches for is stored. Nothing is read meanwhile.
     async fn mark(&mut self, name: String, mark: marks::Mark) -> Option<Ended> {
-        while let Some(judged) = self.traffic.offers.next().await {
-            if let Some(ended) = self.judged(judged) {
+        self.submitted().await;
+        while let Some(verdict) = self.traffic.offers.next().await {
+            if let Some(ended) = self.judged(&verdict) {
                 return Some(ended);
             }
         }
@@ -155,16 +164,27 @@ impl<'a> Connection<'a> {
         written.err().map(|error| Ended::Lost(format!("a watermark was not written: {error}")))
     }
 
-    fn judged(&mut self, judged: Option<Judged>) -> Option<Ended> {
-        let now_ms = self.shared.clock.now_ms();
-        match judged {
-            Some(judged) => {
-                self.session.judged(judged, now_ms);
-                None
-            }
-            // It must come again, so nothing after it may move the watermark.
-            None => Some(Ended::Lost("an event could not be stored".to_owned())),
+    /// Waits until what waits for room has it.
+    async fn submitted(&mut self) {
+        if let Some(submitting) = self.traffic.submitting.take() {
+            self.traffic.offers.push(submitting.await);
         }
+    }
+
+    fn judged(&mut self, verdict: &Verdict) -> Option<Ended> {
+        let judged = match verdict {
+            Verdict::Stored { .. } => Judged::Stored,
+            Verdict::Known | Verdict::NotKept(NotKept::Older) => Judged::Known,
+            Verdict::NotKept(_) => Judged::Refused,
+            Verdict::Refused(refusal) if refusal.is_hostile() => Judged::Hostile,
+            // It must come again, so nothing after it may move the watermark.
+            Verdict::Refused(Refusal { prefix: Prefix::Error | Prefix::RateLimited, .. }) => {
+                return Some(Ended::Lost("an event could not be stored".to_owned()));
+            }
+            Verdict::Refused(_) => Judged::Refused,
+        };
+        self.session.judged(judged, self.shared.clock.now_ms());
+        None
     }
 
     fn take(&mut self, happened: Happened, now_ms: UnixMs) -> Option<Ended> {
@@ -181,7 +201,7 @@ impl<'a> Connection<'a> {
                 return Some(lost(&error.to_string()));
             }
             Happened::Frame(None) => return Some(lost("the relay closed the connection")),
-            Happened::Judged(judged) => return self.judged(judged),
+            Happened::Judged(verdict) => return self.judged(&verdict),
             Happened::Command(Some(Command { event, caller })) => {
                 if !caller.is_closed() {
                     self.traffic.used_ms = now_ms;
@@ -238,9 +258,13 @@ impl<'a> Connection<'a> {
         if let Poll::Ready(Err(error)) = self.poll_send(cx) {
             return Poll::Ready(Happened::Broke(error));
         }
-        let Traffic { offers, callers, timer, .. } = &mut self.traffic;
-        if let Poll::Ready(Some(judged)) = Pin::new(&mut *offers).poll_next(cx) {
-            return Poll::Ready(Happened::Judged(judged));
+        let Traffic { offers, submitting, callers, timer, .. } = &mut self.traffic;
+        if let Some(Poll::Ready(pending)) = submitting.as_mut().map(|s| s.as_mut().poll(cx)) {
+            *submitting = None;
+            offers.push(pending);
+        }
+        if let Poll::Ready(Some(verdict)) = offers.poll_next_unpin(cx) {
+            return Poll::Ready(Happened::Judged(verdict));
         }
         if callers.len() < self.shared.options.publishing_max
             && let Poll::Ready(command) = self.commands.poll_recv(cx)
@@ -254,10 +278,10 @@ impl<'a> Connection<'a> {
             return Poll::Ready(Happened::Time);
         }
         // What cannot be stored as fast as it comes stays in the socket, and in the end with the relay.
-        if offers.len() >= self.shared.options.offers_max {
+        if submitting.is_some() || offers.len() >= self.shared.options.offers_max {
             return Poll::Pending;
         }
-        Pin::new(&mut self.socket).poll_next(cx).map(Happened::Frame)
+        self.socket.poll_next_unpin(cx).map(Happened::Frame)
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), tungstenite::Error>> {

@@ -108,6 +108,7 @@ impl Link {
             Err(why) => return Ended::Lost(words(&why)),
         };
         tracing::info!(relay = self.url, "a relay is connected");
+        self.revive(shared).await;
         self.stand(State::Connected, 0, None, shared);
         let (information, counts) = {
             let status = lock(&self.status);
@@ -158,6 +159,16 @@ impl Link {
         let wants = if self.configured { shared.options.wants.clone() } else { Vec::new() };
         let wants = self.marks(shared, wants).await;
         Ok((socket, wants.map_err(|error| format!("the watermarks cannot be read: {error}"))?))
+    }
+
+    /// What waits for this relay need not wait longer. If that fails it leaves in its own time.
+    async fn revive(&self, shared: &Shared) {
+        let (relay, clock) = (self.url.clone(), shared.clock.clone());
+        let revived =
+            shared.store.write(move |tx| crate::publish::revive(tx, &relay, clock.now_ms())).await;
+        if let Err(error) = revived {
+            tracing::warn!(relay = self.url, %error, "what waits for a relay waits longer");
+        }
     }
 
     async fn marks(&self, shared: &Shared, wants: Vec<Want>) -> Result<Vec<(Want, Option<Mark>)>> {

@@ -10,7 +10,7 @@ use std::task::Poll;
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
-use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
+use guild_protocol::env::{Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::nostr::Event;
 use guild_store::Store;
 use tokio::sync::{mpsc, oneshot};
@@ -19,20 +19,18 @@ use super::Options;
 use super::address::Address;
 use super::connection::Command;
 use super::link::Link;
-use super::session::{Answer, Judged};
+use super::session::Answer;
 use super::status::{RelayStatus, State};
 use crate::error::code;
+use crate::intake::Intake;
 use crate::sync::lock;
 use crate::{Error, Result};
-
-/// Hands on an event of a relay; `None` if it could not be stored.
-pub(super) type Offer = Arc<dyn Fn(&str, Event) -> BoxFuture<Option<Judged>> + Send + Sync>;
 
 /// What every connection uses.
 pub(super) struct Shared {
     pub(super) options: Arc<Options>,
     pub(super) signer: Arc<dyn Signer>,
-    pub(super) offer: Offer,
+    pub(super) intake: Intake,
     pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
@@ -80,10 +78,11 @@ pub struct Service {
 }
 
 impl Pool {
-    pub(super) fn with_offer(
+    /// A handle, and the service that must run for it. `signer` is who we are to relays; events go to `intake`.
+    pub fn new(
         options: Options,
         signer: Arc<dyn Signer>,
-        offer: Offer,
+        intake: Intake,
         store: Store,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
@@ -92,7 +91,7 @@ impl Pool {
             options.relays.iter().map(|url| Address::parse(url)).collect::<Result<_>>()?;
         // A channel of nothing is none.
         let (guests, arriving) = mpsc::channel(options.guests_max.max(1));
-        let shared = Shared { options: Arc::new(options), signer, offer, store, clock, random };
+        let shared = Shared { options: Arc::new(options), signer, intake, store, clock, random };
         let pool = Pool { shared: Arc::new(shared), relays: Arc::default(), guests };
         let mut links = Vec::new();
         for address in addresses {
