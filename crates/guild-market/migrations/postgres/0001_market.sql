@@ -61,7 +61,7 @@ CREATE TABLE market_job (
     taken_ms     BIGINT NOT NULL,
     due_ms       BIGINT,
     state        TEXT   NOT NULL CHECK (state IN
-        ('accepted', 'delivered', 'paid', 'underpaid', 'withheld', 'failed', 'refused')),
+        ('accepted', 'delivered', 'paid', 'underpaid', 'withheld', 'failed', 'cancelled', 'refused')),
     changed_ms   BIGINT NOT NULL,
     result_json  TEXT,
     delivered_ms BIGINT,

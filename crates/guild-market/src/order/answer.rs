@@ -1,5 +1,6 @@
 //! What a provider sends for an order: the result that counts, those that do not, and its refusal.
 
+use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::job::{Feedback, JobResult, Status, correlates, feedback_correlates};
@@ -182,18 +183,29 @@ pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
     Ok(rx.all(sql, args![&request_id.hex()])?)
 }
 
-/// Takes feedback that says that the provider has failed or refuses: the order ends. Feedback that says anything else
-/// changes nothing. The order as it stands then.
+/// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than the
+/// budget, the order ends. Anything else changes nothing. The order as it stands then.
 pub fn fail(tx: &mut Tx<'_>, feedback: &Event, key: &SecretKey, now_ms: UnixMs) -> Result<Order> {
     let parsed = Feedback::parse(feedback, Some(key))?;
     let order = known(of_request(tx, &parsed.request.id)?, &parsed.request.id)?;
     feedback_correlates(&order.request()?, &[order.provider], feedback, &parsed)?;
-    if parsed.status != Status::Error || order.state != State::Posted {
+    let (Some(words), State::Posted) = (ending(parsed, order.budget), order.state) else {
         return Ok(order);
-    }
-    let words = parsed.info.unwrap_or(parsed.content);
+    };
     let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX_CHARS).collect();
     close(tx, &order, Act::Fail, &words, now_ms)
+}
+
+/// Why feedback ends an order, if it does.
+fn ending(feedback: Feedback, budget: Msat) -> Option<String> {
+    let asked = feedback.price.as_ref().map(|price| price.msat);
+    match feedback.status {
+        Status::Error => Some(feedback.info.unwrap_or(feedback.content)),
+        Status::PaymentRequired => Some("the provider wants to be paid first".to_owned()),
+        _ => asked.filter(|asked| *asked > budget).map(|asked| {
+            format!("the provider asks for {} msat, the budget is {}", asked.0, budget.0)
+        }),
+    }
 }
 
 fn order_named_by(tx: &mut Tx<'_>, event: &Event) -> Result<Order> {
