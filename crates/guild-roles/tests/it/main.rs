@@ -4,5 +4,7 @@
 mod audit_log;
 mod bazaar;
 mod explorer;
+mod market;
 mod sweeper;
+mod town;
 mod treasury;
