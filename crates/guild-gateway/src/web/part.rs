@@ -11,7 +11,11 @@ const NAME_MAX_CHARS: usize = 60;
 /// The name to show for somebody: what it says, or its key.
 pub(super) fn name(party: &Party) -> String {
     let said = party.name.as_deref().map(|name| text::clean(name, NAME_MAX_CHARS));
-    said.filter(|name| !name.is_empty()).unwrap_or_else(|| text::short(&party.npub))
+    match said.filter(|name| !name.is_empty()) {
+        Some(name) => name,
+        None if party.ours => "This node".to_owned(),
+        None => text::short(&party.npub),
+    }
 }
 
 /// Somebody, with picture, name and key. The key is always there: a name proves nothing.

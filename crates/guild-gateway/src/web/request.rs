@@ -142,9 +142,11 @@ fn timeline(steps: &[Step]) -> Markup {
                     (part::knot(step.tone))
                     div class="head" {
                         h3 { (title(step.kind)) }
-                        span class="later" {
-                            time datetime=(text::machine_moment(step.at_ms)) { (text::moment(step.at_ms)) }
-                            @if let Some(before_ms) = before_ms { " · " (text::later(before_ms, step.at_ms)) }
+                        time datetime=(text::machine_moment(step.at_ms)) title=(text::moment(step.at_ms)) {
+                            @match before_ms {
+                                Some(before_ms) => { (text::later(before_ms, step.at_ms)) }
+                                None => { (text::moment(step.at_ms)) }
+                            }
                         }
                     }
                     p class="says" { bdi { (text::clean(&step.text, SAYS_MAX_CHARS)) } }
@@ -163,6 +165,7 @@ fn timeline(steps: &[Step]) -> Markup {
 fn title(kind: StepKind) -> &'static str {
     match kind {
         StepKind::Request => "Asked",
+        StepKind::Hold => "Money set aside",
         StepKind::Feedback => "A word from the provider",
         StepKind::Result => "Delivered",
         StepKind::Verdict => "Checked",
