@@ -1,6 +1,6 @@
 //! Requests, and how one is followed from the first word to the receipt.
 
-use guild_roles::explorer::{Request, RequestDetail, Side, Step, StepKind};
+use guild_roles::explorer::{Request, RequestDetail, Side, Standing, Step, StepKind};
 use maud::{Markup, html};
 
 use super::{Area, empty, page, part, text};
@@ -84,7 +84,7 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
             }
         }
         @if let Some(receipt_id) = &detail.receipt_id {
-            div class="banner good" {
+            div class=(if request.standing == Standing::Paid { "banner good" } else { "banner" }) {
                 strong { "There is a signed receipt." }
                 p { "Anybody can check it without trusting this node." }
                 div class="buttons" { a class="button" href={ "/receipts/" (receipt_id) } { "Look at the receipt" } }

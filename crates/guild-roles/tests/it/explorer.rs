@@ -185,7 +185,7 @@ fn work_that_this_node_did_and_requests_that_it_only_saw() {
         let receipt = bazaar.sign_for(7, 2, &hired, T0 + 750).await;
         let hired = explorer.request(hired.id).await.unwrap().unwrap();
         assert_eq!(
-            (hired.request.standing, hired.receipt_id),
+            (hired.request.standing, hired.receipt_id.clone()),
             (Standing::Paid, Some(receipt.receipt_id().to_string()))
         );
         assert_eq!(
