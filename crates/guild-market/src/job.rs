@@ -143,9 +143,11 @@ fn insert(
             refusal.map(|refusal| &refusal.words)
         ],
     )?;
-    let taken = get(tx, &event.id)?;
-    tell_of(tx, &taken, now_ms)?;
-    Ok(taken)
+    match state {
+        // Anybody can make us refuse: that is no event.
+        State::Refused => get(tx, &event.id),
+        _ => changed(tx, &event.id, now_ms),
+    }
 }
 
 /// Hands in the result. The first one stays: a second call with another event gives back the one that counts, so that

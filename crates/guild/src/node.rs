@@ -50,7 +50,10 @@ pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
 
 /// Every migration of every crate that owns tables.
 pub(crate) fn migrations() -> Migrations {
-    Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations())
+    Migrations::store()
+        .and(guild_ledger::migrations())
+        .and(guild_network::migrations())
+        .and(guild_market::migrations())
 }
 
 /// What every part of a node is made with.
