@@ -6,6 +6,7 @@
 mod follow;
 mod offer;
 mod page;
+mod people;
 mod receipt;
 mod request;
 mod story;

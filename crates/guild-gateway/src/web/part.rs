@@ -8,10 +8,22 @@ use super::{icon, text};
 /// The longest name that is shown.
 const NAME_MAX_CHARS: usize = 60;
 
+const THIS_NODE: &str = "This node";
+
 /// The name to show for somebody: what it says, or its key.
 pub(super) fn name(party: &Party) -> String {
     let said = party.name.as_deref().map(|name| text::clean(name, NAME_MAX_CHARS));
-    said.filter(|name| !name.is_empty()).unwrap_or_else(|| text::short(&party.npub))
+    match said.filter(|name| !name.is_empty()) {
+        Some(name) => name,
+        None if party.ours => THIS_NODE.to_owned(),
+        None => text::short(&party.npub),
+    }
+}
+
+/// The same in the middle of a sentence.
+pub(super) fn called(party: &Party) -> String {
+    let name = name(party);
+    if party.ours && name == THIS_NODE { name.to_lowercase() } else { name }
 }
 
 /// Somebody, with picture, name and key. The key is always there: a name proves nothing.

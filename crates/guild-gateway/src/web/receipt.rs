@@ -126,7 +126,7 @@ fn headline(receipt: &Receipt) -> String {
 }
 
 fn in_words(receipt: &Receipt) -> String {
-    let (buyer, provider) = (part::name(&receipt.buyer), part::name(&receipt.provider));
+    let (buyer, provider) = (part::called(&receipt.buyer), part::called(&receipt.provider));
     let (amount, at) = (text::amount(&receipt.amount), text::moment(receipt.at_ms));
     match receipt.status {
         Status::Released => {
@@ -186,7 +186,7 @@ fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
                         a class="button" href={ (path) "/replay" } download="REPLAY.jsonl" { "REPLAY.jsonl" }
                     }
                 }
-                pre tabindex="0" {
+                pre {
                     code {
                         "guild receipts verify receipt.json"
                         @if shown.has_replay { "\nguild replay verify REPLAY.jsonl --receipt receipt.json" }

@@ -1,6 +1,6 @@
 //! Requests, and how one is followed from the first word to the receipt.
 
-use guild_roles::explorer::{Request, RequestDetail, Side, Step, StepKind};
+use guild_roles::explorer::{Request, RequestDetail, Side, Standing, Step, StepKind};
 use maud::{Markup, html};
 
 use super::{Area, empty, page, part, text};
@@ -84,7 +84,7 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
             }
         }
         @if let Some(receipt_id) = &detail.receipt_id {
-            div class="banner good" {
+            div class=(if request.standing == Standing::Paid { "banner good" } else { "banner" }) {
                 strong { "There is a signed receipt." }
                 p { "Anybody can check it without trusting this node." }
                 div class="buttons" { a class="button" href={ "/receipts/" (receipt_id) } { "Look at the receipt" } }
@@ -142,9 +142,11 @@ fn timeline(steps: &[Step]) -> Markup {
                     (part::knot(step.tone))
                     div class="head" {
                         h3 { (title(step.kind)) }
-                        span class="later" {
-                            time datetime=(text::machine_moment(step.at_ms)) { (text::moment(step.at_ms)) }
-                            @if let Some(before_ms) = before_ms { " · " (text::later(before_ms, step.at_ms)) }
+                        time datetime=(text::machine_moment(step.at_ms)) title=(text::moment(step.at_ms)) {
+                            @match before_ms {
+                                Some(before_ms) => { (text::later(before_ms, step.at_ms)) }
+                                None => { (text::moment(step.at_ms)) }
+                            }
                         }
                     }
                     p class="says" { bdi { (text::clean(&step.text, SAYS_MAX_CHARS)) } }
@@ -163,6 +165,7 @@ fn timeline(steps: &[Step]) -> Markup {
 fn title(kind: StepKind) -> &'static str {
     match kind {
         StepKind::Request => "Asked",
+        StepKind::Hold => "Money set aside",
         StepKind::Feedback => "A word from the provider",
         StepKind::Result => "Delivered",
         StepKind::Verdict => "Checked",

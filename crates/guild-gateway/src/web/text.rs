@@ -61,11 +61,12 @@ pub(super) fn ago(now_ms: i64, at_ms: i64) -> String {
     }
 }
 
-/// How long something took: `+40 ms`, `+1.2 s`, `+3 min`.
+/// How much later something happened: `at once`, `+40 ms`, `+1.2 s`, `+3 min`.
 pub(super) fn later(before_ms: i64, at_ms: i64) -> String {
     let ms = at_ms.saturating_sub(before_ms).max(0);
     match ms {
-        0..1_000 => format!("+{ms} ms"),
+        0 => "at once".to_owned(),
+        1..1_000 => format!("+{ms} ms"),
         1_000..60_000 => {
             format!("+{}.{} s", ms.div_euclid(1_000), ms.rem_euclid(1_000).div_euclid(100))
         }
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(ago(0, i64::MIN), "at no know");
         assert_eq!(
             [0, 999, 1_250, 61_000, 7_200_000, 200_000_000].map(|ms| later(10, 10 + ms)),
-            ["+0 ms", "+999 ms", "+1.2 s", "+1 min", "+2 h", "+2 d"]
+            ["at once", "+999 ms", "+1.2 s", "+1 min", "+2 h", "+2 d"]
         );
         assert_eq!(moment(now), "2026-01-15 08:30:00 UTC");
         assert_eq!(moment(i64::MAX), "at no known time");

@@ -1,7 +1,5 @@
 //! Who offers work.
 
-use std::collections::BTreeMap;
-
 use guild_market::overview;
 use guild_network::index;
 use guild_protocol::identity::PublicKey;
@@ -10,6 +8,7 @@ use guild_store::Rx;
 use serde_json::{Map, Value};
 
 use super::page::{Cursor, Listed, Page, cut};
+use super::people::People;
 use super::view::{Offer, Party, Provider, Record};
 use super::{Wanted, receipt};
 use crate::{Error, Result};
@@ -39,21 +38,27 @@ pub(super) fn page(
     let cursor =
         |row: &index::Provider| Cursor { at: row.heard_ms.unwrap_or(0), id: row.seq.to_string() };
     let (rows, next) = cut(rows, lines, cursor);
+    let people = People::of(rx, rows.iter().map(|row| row.pubkey))?;
     let mut items = Vec::new();
     for row in &rows {
-        items.push(offer(rx, row, live_since_ms)?);
+        items.push(offer(rx, row, &people, live_since_ms)?);
     }
     Ok(Listed { items, next })
 }
 
-fn offer(rx: &mut Rx<'_>, row: &index::Provider, live_since_ms: i64) -> Result<Offer> {
+fn offer(
+    rx: &mut Rx<'_>,
+    row: &index::Provider,
+    people: &People,
+    live_since_ms: i64,
+) -> Result<Offer> {
     let name = row.card.content.name.clone();
     let name_shared = match &name {
         Some(name) => index::is_name_shared(rx, &row.pubkey, name)?,
         None => false,
     };
     Ok(Offer {
-        provider: Party::new(&row.pubkey, name),
+        provider: Party::new(&row.pubkey, name, people.is_ours(&row.pubkey)),
         d: row.card.d.clone(),
         about: row.card.content.description.clone(),
         schema_ids: row.card.schema_ids().into_iter().map(str::to_owned).collect(),
@@ -85,9 +90,10 @@ pub(super) fn provider(
     live_since_ms: i64,
 ) -> Result<Option<Provider>> {
     let rows = index::provider(rx, key)?;
+    let people = People::of(rx, [*key])?;
     let mut offers = Vec::new();
     for row in &rows {
-        offers.push(offer(rx, row, live_since_ms)?);
+        offers.push(offer(rx, row, &people, live_since_ms)?);
     }
     let receipts = overview::receipts_of(rx, key, RECEIPTS_MAX)?;
     if offers.is_empty() && receipts.is_empty() {
@@ -95,29 +101,12 @@ pub(super) fn provider(
     }
     let overview::Record { released, withheld, paid } = overview::record(rx, key)?;
     let last_seen_ms = offers.iter().filter_map(|offer| offer.last_seen_ms).max();
-    let name = names(rx, [*key])?.remove(key);
     Ok(Some(Provider {
-        provider: Party::new(key, name),
+        provider: people.party(key),
         last_seen_ms,
         live: offers.iter().any(|offer| offer.live),
         offers,
         record: Record { released, withheld, paid_msat: paid },
         receipts: receipt::lines(rx, &receipts)?,
     }))
-}
-
-/// What these keys call themselves.
-pub(super) fn names(
-    rx: &mut Rx<'_>,
-    keys: impl IntoIterator<Item = PublicKey>,
-) -> Result<BTreeMap<PublicKey, String>> {
-    let mut keys: Vec<PublicKey> = keys.into_iter().collect();
-    keys.sort_unstable();
-    keys.dedup();
-    Ok(index::names(rx, &keys)?)
-}
-
-/// Somebody, with the name that is known.
-pub(super) fn party(key: &PublicKey, names: &BTreeMap<PublicKey, String>) -> Party {
-    Party::new(key, names.get(key).cloned())
 }

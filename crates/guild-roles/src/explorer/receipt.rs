@@ -4,9 +4,10 @@ use guild_market::receipts::{self, Direction};
 use guild_protocol::id::ReceiptId;
 use guild_store::Rx;
 
+use super::Kept;
 use super::page::{Cursor, Listed, Page, cut};
+use super::people::People;
 use super::view::{Receipt, Side};
-use super::{Kept, offer};
 use crate::{Error, Result};
 
 /// A page of receipts, those given or taken last first.
@@ -28,7 +29,7 @@ pub(super) fn page(rx: &mut Rx<'_>, page: &Page) -> Result<Listed<Receipt>> {
 
 /// Receipts as lines.
 pub(super) fn lines(rx: &mut Rx<'_>, rows: &[receipts::Kept]) -> Result<Vec<Receipt>> {
-    let names = offer::names(rx, rows.iter().flat_map(|row| [row.buyer, row.provider]))?;
+    let people = People::of(rx, rows.iter().flat_map(|row| [row.buyer, row.provider]))?;
     let line = |row: &receipts::Kept| Receipt {
         receipt_id: row.receipt_id.to_string(),
         request_id: Some(row.request_id.clone()).filter(|id| !id.is_empty()),
@@ -36,8 +37,8 @@ pub(super) fn lines(rx: &mut Rx<'_>, rows: &[receipts::Kept]) -> Result<Vec<Rece
             Direction::Given => Side::Bought,
             Direction::Taken => Side::Hired,
         },
-        buyer: offer::party(&row.buyer, &names),
-        provider: offer::party(&row.provider, &names),
+        buyer: people.party(&row.buyer),
+        provider: people.party(&row.provider),
         amount: row.amount.clone(),
         status: row.status,
         at_ms: row.at_ms,

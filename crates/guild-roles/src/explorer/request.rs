@@ -1,20 +1,17 @@
 //! What is asked, and how it stands.
 
-use std::collections::BTreeMap;
-
 use guild_market::job::{self, TakenJob};
 use guild_market::order::{self, Order};
 use guild_market::overview::{self, Concern};
 use guild_market::receipts;
 use guild_network::archive;
 use guild_network::index::{self, Progress};
-use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::job::Feedback;
 use guild_protocol::nostr::{Event, EventId, kind, tag};
 use guild_store::Rx;
 
-use super::offer;
 use super::page::{Cursor, Listed, Page, cut};
+use super::people::People;
 use super::story::{Heard, Story};
 use super::view::{Request, RequestDetail, Side, Standing};
 use crate::Result;
@@ -37,10 +34,10 @@ fn views(rx: &mut Rx<'_>, rows: &[index::Request]) -> Result<Vec<Request>> {
     let concerns = overview::concerns(rx, &ids)?;
     let progress = index::progress(rx, rows)?;
     let keys = rows.iter().flat_map(|row| row.providers.iter().chain([&row.buyer])).copied();
-    let names = offer::names(rx, keys)?;
+    let people = People::of(rx, keys)?;
     let line = |row: &index::Request| {
         let progress = progress.get(&row.request_id).copied().unwrap_or_default();
-        view(row, concerns.get(&row.request_id), progress, &names)
+        view(row, concerns.get(&row.request_id), progress, &people)
     };
     Ok(rows.iter().map(line).collect())
 }
@@ -49,7 +46,7 @@ fn view(
     row: &index::Request,
     concern: Option<&Concern>,
     progress: Progress,
-    names: &BTreeMap<PublicKey, String>,
+    people: &People,
 ) -> Request {
     let (side, standing, schema_id) = match concern {
         Some(Concern::Order { state, schema_id, .. }) => {
@@ -62,8 +59,8 @@ fn view(
         request_id: row.request_id.hex(),
         side,
         standing,
-        buyer: offer::party(&row.buyer, names),
-        providers: row.providers.iter().map(|key| offer::party(key, names)).collect(),
+        buyer: people.party(&row.buyer),
+        providers: row.providers.iter().map(|key| people.party(key)).collect(),
         kind: row.kind,
         schema_id: schema_id.or_else(|| row.schema_id.clone()),
         bid_msat: row.bid.map(|bid| bid.0),
@@ -120,7 +117,7 @@ pub(super) fn detail(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<RequestDeta
         None => Vec::new(),
     };
     let keys = heard.iter().map(|heard| heard.answer.author).chain(row.providers.iter().copied());
-    let names = offer::names(rx, keys.chain([row.buyer]))?;
+    let people = People::of(rx, keys.chain([row.buyer]))?;
     let story = Story {
         row: &row,
         schema_id: request.schema_id.as_deref(),
@@ -129,7 +126,7 @@ pub(super) fn detail(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<RequestDeta
         standings: &standings,
         job: job.as_ref(),
         receipts: &kept,
-        names: &names,
+        people: &people,
     };
     let words = order.as_ref().and_then(|order| order.words.clone());
     let receipt_id = order.as_ref().and_then(|order| order.receipt_id.as_ref());

@@ -1,7 +1,5 @@
 //! What happened to a request, from the rows that know: a pure function.
 
-use std::collections::BTreeMap;
-
 use guild_market::job::{self, TakenJob};
 use guild_market::order::{self, Order};
 use guild_market::receipts::{Direction, Kept};
@@ -11,7 +9,7 @@ use guild_protocol::nostr::kind;
 use guild_protocol::receipt::Status;
 use serde_json::Value;
 
-use super::offer;
+use super::people::People;
 use super::view::{Step, StepKind, Tone};
 use super::words::msat;
 
@@ -30,7 +28,7 @@ pub(super) struct Story<'a> {
     pub(super) standings: &'a [order::Answer],
     pub(super) job: Option<&'a TakenJob>,
     pub(super) receipts: &'a [Kept],
-    pub(super) names: &'a BTreeMap<PublicKey, String>,
+    pub(super) people: &'a People,
 }
 
 impl Story<'_> {
@@ -57,7 +55,7 @@ impl Story<'_> {
         by: Option<&PublicKey>,
         text: String,
     ) -> Step {
-        let author = by.map(|key| offer::party(key, self.names));
+        let author = by.map(|key| self.people.party(key));
         Step { kind, tone, at_ms, author, text, event_id: None }
     }
 
@@ -117,10 +115,9 @@ impl Story<'_> {
     fn of_order(&self, order: &Order) -> Vec<Step> {
         let mut steps = Vec::new();
         let budget = msat(order.budget.0);
-        let us = Some(&order.buyer);
         if order.budget.0 > 0 {
             let text = format!("{budget} are set aside for it.");
-            steps.push(self.step(StepKind::Payment, Tone::Plain, order.posted_ms, us, text));
+            steps.push(self.step(StepKind::Hold, Tone::Plain, order.posted_ms, None, text));
         }
         let changed_ms = order.changed_ms;
         let words = order.words.as_deref().map(|words| format!(" {words}")).unwrap_or_default();
@@ -132,9 +129,9 @@ impl Story<'_> {
             order::State::Released | order::State::Withheld => {
                 let (tone, text) =
                     verdict(order.verdict.as_deref(), order.state == order::State::Released);
-                steps.push(self.step(StepKind::Verdict, tone, changed_ms, us, text));
+                steps.push(self.step(StepKind::Verdict, tone, changed_ms, None, text));
                 let text = settled(order);
-                steps.push(self.step(StepKind::Payment, tone, changed_ms, us, text));
+                steps.push(self.step(StepKind::Payment, tone, changed_ms, None, text));
             }
             order::State::Expired => steps.push(end(format!("Nothing came in time.{words}{back}"))),
             order::State::Cancelled => {

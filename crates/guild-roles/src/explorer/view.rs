@@ -14,12 +14,14 @@ pub struct Party {
     pub pubkey: String,
     /// The name it announced.
     pub name: Option<String>,
+    /// Whether it is a key under which this node deals.
+    pub ours: bool,
 }
 
 impl Party {
     /// The one with this key.
-    pub fn new(key: &PublicKey, name: Option<String>) -> Party {
-        Party { npub: key.npub(), pubkey: key.hex(), name }
+    pub fn new(key: &PublicKey, name: Option<String>, ours: bool) -> Party {
+        Party { npub: key.npub(), pubkey: key.hex(), name, ours }
     }
 }
 
@@ -201,6 +203,8 @@ pub struct RequestDetail {
 pub enum StepKind {
     /// The request was seen.
     Request,
+    /// Money was set aside.
+    Hold,
     /// A provider said how it goes.
     Feedback,
     /// A result came.

@@ -81,7 +81,7 @@ fn a_job_is_followed_from_request_to_receipt() {
         insta::assert_debug_snapshot!(told(&detail), @r#"
         [
             "  Request: Work of oa.embedding.v1 is wanted, for at most 8 sat.",
-            "  Payment: 8 sat are set aside for it.",
+            "  Hold: 8 sat are set aside for it.",
             "  Feedback: The work has begun, for 5 sat.",
             "  Result: The result is here, for 5 sat.",
             "+ Verdict: Accepted: the output has the hash of the recomputed one.",
@@ -94,6 +94,7 @@ fn a_job_is_followed_from_request_to_receipt() {
         assert_eq!(detail.request.standing, Standing::Paid);
         assert_eq!(detail.price_msat, Some(5_000));
         assert_eq!(detail.request.providers[0].name.as_deref(), Some("Fast box"));
+        assert!(detail.request.buyer.ours && !detail.request.providers[0].ours);
         let result = detail.timeline.iter().find(|step| step.kind == StepKind::Result).unwrap();
         assert_eq!(result.author.as_ref().unwrap().npub, public(2).npub());
         assert!(result.event_id.is_some());
@@ -184,7 +185,7 @@ fn work_that_this_node_did_and_requests_that_it_only_saw() {
         let receipt = bazaar.sign_for(7, 2, &hired, T0 + 750).await;
         let hired = explorer.request(hired.id).await.unwrap().unwrap();
         assert_eq!(
-            (hired.request.standing, hired.receipt_id),
+            (hired.request.standing, hired.receipt_id.clone()),
             (Standing::Paid, Some(receipt.receipt_id().to_string()))
         );
         assert_eq!(
