@@ -13,6 +13,7 @@ mod blueprint;
 mod cid;
 mod completions;
 mod config;
+mod demo;
 mod doctor;
 mod generate;
 mod hash;
@@ -25,11 +26,13 @@ mod receipts;
 mod replay;
 mod schema;
 mod store;
+mod table;
 mod up;
 mod verdict;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Args),
     Up(up::Args),
     #[command(subcommand)]
     Log(log::Command),
@@ -85,6 +88,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     let Cli { global, command } = cli;
     let mut cx = Context { global: &global, environment, out };
     match command {
+        Command::Demo(args) => demo::run(&args, &mut cx),
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),

@@ -72,6 +72,11 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        DEMO_FAILED = "demo.failed", Unavailable,
+            "The demo did not go as it should on this host.",
+            "Try again with -v to see more; a host that is very busy may be too slow for it.";
+        DEMO_STOPPED = "demo.stopped", Unavailable,
+            "The demo was interrupted; nothing of it is left.", "Run it again.";
         NODE_RUNNING = "node.running", Conflict,
             "Another process holds the data directory.",
             "Use the node that runs, stop it, or choose another --data-dir.";

@@ -174,7 +174,7 @@ impl Parts {
         Ok(())
     }
 
-    fn drainer(&self, loaded: &Loaded, pool: Pool) -> Result<Drainer> {
+    fn drainer(&self, loaded: &Loaded, address: SocketAddr, pool: Pool) -> Result<Drainer> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
             max_attempts: i64::from(loaded.config.outbox.max_attempts),
@@ -183,6 +183,7 @@ impl Parts {
         let drainer =
             Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
         let relays = publish::sink(pool, self.store.clone(), self.clock.clone());
+        let relays = network::at_home(&own_relays(loaded, address), relays, self);
         Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake()).sink(
             publish::SINK,
             relays,
@@ -249,7 +250,6 @@ pub(crate) struct Handles {
     pub(crate) provider: Option<Provider>,
     pub(crate) treasury: Treasury,
     pub(crate) explorer: Explorer,
-    pub(crate) pool: Pool,
 }
 
 /// A node that serves.
@@ -289,9 +289,9 @@ impl Node {
         let Character { identity, worker, metrics } = character;
         let started = network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
-        let drainer = parts.drainer(loaded, pool.clone())?;
+        let drainer = parts.drainer(loaded, address, pool.clone())?;
         let registry = Arc::new(Registry::builtin());
-        let means = market::Means { loaded, registry, pool: pool.clone() };
+        let means = market::Means { loaded, registry, pool };
         let Identity { buyer, provider, .. } = identity;
         let provider = (provider, worker);
         let provider =
@@ -299,7 +299,7 @@ impl Node {
         let buyer =
             market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
-        let handles = Handles { buyer, provider, treasury, explorer, pool };
+        let handles = Handles { buyer, provider, treasury, explorer };
         let roles = parts.roles(&handles, relay, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
@@ -395,6 +395,16 @@ fn hosts(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
         IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
     }
     hosts
+}
+
+/// The addresses under which others may know the relay of this node.
+fn own_relays(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
+    if !loaded.config.relay.enabled {
+        return Vec::new();
+    }
+    let names = hosts(loaded, address);
+    let names = names.iter().map(String::as_str).chain(["127.0.0.1", "localhost", "[::1]"]);
+    names.map(|name| format!("ws://{name}:{}/relay", address.port())).collect()
 }
 
 fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {

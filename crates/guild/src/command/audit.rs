@@ -41,9 +41,38 @@ struct Checked<'a> {
     report: Report,
 }
 
+/// What was found, of each node and between them.
+struct Found<'a> {
+    nodes: Vec<Checked<'a>>,
+    together: Option<Together>,
+}
+
+impl Found<'_> {
+    fn holds(&self) -> bool {
+        self.nodes.iter().all(|node| node.report.holds())
+            && self.together.as_ref().is_none_or(Together::holds)
+    }
+}
+
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
+    let found = examine(&args.evidence, cx)?;
+    let (holds, Found { nodes, together }) = (found.holds(), &found);
+    if cx.out.json() {
+        show::json(holds, nodes, together.as_ref(), cx)?;
+    } else {
+        show::text(nodes, together.as_ref(), cx)?;
+    }
+    Ok(Answer::of(holds))
+}
+
+/// Whether evidence holds, without a word about it.
+pub(super) fn holds(paths: &[PathBuf], cx: &mut Context<'_>) -> Result<bool> {
+    Ok(examine(paths, cx)?.holds())
+}
+
+fn examine<'a>(paths: &'a [PathBuf], cx: &mut Context<'_>) -> Result<Found<'a>> {
     let (mut nodes, mut dealings) = (Vec::new(), Vec::new());
-    for path in &args.evidence {
+    for path in paths {
         let directory = Directory::open(path)?;
         let checked = check(&directory, cx);
         cx.out.progress("");
@@ -52,14 +81,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         dealings.push(dealt);
     }
     let together = (nodes.len() > 1).then(|| compare(&dealings));
-    let holds = nodes.iter().all(|node| node.report.holds())
-        && together.as_ref().is_none_or(Together::holds);
-    if cx.out.json() {
-        show::json(holds, &nodes, together.as_ref(), cx)?;
-    } else {
-        show::text(&nodes, together.as_ref(), cx)?;
-    }
-    Ok(Answer::of(holds))
+    Ok(Found { nodes, together })
 }
 
 /// The ledger comes last: of a file that may be larger than memory, only what the others name is kept.

@@ -31,10 +31,7 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
     let identity = Identity::of_keystore(&loaded, cx.environment, &SystemRandom)?;
     let character = Character { identity, worker: None, metrics: start_meter() };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))?;
+    let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
         // Before anybody can know that there is something to stop.
@@ -65,13 +62,21 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// A runtime for a process that is a node.
+pub(super) fn node_runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
+}
+
 /// Triggers the shutdown on the first signal. A second one, of either kind, ends the process at once, as if there were
 /// no handler: what was answered is in the database.
 #[expect(
     clippy::disallowed_methods,
     reason = "waits for the operating system, beside all services; and ends at once when asked twice"
 )]
-fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
+pub(super) fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
     let failed = |e: std::io::Error| Error::new(&code::IO_FAILED, format!("signals: {e}"));
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut stream = signal(kind).map_err(failed)?;

@@ -45,6 +45,13 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Settings that the program itself chose: no file or variable has a say.
+    pub(crate) fn chosen(config: Config) -> Loaded {
+        // An address that was chosen is not given up for another one.
+        let listen = ("gateway.listen".to_owned(), Origin::Flag("demo"));
+        Loaded { config, origins: BTreeMap::from([listen]), file: None }
+    }
+
     /// A file in the data directory.
     pub(crate) fn data_file(&self, name: &str) -> PathBuf {
         self.config.data_dir.join(name)

@@ -225,6 +225,16 @@ fn to_directory(
     cx.out.line(&format!("head {}", head.hash))
 }
 
+/// Writes the evidence of a node into a directory that is not there yet.
+pub(in crate::command) fn write_evidence(
+    path: &Path,
+    loaded: &Loaded,
+    cx: &mut Context<'_>,
+) -> Result<()> {
+    prepare(path, Existing::Keep)?;
+    fill(path, Existing::Keep, loaded, cx).map(|_| ())
+}
+
 /// Makes the directory if need be; whether it did. One with something in it is left alone unless it may be replaced.
 fn prepare(path: &Path, existing: Existing) -> Result<bool> {
     match std::fs::read_dir(path) {
