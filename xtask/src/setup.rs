@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::Result;
-use crate::workspace;
+use crate::workspace::{self, Workspace};
 
 /// A program and the Debian package that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(crate) const POSTGRES: Tool =
     Tool { program: "postgres", package: "postgresql", needed_for: "tests against PostgreSQL" };
 pub(crate) const NATS: Tool =
     Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
+pub(crate) const PYTHON: Tool =
+    Tool { program: "python3", package: "python3-venv", needed_for: "a relay of another make" };
 pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL
@@ -60,6 +62,25 @@ pub(crate) fn ensure(tools: &[Tool]) -> Result {
     // The lists may be absent or old: fetch them only if the first try fails.
     let installed = install(&missing).or_else(|_| update().and_then(|()| install(&missing)));
     installed.map_err(|e| format!("{e}\n{}", advice(&missing)))
+}
+
+/// Installs the relay of another make that tests talk to, once, into the build directory.
+pub(crate) fn nostr_relay(tree: &Workspace) -> Result {
+    let directory = tree.target("python");
+    let (list, program) = (directory.join("installed.txt"), directory.join("bin/nostr-relay"));
+    let wanted = testbed::nostr_relay::REQUIREMENTS;
+    if program.is_file() && std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
+        return Ok(());
+    }
+    ensure(&[PYTHON])?;
+    println!("  installing nostr-relay, once");
+    let mut make = tree.program("python3");
+    workspace::run(make.args(["-m", "venv", "--clear"]).arg(&directory))?;
+    let mut install = tree.program(directory.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    workspace::run(install.arg(tree.path("testbed/nostr-relay.txt")))?;
+    // Last: whatever was broken off before is done again.
+    std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }
 
 fn missing(tools: &[Tool], is_present: impl Fn(&str) -> bool) -> Vec<Tool> {

@@ -102,7 +102,8 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         setup::NATS,
         setup::NODE,
         setup::NPM,
-    ])
+    ])?;
+    setup::nostr_relay(tree)
 }
 
 fn format(tree: &Workspace, _: bool) -> Result {

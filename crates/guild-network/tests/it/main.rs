@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod archive;
+mod client;
 mod intake;
 mod relay;
 mod support;
