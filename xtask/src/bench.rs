@@ -80,6 +80,16 @@ pub(crate) const BENCHES: &[Bench] = &[
         }],
     },
     Bench {
+        name: "intake",
+        package: "guild-network",
+        unit: "",
+        cases: &[
+            limited("new_sqlite", Needs::Disk),
+            limited("new_postgres", Needs::Postgres),
+            limited("known_sqlite", Needs::Disk),
+        ],
+    },
+    Bench {
         name: "ledger",
         package: "guild-ledger",
         unit: "",
@@ -91,6 +101,12 @@ pub(crate) const BENCHES: &[Bench] = &[
             limited("ready_sqlite", Needs::Disk),
             limited("ready_postgres", Needs::Postgres),
         ],
+    },
+    Bench {
+        name: "relay",
+        package: "guild",
+        unit: "",
+        cases: &[limited("latency", Needs::Disk), limited("publish", Needs::Disk)],
     },
     Bench {
         name: "store",

@@ -10,6 +10,7 @@ use guild_ledger::writer::Options as WriterOptions;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
 use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
@@ -25,6 +26,8 @@ use crate::real::{SystemClock, SystemRandom};
 mod bus;
 pub(crate) mod data_dir;
 mod listen;
+mod metrics;
+mod network;
 mod policy;
 mod supervise;
 mod upkeep;
@@ -120,6 +123,12 @@ impl Parts {
         }
     }
 
+    /// The market, for readers.
+    fn explorer(&self) -> Explorer {
+        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+    }
+
     /// The money, and the service that must run for it: it ends when the last handle is gone.
     fn treasury(&self) -> Result<(Treasury, BoxFuture<()>)> {
         let (writer, service) =
@@ -205,7 +214,17 @@ impl Node {
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
         let drainer = parts.drainer(loaded)?;
         let (treasury, ledger) = parts.treasury()?;
-        let roles = Roles { log: parts.log.clone(), outbox: parts.outbox.clone(), treasury };
+        let mut supervisor = Supervisor::new(shutdown.clone());
+        let relay = network::start(loaded, address, &parts, &mut supervisor, shutdown);
+        let roles = Roles {
+            log: parts.log.clone(),
+            outbox: parts.outbox.clone(),
+            relay,
+            treasury,
+            explorer: parts.explorer(),
+            services: supervisor.services(),
+            metrics: metrics::start(&parts, &mut supervisor, shutdown),
+        };
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -219,7 +238,6 @@ impl Node {
             "policy_bundle_id": policy.policy_bundle_id(),
         });
         parts.note("node.started", detail).await?;
-        let mut supervisor = Supervisor::new(shutdown.clone());
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
         if let Some(service) = parts.bus.service.take() {
             let stop = shutdown.clone();
@@ -291,7 +309,8 @@ fn url(address: SocketAddr) -> String {
     format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
-fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+/// Names under which the node may be asked, beside the loopback ones.
+fn hosts(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
     let named =
         loaded.config.gateway.hosts.split(',').map(str::trim).filter(|name| !name.is_empty());
     let mut hosts: Vec<String> = named.map(str::to_owned).collect();
@@ -300,7 +319,11 @@ fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Optio
         IpAddr::V4(ip) => hosts.push(ip.to_string()),
         IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
     }
-    guild_gateway::Options { hosts, ..guild_gateway::Options::default() }
+    hosts
+}
+
+fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+    guild_gateway::Options { hosts: hosts(loaded, address), ..guild_gateway::Options::default() }
 }
 
 /// Refuses if there is no database file yet.

@@ -6,6 +6,7 @@ mod bazaar;
 mod explore;
 mod ledger;
 mod pictures;
+mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +97,9 @@ impl Scene {
             Arc::new(MinuteLater),
         );
         let services = Services::default();
-        let roles = Roles { log: log.clone(), outbox, treasury, explorer, services, metrics: None };
+        let relay = Some(relay::relay(store.handle(), &bus));
+        let roles =
+            Roles { log: log.clone(), outbox, relay, treasury, explorer, services, metrics: None };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

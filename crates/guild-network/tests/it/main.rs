@@ -1,5 +1,8 @@
 //! One integration binary for the crate: archive, intake and index on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod archive;
+mod client;
 mod intake;
+mod relay;
 mod support;
