@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod docs;
 mod doctor;
+mod explorer;
 mod key;
 mod ledger;
 mod ledger_export;
