@@ -5,6 +5,7 @@
 mod bazaar;
 mod explore;
 mod ledger;
+mod live;
 mod pictures;
 mod relay;
 

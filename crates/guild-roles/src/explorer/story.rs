@@ -101,8 +101,12 @@ impl Story<'_> {
     fn result(&self, answer: &index::Answer) -> (Tone, String) {
         let kept = self.standings.iter().find(|kept| kept.event_id == answer.event_id);
         match kept.map(|kept| kept.standing) {
-            Some(order::Standing::Late) => (Tone::Plain, "A result that came too late. It changes nothing.".to_owned()),
-            Some(order::Standing::Repeated) => (Tone::Plain, "The same result once more. It changes nothing.".to_owned()),
+            Some(order::Standing::Late) => {
+                (Tone::Plain, "A result that came too late. It changes nothing.".to_owned())
+            }
+            Some(order::Standing::Repeated) => {
+                (Tone::Plain, "The same result once more. It changes nothing.".to_owned())
+            }
             Some(order::Standing::Equivocation) => (
                 Tone::Bad,
                 "Another result than before, signed by the same key. It changes nothing, and is kept as evidence."
