@@ -127,19 +127,19 @@ impl fmt::Debug for Hasher {
 
 /// Lower-case hex digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(bytes.len().saturating_mul(2));
-    for byte in bytes {
-        hex.push(digit(byte >> 4));
-        hex.push(digit(byte & 0x0f));
+    let mut hex = vec![0; bytes.len().saturating_mul(2)];
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0x0f)]);
     }
-    hex
+    // Digits are ASCII.
+    String::from_utf8(hex).unwrap_or_default()
 }
 
-fn digit(nibble: u8) -> char {
-    char::from(match nibble {
+fn digit(nibble: u8) -> u8 {
+    match nibble {
         0..=9 => b'0'.saturating_add(nibble),
         _ => b'a'.saturating_add(nibble.saturating_sub(10)),
-    })
+    }
 }
 
 /// The bytes of lower-case hex digits; `None` for anything else.

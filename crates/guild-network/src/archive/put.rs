@@ -9,9 +9,9 @@ use super::{Head, TOPIC, Verified, head, set_head};
 use crate::Result;
 use crate::index::{self, Seen};
 
-mod load;
+pub(super) mod load;
 mod plan;
-mod save;
+pub(super) mod save;
 
 pub(super) use save::{forget, hide};
 

@@ -73,3 +73,7 @@ pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) ->
     }
     Ok(known)
 }
+
+/// What is asked of large tables.
+#[cfg(test)]
+pub(in super::super) const STATEMENTS: [Sql; 3] = [BY_ID, BY_ADDRESS, DELETIONS];

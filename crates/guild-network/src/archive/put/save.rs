@@ -201,3 +201,8 @@ fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
     }
     Ok((terms, bytes))
 }
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(in super::super) const STATEMENTS: [(Sql, usize); 5] =
+    [(TEXTS, 1), (DELETE_TERMS, 4), (DELETE, 1), (DELETE_DELETIONS, 1), (HIDE, 1)];
