@@ -55,7 +55,10 @@ async fn it_says_what_it_is_to_pages_of_any_site() {
     assert_eq!((status, code), (StatusCode::UPGRADE_REQUIRED, &json!("gateway.needs_web_socket")));
     // A page at the root is somebody else's business.
     let (status, told) = scene.ask(asking("/", &[])).await;
-    assert_eq!((status, &told["error"]["code"]), (StatusCode::NOT_FOUND, &json!("gateway.no_such_path")));
+    assert_eq!(
+        (status, &told["error"]["code"]),
+        (StatusCode::NOT_FOUND, &json!("gateway.no_such_path"))
+    );
     let preflight = Request::options("/relay").header("host", "localhost");
     let answer = scene.gateway.router().oneshot(preflight.body(Body::empty()).unwrap()).await;
     let answer = answer.unwrap();
