@@ -240,7 +240,7 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
 pub(crate) const STATEMENTS: [(&str, usize); 4] =
-    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 3)];
+    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 5)];
 
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
