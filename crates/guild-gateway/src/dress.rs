@@ -20,7 +20,8 @@ pub(crate) struct Told {
 }
 
 /// Only what comes from here is loaded, run or sent to; nobody may frame a page of this node.
-const POLICY: &str = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'";
+const POLICY: &str =
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 pub(crate) async fn dress(request: Request, next: Next) -> Response {
     let by_person = matches!(*request.method(), Method::GET | Method::HEAD)

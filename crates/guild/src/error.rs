@@ -317,6 +317,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_network::code::ALL,
         guild_market::code::ALL,
         guild_memory::embed::code::ALL,
+        guild_roles::code::ALL,
         guild_gateway::code::ALL,
         code::ALL,
     ];

@@ -34,7 +34,7 @@ pub(crate) mod data_dir;
 mod identity;
 mod listen;
 mod market;
-mod meter;
+mod metrics;
 mod network;
 mod policy;
 mod supervise;
@@ -44,7 +44,6 @@ pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
 pub(crate) use identity::Identity;
 pub(crate) use market::outside;
-pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
 
@@ -135,6 +134,12 @@ impl Parts {
         }
     }
 
+    /// The market, for readers.
+    fn explorer(&self) -> Explorer {
+        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+    }
+
     /// The money, and the service that must run for it: it ends when the last handle is gone.
     fn treasury(&self) -> Result<(Treasury, BoxFuture<()>)> {
         let (writer, service) =
@@ -202,12 +207,6 @@ impl Parts {
         })
     }
 
-    /// The market, for readers.
-    fn explorer(&self) -> Explorer {
-        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
-        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
-    }
-
     /// What the gateway stands in front of.
     fn roles(
         &self,
@@ -238,8 +237,6 @@ pub(crate) struct Character {
     pub(crate) identity: Identity,
     /// Who does the work; the built-in embedder if nobody else does.
     pub(crate) worker: Option<Arc<dyn Worker>>,
-    /// The numbers of the process, if somebody keeps them.
-    pub(crate) metrics: Option<Render>,
 }
 
 /// What can be asked of a node in the same process.
@@ -286,7 +283,7 @@ impl Node {
         let mut supervisor = Supervisor::new(shutdown.clone());
         let (treasury, ledger) = parts.treasury()?;
         market::open_accounts(&treasury).await?;
-        let Character { identity, worker, metrics } = character;
+        let Character { identity, worker } = character;
         let started = network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
         let drainer = parts.drainer(loaded, address, pool.clone())?;
@@ -300,6 +297,7 @@ impl Node {
             market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
+        let metrics = metrics::start(&parts, &mut supervisor, shutdown);
         let roles = parts.roles(&handles, relay, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),

@@ -10,8 +10,8 @@ pub(crate) fn home(summary: &Summary, now_ms: i64) -> String {
         div class="lead" {
             h1 { "A market where programs hire programs" }
             p {
-                "Somebody asks for work, somebody does it, the result is checked, the money moves, and a signed receipt "
-                "proves all of it. This is what this node sees of it now."
+                "Somebody asks for work, somebody does it, the result is checked, the money moves, and a signed "
+                "receipt proves all of it. This is what this node sees of it now."
             }
         }
         (numbers(&summary.counts))

@@ -26,7 +26,10 @@ pub(crate) fn providers(
     let content = html! {
         div class="lead" {
             h1 { "Providers" }
-            p { "Everybody who has announced work to this node. What an announcement says is a claim: receipts are proof." }
+            p {
+                "Everybody who has announced work to this node. What an announcement says is a claim: "
+                "receipts are proof."
+            }
         }
         form class="filter" action="/providers" role="search" {
             label { "Job schema" input name="schema" value=(schema_id) placeholder="oa.embedding.v1" maxlength="100"; }
@@ -77,7 +80,9 @@ fn schemas(offer: &Offer) -> Markup {
     html! {
         @if !offer.schema_ids.is_empty() {
             ul class="tags" aria-label="Job schemas" {
-                @for schema_id in offer.schema_ids.iter().take(LISTED_MAX) { li { code { (text::clean(schema_id, 60)) } } }
+                @for schema_id in offer.schema_ids.iter().take(LISTED_MAX) {
+                    li { code { (text::clean(schema_id, 60)) } }
+                }
             }
         }
     }
@@ -104,7 +109,10 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
         div class="lead" {
             a class="back" href="/providers" { "← Providers" }
             h1 { bdi { (name) } }
-            div class="buttons" { (part::liveness(provider.live)) span class="sub" { (seen(provider.last_seen_ms, now_ms)) } }
+            div class="buttons" {
+                (part::liveness(provider.live))
+                span class="sub" { (seen(provider.last_seen_ms, now_ms)) }
+            }
         }
         section class="card" aria-label="Identity" {
             dl class="facts" {
@@ -124,7 +132,9 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
         section aria-labelledby="receipts" {
             header { h2 id="receipts" { "Receipts between it and this node" } }
             @if provider.receipts.is_empty() {
-                (empty("None yet.", &html! { "Hire it: " code { "guild hire --provider " (provider.provider.npub) " …" } }))
+                (empty("None yet.", &html! {
+                    "Hire it: " code { "guild hire --provider " (provider.provider.npub) " …" }
+                }))
             } @else {
                 (receipt::rows(&provider.receipts, now_ms))
             }
@@ -155,7 +165,10 @@ fn offer_card(offer: &Offer, now_ms: i64) -> Markup {
     html! {
         article class="card stack" {
             @if offer.name_shared {
-                p { span class="pill busy" { "Shared name" } " Another key offers under this name too. Compare the keys." }
+                p {
+                    span class="pill busy" { "Shared name" }
+                    " Another key offers under this name too. Compare the keys."
+                }
             }
             @if let Some(about) = about(offer) { p { bdi { (about) } } }
             dl class="facts" {
@@ -166,7 +179,8 @@ fn offer_card(offer: &Offer, now_ms: i64) -> Markup {
                         @if i > 0 { ", " } bdi { (text::clean(kind, 40)) }
                     }
                 }
-                dt { "Private requests" } dd { @if offer.private { "yes, encrypted to its key" } @else { "not announced" } }
+                dt { "Private requests" }
+                dd { @if offer.private { "yes, encrypted to its key" } @else { "not announced" } }
                 dt { "Relays" } dd {
                     @if offer.relays.is_empty() { "none named" }
                     @for relay in offer.relays.iter().take(LISTED_MAX) { code { (text::clean(relay, 120)) } br; }

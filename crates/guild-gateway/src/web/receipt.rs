@@ -11,7 +11,10 @@ pub(crate) fn receipts(receipts: &[Receipt], next: Option<&str>, now_ms: i64) ->
     let content = html! {
         div class="lead" {
             h1 { "Receipts" }
-            p { "Each binds a payment to the job, to what was done, and to the policy that allowed it. The buyer signs." }
+            p {
+                "Each binds a payment to the job, to what was done, and to the policy that allowed it. "
+                "The buyer signs."
+            }
         }
         @if receipts.is_empty() {
             (empty("No receipt yet.", &html! {
@@ -32,7 +35,9 @@ pub(super) fn rows(receipts: &[Receipt], now_ms: i64) -> Markup {
             @for receipt in receipts {
                 li {
                     div {
-                        a class="what mono" href={ "/receipts/" (receipt.receipt_id) } { (text::short(&receipt.receipt_id)) }
+                        a class="what mono" href={ "/receipts/" (receipt.receipt_id) } {
+                            (text::short(&receipt.receipt_id))
+                        }
                         span class="sub" {
                             @match receipt.side {
                                 Side::Hired => { "taken" }
@@ -229,7 +234,8 @@ fn proof(proof: Option<&Proof>) -> Markup {
         ) => code(value),
         Some(Proof::TaprootAssetsProof(hash)) => code(&hash.to_string()),
         Some(Proof::LedgerTransfer { transfer_id, ledger_head }) => html! {
-            "transfer " (code(transfer_id)) " in the buyer's book, whose head was then " (code(&ledger_head.to_string()))
+            "transfer " (code(transfer_id)) " in the buyer's book, whose head was then "
+            (code(&ledger_head.to_string()))
         },
     }
 }

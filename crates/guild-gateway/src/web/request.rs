@@ -13,7 +13,10 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
     let content = html! {
         div class="lead" {
             h1 { "Requests" }
-            p { "Every request for work that reached this node: those it posted, those it was hired for, and those it only saw." }
+            p {
+                "Every request for work that reached this node: those it posted, those it was hired for, "
+                "and those it only saw."
+            }
         }
         @if requests.is_empty() {
             (empty("No request yet.", &html! {
@@ -121,8 +124,11 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
                 @if request.providers.is_empty() { "anybody who can do it" }
                 div class="deal" { @for provider in request.providers.iter().take(20) { (part::who_link(provider)) } }
             }
-            @if let Some(schema_id) = &request.schema_id { dt { "Job schema" } dd { code { (text::clean(schema_id, 100)) } } }
-            dt { "Input" } dd { @if request.private { "encrypted: only buyer and provider can read it" } @else { "in the open" } }
+            @if let Some(schema_id) = &request.schema_id {
+                dt { "Job schema" } dd { code { (text::clean(schema_id, 100)) } }
+            }
+            dt { "Input" }
+            dd { @if request.private { "encrypted: only buyer and provider can read it" } @else { "in the open" } }
             @if let Some(bid) = request.bid_msat { dt { "At most" } dd class="money" { (text::msat(bid)) } }
             @if let Some(price) = detail.price_msat { dt { "Price agreed" } dd class="money" { (text::msat(price)) } }
             dt { "Made" } dd { (text::moment(request.created_ms)) " (" (part::when(now_ms, request.created_ms)) ")" }
@@ -153,7 +159,9 @@ fn timeline(steps: &[Step]) -> Markup {
                     @if step.author.is_some() || step.event_id.is_some() {
                         div class="by" {
                             @if let Some(author) = &step.author { (part::who_link(author)) }
-                            @if let Some(event_id) = &step.event_id { code title=(event_id) { "event " (text::short(event_id)) } }
+                            @if let Some(event_id) = &step.event_id {
+                                code title=(event_id) { "event " (text::short(event_id)) }
+                            }
                         }
                     }
                 }

@@ -5,6 +5,7 @@
 mod bazaar;
 mod explore;
 mod ledger;
+mod live;
 mod pictures;
 mod relay;
 
@@ -90,7 +91,6 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
-        let relay = Some(relay::relay(store.handle(), &bus));
         let explorer = Explorer::new(
             ExplorerOptions::default(),
             store.handle(),
@@ -98,7 +98,9 @@ impl Scene {
             Arc::new(MinuteLater),
         );
         let services = Services::default();
-        let roles = Roles { log: log.clone(), outbox, relay, treasury, explorer, services, metrics: None };
+        let relay = Some(relay::relay(store.handle(), &bus));
+        let roles =
+            Roles { log: log.clone(), outbox, relay, treasury, explorer, services, metrics: None };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

@@ -199,3 +199,7 @@ fn passing(rows: Vec<Row>, filter: &Filter, now_s: u64) -> Result<Vec<(Event, St
     passing.sort_by(|(_, a), (_, b)| a.order(b));
     Ok(passing)
 }
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(Sql, usize); 3] = [(BY_ID, 1), (BY_SEQ, 1), (scan::AHEAD, 6)];

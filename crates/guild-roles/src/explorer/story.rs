@@ -101,8 +101,12 @@ impl Story<'_> {
     fn result(&self, answer: &index::Answer) -> (Tone, String) {
         let kept = self.standings.iter().find(|kept| kept.event_id == answer.event_id);
         match kept.map(|kept| kept.standing) {
-            Some(order::Standing::Late) => (Tone::Plain, "A result that came too late. It changes nothing.".to_owned()),
-            Some(order::Standing::Repeated) => (Tone::Plain, "The same result once more. It changes nothing.".to_owned()),
+            Some(order::Standing::Late) => {
+                (Tone::Plain, "A result that came too late. It changes nothing.".to_owned())
+            }
+            Some(order::Standing::Repeated) => {
+                (Tone::Plain, "The same result once more. It changes nothing.".to_owned())
+            }
             Some(order::Standing::Equivocation) => (
                 Tone::Bad,
                 "Another result than before, signed by the same key. It changes nothing, and is kept as evidence."
@@ -135,10 +139,10 @@ impl Story<'_> {
             }
             order::State::Expired => steps.push(end(format!("Nothing came in time.{words}{back}"))),
             order::State::Cancelled => {
-                steps.push(end(format!("Its buyer took it back.{words}{back}")))
+                steps.push(end(format!("Its buyer took it back.{words}{back}")));
             }
             order::State::Failed => {
-                steps.push(end(format!("The provider gave it up.{words}{back}")))
+                steps.push(end(format!("The provider gave it up.{words}{back}")));
             }
         }
         steps

@@ -9,17 +9,28 @@ use crate::error::{Error, Result, code};
 /// The services of a process.
 pub(crate) struct Supervisor {
     services: JoinSet<(&'static str, Result<()>)>,
-    shutdown: Shutdown,
-    /// What runs, for whoever asks whether the node is ready.
     told: Services,
+    shutdown: Shutdown,
+}
+
+/// A service, for as long as it runs.
+struct Running {
+    name: &'static str,
+    told: Services,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.told.ended(self.name);
+    }
 }
 
 impl Supervisor {
     pub(crate) fn new(shutdown: Shutdown) -> Supervisor {
-        Supervisor { services: JoinSet::new(), shutdown, told: Services::default() }
+        Supervisor { services: JoinSet::new(), told: Services::default(), shutdown }
     }
 
-    /// What runs.
+    /// What runs, for whoever is asked.
     pub(crate) fn services(&self) -> Services {
         self.told.clone()
     }
@@ -30,12 +41,11 @@ impl Supervisor {
         name: &'static str,
         service: impl Future<Output = Result<()>> + Send + 'static,
     ) {
+        let running = Running { name, told: self.told.clone() };
         self.told.running(name);
-        let told = self.told.clone();
         self.services.spawn(async move {
-            let ended = service.await;
-            told.ended(name);
-            (name, ended)
+            let _running = running;
+            (name, service.await)
         });
     }
 
@@ -83,14 +93,19 @@ mod tests {
 
     #[test]
     fn a_failure_ends_all_and_is_told() {
+        let mut told = None;
         let ended = run(|supervisor, shutdown| {
             let stop = shutdown.triggered();
             supervisor.start("patient", async {
                 stop.await;
                 Ok(())
             });
+            assert_eq!(supervisor.services().problems(), [""; 0]);
             supervisor.start("broken", async { Err(Error::new(&code::IO_FAILED, "no disk")) });
+            told = Some(supervisor.services());
         });
+        let problems = ["the service broken does not run", "the service patient does not run"];
+        assert_eq!(told.unwrap().problems(), problems);
         assert_eq!(ended.unwrap_err().message(), "broken: no disk");
     }
 

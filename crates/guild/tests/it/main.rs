@@ -2,6 +2,7 @@
 
 mod answers;
 mod audit;
+mod audit_together;
 mod bad_input;
 mod bus;
 mod checks;
@@ -9,6 +10,7 @@ mod cluster;
 mod config;
 mod docs;
 mod doctor;
+mod explorer;
 mod key;
 mod ledger;
 mod ledger_export;

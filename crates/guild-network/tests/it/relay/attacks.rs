@@ -40,7 +40,10 @@ fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
         assert!(events < 100, "{events} events were kept for a reader that does not read");
         assert!(closed.unwrap().starts_with("rate-limited: "));
         // It may begin again.
-        assert_eq!(slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(), 2);
+        assert_eq!(
+            slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(),
+            2
+        );
     });
 }
 
@@ -142,12 +145,8 @@ impl Clock for Hasty {
 fn kept(says: &[&str]) -> (usize, i64) {
     let scratch = Scratch::sqlite();
     let clock = Arc::new(Hasty::default());
-    let (intake, _service) = Intake::new(
-        IntakeOptions::default(),
-        scratch.store.clone(),
-        &*scratch.bus,
-        clock.clone(),
-    );
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
     let options = Options { ping_ms: 10_000, silence_max_ms: 30_000, ..Options::default() };
     let (relay, _service) =
         Relay::new(options, intake, scratch.store.clone(), clock.clone(), Arc::new(Zeros));
@@ -175,14 +174,15 @@ fn whoever_says_nothing_is_asked_and_then_let_go() {
 fn a_socket_that_takes_nothing_is_given_up() {
     let scratch = Scratch::sqlite();
     let clock = Arc::new(Hasty::default());
-    let (intake, _service) = Intake::new(
-        IntakeOptions::default(),
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let (relay, _service) = Relay::new(
+        Options::default(),
+        intake,
         scratch.store.clone(),
-        &*scratch.bus,
         clock.clone(),
+        Arc::new(Zeros),
     );
-    let (relay, _service) =
-        Relay::new(Options::default(), intake, scratch.store.clone(), clock.clone(), Arc::new(Zeros));
     let (to_relay, from_client) = mpsc::unbounded_channel();
     // Room for the greeting, and nothing more, for ever.
     let (to_client, _from_relay) = mpsc::channel(1);

@@ -224,7 +224,7 @@ async fn settle(
     config.data_dir = ground.0.join(name);
     let loaded = Loaded::chosen(config);
     let identity = Identity::of(SecretKey::make(&SystemRandom))?;
-    let character = Character { identity, worker, metrics: None };
+    let character = Character { identity, worker };
     // Starting a node is a long future, and there are four of them.
     let node = Box::pin(Node::start(&loaded, character, shutdown)).await?;
     Ok(Resident { name, loaded, node })
