@@ -5,6 +5,7 @@
 //! the first test of a process that asks starts its own.
 
 pub mod bench;
+pub mod javascript;
 pub mod nats;
 pub mod nostr_relay;
 mod port;

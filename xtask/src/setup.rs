@@ -21,14 +21,14 @@ pub(crate) const LIBC_HEADERS: Tool =
 pub(crate) const CXX_COMPILER: Tool =
     Tool { program: "c++", package: "g++", needed_for: "building libFuzzer" };
 pub(crate) const NODE: Tool =
-    Tool { program: "node", package: "nodejs", needed_for: "the bench peers" };
+    Tool { program: "node", package: "nodejs", needed_for: "foreign clients" };
 pub(crate) const POSTGRES: Tool =
     Tool { program: "postgres", package: "postgresql", needed_for: "tests against PostgreSQL" };
 pub(crate) const NATS: Tool =
     Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
+pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 pub(crate) const PYTHON: Tool =
     Tool { program: "python3", package: "python3-venv", needed_for: "a relay of another make" };
-pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "the bench peers" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL
 /// cluster that nobody asked for. The rule against starting goes away with the shell, however it ends; a setting
@@ -162,7 +162,7 @@ mod tests {
     fn the_advice_names_program_purpose_and_package() {
         assert_eq!(
             advice(&[NODE, CXX_COMPILER]),
-            "programs are missing:\n  node is needed for the bench peers\n  c++ is needed for building libFuzzer\n\
+            "programs are missing:\n  node is needed for foreign clients\n  c++ is needed for building libFuzzer\n\
              install with: apt-get install nodejs g++"
         );
     }

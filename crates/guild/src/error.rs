@@ -240,6 +240,12 @@ impl From<guild_ledger::Error> for Error {
     }
 }
 
+impl From<guild_network::Error> for Error {
+    fn from(error: guild_network::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_roles::Error> for Error {
     fn from(error: guild_roles::Error) -> Error {
         Error::new(error.code(), error.to_string())

@@ -25,6 +25,7 @@ use crate::real::{SystemClock, SystemRandom};
 mod bus;
 pub(crate) mod data_dir;
 mod listen;
+mod network;
 mod policy;
 mod supervise;
 mod upkeep;
@@ -202,7 +203,10 @@ impl Node {
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
         let drainer = parts.drainer(loaded)?;
         let (treasury, ledger) = parts.treasury()?;
-        let roles = Roles { log: parts.log.clone(), outbox: parts.outbox.clone(), treasury };
+        let mut supervisor = Supervisor::new(shutdown.clone());
+        let relay = network::start(loaded, address, &parts, &mut supervisor, shutdown);
+        let (log, outbox) = (parts.log.clone(), parts.outbox.clone());
+        let roles = Roles { log, outbox, relay, treasury };
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -216,7 +220,6 @@ impl Node {
             "policy_bundle_id": policy.policy_bundle_id(),
         });
         parts.note("node.started", detail).await?;
-        let mut supervisor = Supervisor::new(shutdown.clone());
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
         if let Some(service) = parts.bus.service.take() {
             let stop = shutdown.clone();
@@ -288,7 +291,8 @@ fn url(address: SocketAddr) -> String {
     format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
-fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+/// Names under which the node may be asked, beside the loopback ones.
+fn hosts(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
     let named =
         loaded.config.gateway.hosts.split(',').map(str::trim).filter(|name| !name.is_empty());
     let mut hosts: Vec<String> = named.map(str::to_owned).collect();
@@ -297,7 +301,11 @@ fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Optio
         IpAddr::V4(ip) => hosts.push(ip.to_string()),
         IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
     }
-    guild_gateway::Options { hosts, ..guild_gateway::Options::default() }
+    hosts
+}
+
+fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+    guild_gateway::Options { hosts: hosts(loaded, address), ..guild_gateway::Options::default() }
 }
 
 /// Refuses if there is no database file yet.
