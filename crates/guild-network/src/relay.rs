@@ -133,7 +133,8 @@ impl Relay {
     /// Lets a client in, if there is room. Ask before answering its handshake.
     pub fn admit(&self, peer: Peer) -> Result<Admission, Full> {
         let Options { connections_per_address, connections_max, .. } = *self.0.options;
-        let entered = lock(&self.0.places).enter(peer.address, connections_per_address, connections_max);
+        let entered =
+            lock(&self.0.places).enter(peer.address, connections_per_address, connections_max);
         entered.map_err(|why| {
             session::refused(why);
             if why == "connections" { Full::InAll } else { Full::OfAddress }

@@ -14,6 +14,7 @@ use guild_gateway::{Options, Roles, Service};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::{Hooks, Migrations, Service as StoreService};
 use http_body_util::BodyExt;
@@ -79,7 +80,8 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
-        let roles = Roles { log: log.clone(), outbox, treasury };
+        let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
+        let roles = Roles { log: log.clone(), outbox, relay: None, relays, treasury };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

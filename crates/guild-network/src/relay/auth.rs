@@ -103,7 +103,8 @@ mod tests {
 
     #[test]
     fn an_address_names_a_host_however_it_is_written() {
-        for same in ["wss://Relay.example", "ws://relay.example:80/", "wss://relay.example:443/x?y"] {
+        for same in ["wss://Relay.example", "ws://relay.example:80/", "wss://relay.example:443/x?y"]
+        {
             assert_eq!(authority(same).as_deref(), Some("relay.example"), "{same}");
         }
         assert_eq!(authority("wss:///x"), None);
@@ -114,7 +115,8 @@ mod tests {
     fn private_events_are_for_those_they_name() {
         let private = BTreeSet::from([1059]);
         let wrap = |kind| {
-            let tags = vec![tag::tag(["p", "rubbish"]), tag::tag(["p", &key(2).public_key().hex()])];
+            let tags =
+                vec![tag::tag(["p", "rubbish"]), tag::tag(["p", &key(2).public_key().hex()])];
             Draft { kind, created_at: 1, tags, content: String::new() }.sign(&key(1)).unwrap()
         };
         let proven = |n| BTreeSet::from([key(n).public_key()]);

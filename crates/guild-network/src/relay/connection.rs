@@ -202,10 +202,14 @@ impl Connection {
                     self.offers.push(Box::pin(offered));
                 }
                 Action::Subscribe { number, filters } => {
-                    let passed_on =
-                        self.shared.hub.subscribe(self.number, number, filters.clone());
+                    let passed_on = self.shared.hub.subscribe(self.number, number, filters.clone());
                     let proven = self.session.proven().clone();
-                    self.questions.push_back(Question::Stored { number, filters, passed_on, proven });
+                    self.questions.push_back(Question::Stored {
+                        number,
+                        filters,
+                        passed_on,
+                        proven,
+                    });
                 }
                 Action::Unsubscribe(number) => {
                     self.shared.hub.unsubscribe(self.number, number);

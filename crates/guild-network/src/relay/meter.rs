@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn connections_are_counted_by_network_and_in_all() {
         let mut places = Places::default();
-        let [a, b, c] = ["2001:db8::1", "2001:db8::2", "::ffff:10.0.0.1"].map(|s| s.parse().unwrap());
+        let [a, b, c] =
+            ["2001:db8::1", "2001:db8::2", "::ffff:10.0.0.1"].map(|s| s.parse().unwrap());
         assert_eq!(places.enter(a, 1, 2), Ok(()));
         assert_eq!(places.enter(b, 1, 2), Err("connections_of_address"));
         assert_eq!(places.enter("10.0.0.1".parse().unwrap(), 1, 2), Ok(()));

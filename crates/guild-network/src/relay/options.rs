@@ -81,8 +81,9 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             name: "Guildhall".to_owned(),
-            description: "The relay of a Guildhall node: requests for work, and what becomes of them."
-                .to_owned(),
+            description:
+                "The relay of a Guildhall node: requests for work, and what becomes of them."
+                    .to_owned(),
             pubkey: None,
             hosts: Vec::new(),
             frame_max_bytes: Limits::DEFAULT.max_bytes,

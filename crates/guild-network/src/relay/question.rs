@@ -63,7 +63,8 @@ impl Question {
                 }
                 Question::Sync { sub, filter, message } => {
                     let events = ask(&shared, move |rx| {
-                        let (budget, filters) = (options.sync_budget(), std::slice::from_ref(&*filter));
+                        let (budget, filters) =
+                            (options.sync_budget(), std::slice::from_ref(&*filter));
                         let may_see = |event: &Event| is_public(&options, event);
                         archive::ids_within(rx, filters, budget, now_s, &may_see)
                     });
@@ -87,7 +88,11 @@ async fn ask<T: Send + 'static>(
 
 impl Options {
     fn budget(&self) -> Budget {
-        Budget { events: self.limit_max, bytes: self.answer_max_bytes, rows: self.question_max_rows }
+        Budget {
+            events: self.limit_max,
+            bytes: self.answer_max_bytes,
+            rows: self.question_max_rows,
+        }
     }
 
     /// Every event of a reconciliation has to be read, and one more to see that there are too many.

@@ -17,8 +17,8 @@ use crate::intake::Verdict;
 
 mod stream;
 
-pub(crate) use stream::{Answer, TOO_SLOW};
 use stream::Stream;
+pub(crate) use stream::{Answer, TOO_SLOW};
 
 /// What must be done about a frame.
 #[derive(Debug, PartialEq, Eq)]
@@ -83,7 +83,12 @@ pub(crate) struct Session {
 
 impl Session {
     /// A client that has just come.
-    pub(crate) fn new(options: Arc<Options>, host: &str, challenge: String, now_ms: UnixMs) -> Session {
+    pub(crate) fn new(
+        options: Arc<Options>,
+        host: &str,
+        challenge: String,
+        now_ms: UnixMs,
+    ) -> Session {
         Session {
             host: auth::plain(host),
             challenge,
@@ -117,7 +122,8 @@ impl Session {
         if frame.len() > self.options.frame_max_bytes {
             refused("frame_size");
             let most = self.options.frame_max_bytes;
-            return self.strike(notice(format!("invalid: a message has at most {most} bytes")), now_ms);
+            return self
+                .strike(notice(format!("invalid: a message has at most {most} bytes")), now_ms);
         }
         match ClientMessage::parse(frame.as_bytes(), &Limits::DEFAULT) {
             Ok(message) => self.obey(message, key_allows, now_ms),
@@ -187,7 +193,12 @@ impl Session {
     }
 
     /// What became of an event that was offered.
-    pub(crate) fn offered(&mut self, id: EventId, verdict: &Verdict, now_ms: UnixMs) -> Vec<Action> {
+    pub(crate) fn offered(
+        &mut self,
+        id: EventId,
+        verdict: &Verdict,
+        now_ms: UnixMs,
+    ) -> Vec<Action> {
         let answer = ok(id, verdict.is_accepted(), &verdict.message());
         match verdict {
             Verdict::Refused(refusal) => {
@@ -201,7 +212,9 @@ impl Session {
     fn subscribe(&mut self, sub: String, filters: Vec<Filter>) -> Vec<Action> {
         // The older one of this name ends, also if the new one is refused.
         let mut actions = self.unsubscribe(&sub);
-        if let Some(words) = self.refusal_to_read(&filters).or_else(|| self.refusal_of_room(&filters)) {
+        if let Some(words) =
+            self.refusal_to_read(&filters).or_else(|| self.refusal_of_room(&filters))
+        {
             actions.push(closed(&sub, &words));
             return actions;
         }

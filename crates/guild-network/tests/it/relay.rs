@@ -35,8 +35,9 @@ pub(crate) struct Server {
     reserving: Option<Reserving>,
 }
 
-type Reserving =
-    Pin<Box<dyn Future<Output = Result<mpsc::OwnedPermit<Frame>, mpsc::error::SendError<()>>> + Send>>;
+type Reserving = Pin<
+    Box<dyn Future<Output = Result<mpsc::OwnedPermit<Frame>, mpsc::error::SendError<()>>> + Send>,
+>;
 
 impl Stream for Server {
     type Item = Result<Frame, ()>;
@@ -52,8 +53,7 @@ impl Sink<Frame> for Server {
             return Poll::Ready(Ok(()));
         }
         let to_client = self.to_client.clone();
-        let reserving =
-            self.reserving.get_or_insert_with(|| Box::pin(to_client.reserve_owned()));
+        let reserving = self.reserving.get_or_insert_with(|| Box::pin(to_client.reserve_owned()));
         match reserving.as_mut().poll(cx) {
             Poll::Ready(permit) => {
                 (self.reserving, self.permit) = (None, permit.ok());
@@ -323,8 +323,7 @@ fn what_is_private_reaches_its_recipient_alone() {
 #[test]
 fn a_client_reconciles_what_it_has() {
     let scratch = Scratch::sqlite();
-    let here: Vec<Event> =
-        (0..300).map(|n| event(1, 1, NOW_S - n, &[], &n.to_string())).collect();
+    let here: Vec<Event> = (0..300).map(|n| event(1, 1, NOW_S - n, &[], &n.to_string())).collect();
     scratch.put(&here);
     let options = Options { sync_max_events: 300, ..Options::default() };
     with_relay(&scratch, options, |stage| async move {
@@ -370,8 +369,7 @@ fn a_client_reconciles_what_it_has() {
 #[test]
 fn there_is_room_for_so_many_and_a_place_is_given_back() {
     let scratch = Scratch::sqlite();
-    let options =
-        Options { connections_max: 2, connections_per_address: 1, ..Options::default() };
+    let options = Options { connections_max: 2, connections_per_address: 1, ..Options::default() };
     with_relay(&scratch, options, |stage| async move {
         let at = |address: [u8; 4]| Peer { address: address.into(), ..peer() };
         let first = stage.relay.admit(at([10, 0, 0, 1])).unwrap();

@@ -52,7 +52,9 @@ impl Connection {
         let answer = match self.syncs.get(sub) {
             Some(sync) => sync.answer(message).map_err(|words| format!("invalid: {words}")),
             // Its events are still being looked up.
-            None => Err("invalid: the answer to the first message has not been sent yet".to_owned()),
+            None => {
+                Err("invalid: the answer to the first message has not been sent yet".to_owned())
+            }
         };
         match answer {
             Ok(message) => {
@@ -72,8 +74,8 @@ impl Connection {
         if let Some(sync) = self.syncs.remove(sub) {
             self.shared.give_sync_room(sync.count());
         }
-        self.questions.retain(|question| {
-            !matches!(question, Question::Sync { sub: asked, .. } if asked == sub)
-        });
+        self.questions.retain(
+            |question| !matches!(question, Question::Sync { sub: asked, .. } if asked == sub),
+        );
     }
 }

@@ -119,7 +119,8 @@ impl Session {
 }
 
 /// What a reader is told whose subscriptions end because it does not keep up.
-pub(crate) const TOO_SLOW: &str = "rate-limited: events came faster than you read them; subscribe again";
+pub(crate) const TOO_SLOW: &str =
+    "rate-limited: events came faster than you read them; subscribe again";
 
 /// Whether an event was not already sent as a stored one. New ones come in the order of their numbers, so those before
 /// it are forgotten.

@@ -33,8 +33,7 @@ impl Session {
     }
 
     fn prove_key(&mut self, number: u32) {
-        let tags =
-            vec![tag::tag(["relay", "ws://127.0.0.1:4848/"]), tag::tag(["challenge", "c"])];
+        let tags = vec![tag::tag(["relay", "ws://127.0.0.1:4848/"]), tag::tag(["challenge", "c"])];
         let proof = Draft { kind: 22_242, created_at: 1_000_000, tags, content: String::new() };
         let proof = proof.sign(&key(number)).unwrap();
         let said = self.hear(&format!(r#"["AUTH",{}]"#, proof.to_json()));
@@ -107,10 +106,7 @@ fn what_waits_for_an_answer_is_bounded() {
     session.hear(r#"["REQ","s",{"kinds":[1]}]"#);
     assert_eq!(session.delivered(1, &numbered(1)), []);
     assert_eq!(session.delivered(1, &numbered(2)), []);
-    assert_eq!(
-        session.delivered(1, &numbered(3)),
-        [Action::Unsubscribe(1), closed("s", TOO_SLOW)]
-    );
+    assert_eq!(session.delivered(1, &numbered(3)), [Action::Unsubscribe(1), closed("s", TOO_SLOW)]);
     session.hear(r#"["REQ","a",{"kinds":[1]}]"#);
     session.hear(r#"["REQ","b",{"kinds":[1]}]"#);
     let ended = session.missed(TOO_SLOW);
@@ -136,7 +132,10 @@ fn every_limit_is_answered_in_words() {
     assert!(said(&publish).starts_with("Some(Offer"));
     assert_eq!(
         said(&publish),
-        format!(r#"["OK","{}",false,"rate-limited: too many events of this connection"]"#, event.id)
+        format!(
+            r#"["OK","{}",false,"rate-limited: too many events of this connection"]"#,
+            event.id
+        )
     );
     assert_eq!(said(r#"["REQ","a",{},{}]"#), r#"["CLOSED","a","invalid: at most 1 filters"]"#);
     assert_eq!(
@@ -150,7 +149,10 @@ fn every_limit_is_answered_in_words() {
         r#"["CLOSED","c","rate-limited: at most 2 subscriptions at once"]"#
     );
     said(r#"["NEG-OPEN","n",{},"61"]"#);
-    assert_eq!(said(r#"["NEG-OPEN","m",{},"61"]"#), r#"["NEG-ERR","m","blocked: at most 1 at once"]"#);
+    assert_eq!(
+        said(r#"["NEG-OPEN","m",{},"61"]"#),
+        r#"["NEG-ERR","m","blocked: at most 1 at once"]"#
+    );
     assert_eq!(
         said(r#"["NEG-MSG","m","61"]"#),
         r#"["NEG-ERR","m","closed: there is none of this name"]"#

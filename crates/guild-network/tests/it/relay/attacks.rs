@@ -34,7 +34,10 @@ fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
         assert!(events < 100, "{events} events were kept for a reader that does not read");
         assert!(closed.unwrap().starts_with("rate-limited: "));
         // It may begin again.
-        assert_eq!(slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(), 2);
+        assert_eq!(
+            slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(),
+            2
+        );
     });
 }
 
