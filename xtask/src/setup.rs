@@ -26,9 +26,9 @@ pub(crate) const POSTGRES: Tool =
     Tool { program: "postgres", package: "postgresql", needed_for: "tests against PostgreSQL" };
 pub(crate) const NATS: Tool =
     Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
-pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 pub(crate) const PYTHON: Tool =
     Tool { program: "python3", package: "python3-venv", needed_for: "a relay of another make" };
+pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL
 /// cluster that nobody asked for. The rule against starting goes away with the shell, however it ends; a setting

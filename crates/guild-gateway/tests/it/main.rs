@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod ledger;
+mod relay;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +58,7 @@ impl Scene {
         let file = guild_store::Options::file(&dir.path().join("node.db"));
         let store = StoreService::open(
             &file,
-            &Migrations::store().and(guild_ledger::migrations()),
+            &Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations()),
             Hooks::default(),
             0,
         )
@@ -80,8 +81,9 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
+        let relay = Some(relay::relay(store.handle(), &bus));
         let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
-        let roles = Roles { log: log.clone(), outbox, relay: None, relays, treasury };
+        let roles = Roles { log: log.clone(), outbox, relay, relays, treasury };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

@@ -31,8 +31,9 @@ pub(crate) enum Command {
 
 /// Publish signed events
 ///
-/// The file holds one event, or one on each line. They are kept by this node and go to all relays of network.relays: through the
-/// running node, or when the next one starts. With --url they go to that relay alone, at once, and are not kept.
+/// The file holds one event, or one on each line. They are kept by this node and go to all relays of network.relays:
+/// through the running node, or when the next one starts. With --url they go to that relay alone, at once, and are not
+/// kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PublishArgs {
     /// The file; - is standard input

@@ -1,10 +1,16 @@
 //! Clients that mean harm: each is answered in words or sent away, and costs a bounded amount.
 
-use guild_network::relay::Options;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use guild_network::intake::{Intake, Options as IntakeOptions};
+use guild_network::relay::{Frame, Options, Relay};
+use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::Filter;
 use guild_protocol::nostr::message::RelayMessage;
+use tokio::sync::mpsc;
 
-use super::with_relay;
+use super::{Server, Zeros, peer, with_relay};
 use crate::support::{NOW_S, Scratch, event};
 
 #[test]
@@ -119,4 +125,69 @@ fn an_author_has_a_limit_over_all_connections_and_forgeries_do_not_use_it_up() {
         assert_eq!(good, 3, "{stored:?}");
         assert_eq!(stored[5].1, "rate-limited: too many events of this author");
     });
+}
+
+/// Every sleep is over at once, and that much later it is.
+#[derive(Default)]
+struct Hasty(AtomicI64);
+
+impl Clock for Hasty {
+    fn now_ms(&self) -> UnixMs {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        self.0.fetch_add(duration_ms, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// How often a client that says this much at the beginning is asked whether it is there, and how long it is kept.
+fn kept(says: &[&str]) -> (usize, i64) {
+    let scratch = Scratch::sqlite();
+    let clock = Arc::new(Hasty::default());
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let options = Options { ping_ms: 10_000, silence_max_ms: 30_000, ..Options::default() };
+    let (relay, _service) =
+        Relay::new(options, intake, scratch.store.clone(), clock.clone(), Arc::new(Zeros));
+    let (to_relay, from_client) = mpsc::unbounded_channel();
+    let (to_client, mut from_relay) = mpsc::channel(1_000);
+    says.iter().for_each(|text| to_relay.send(Frame::Text((*text).to_owned())).unwrap());
+    let server = Server { from_client, to_client, permit: None, reserving: None };
+    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    let mut pings = 0;
+    while let Ok(frame) = from_relay.try_recv() {
+        pings += usize::from(frame == Frame::Ping);
+    }
+    (pings, clock.now_ms())
+}
+
+#[test]
+fn whoever_says_nothing_is_asked_and_then_let_go() {
+    let (pings, kept_ms) = kept(&[r#"["CLOSE","x"]"#]);
+    assert_eq!(pings, 3);
+    assert!((30_000..60_000).contains(&kept_ms), "{kept_ms}");
+    assert_eq!(kept(&[]).0, 2, "also without a first word");
+}
+
+#[test]
+fn a_socket_that_takes_nothing_is_given_up() {
+    let scratch = Scratch::sqlite();
+    let clock = Arc::new(Hasty::default());
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let (relay, _service) = Relay::new(
+        Options::default(),
+        intake,
+        scratch.store.clone(),
+        clock.clone(),
+        Arc::new(Zeros),
+    );
+    let (to_relay, from_client) = mpsc::unbounded_channel();
+    // Room for the greeting, and nothing more, for ever.
+    let (to_client, _from_relay) = mpsc::channel(1);
+    to_relay.send(Frame::Text("rubbish".to_owned())).unwrap();
+    let server = Server { from_client, to_client, permit: None, reserving: None };
+    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    assert!(clock.now_ms() >= Options::default().silence_max_ms);
 }
