@@ -14,6 +14,8 @@
 //! | `POST /api/ledger/account` | open an account (with the node's token) |
 //! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
+//! | `GET /api/relays` | what is known of the relays of others |
+//! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
@@ -28,6 +30,7 @@ mod log;
 mod meter;
 mod outbox;
 mod relay;
+mod relays;
 mod socket;
 mod web;
 
@@ -42,6 +45,7 @@ use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use guild_roles::explorer::Explorer;
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -98,6 +102,8 @@ pub struct Roles {
     pub outbox: Outbox,
     /// The relay for strangers, if there is one.
     pub relay: Option<Relay>,
+    /// The relays of others.
+    pub relays: Relays,
     /// The money.
     pub treasury: Treasury,
     /// The market, for readers.
@@ -114,6 +120,7 @@ struct Shared {
     log: AuditLog,
     outbox: Outbox,
     relay: Option<Relay>,
+    relays: Relays,
     treasury: Treasury,
     explorer: Explorer,
     services: Services,
@@ -143,11 +150,12 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, relay, treasury, explorer, services, metrics } = roles;
+        let Roles { log, outbox, relay, relays, treasury, explorer, services, metrics } = roles;
         let shared = Shared {
             log,
             outbox,
             relay,
+            relays,
             treasury,
             explorer,
             services,
@@ -202,6 +210,8 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/outbox/retry", post(outbox::retry))
+        .route("/api/relays", get(relays::list))
+        .route("/api/relays/publish", post(relays::publish))
         .route("/relay", any(relay::relay))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)

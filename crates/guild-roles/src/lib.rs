@@ -5,6 +5,7 @@
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
 //! | [`explorer`] | reads the market, for people and programs |
+//! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
 pub mod audit_log;
@@ -16,6 +17,7 @@ pub mod explorer;
 mod feed;
 pub mod outbox;
 pub mod provider;
+pub mod relays;
 pub mod sweeper;
 pub mod treasury;
 

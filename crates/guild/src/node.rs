@@ -18,6 +18,7 @@ use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
 use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
@@ -207,11 +208,17 @@ impl Parts {
         })
     }
 
+    /// The relays of others, as they are used by a process that does not stay.
+    pub(crate) fn relays(&self, loaded: &Loaded, pool: Option<Pool>) -> Relays {
+        let configured = &loaded.config.network.relays.0;
+        Relays::new(pool, configured, self.store.clone(), self.clock.clone())
+    }
+
     /// What the gateway stands in front of.
     fn roles(
         &self,
         handles: &Handles,
-        relay: Option<Relay>,
+        (relay, relays): (Option<Relay>, Relays),
         supervisor: &Supervisor,
         metrics: Option<Render>,
     ) -> Roles {
@@ -219,6 +226,7 @@ impl Parts {
             log: self.log.clone(),
             outbox: self.outbox.clone(),
             relay,
+            relays,
             treasury: handles.treasury.clone(),
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
@@ -287,6 +295,7 @@ impl Node {
         let started = network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
         let drainer = parts.drainer(loaded, address, pool.clone())?;
+        let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let means = market::Means { loaded, registry, pool };
         let Identity { buyer, provider, .. } = identity;
@@ -298,7 +307,7 @@ impl Node {
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
         let metrics = metrics::start(&parts, &mut supervisor, shutdown);
-        let roles = parts.roles(&handles, relay, &supervisor, metrics);
+        let roles = parts.roles(&handles, (relay, relays), &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,

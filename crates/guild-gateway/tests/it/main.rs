@@ -21,6 +21,7 @@ use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::{Hooks, Service as StoreService};
 use http_body_util::BodyExt;
@@ -99,8 +100,17 @@ impl Scene {
         );
         let services = Services::default();
         let relay = Some(relay::relay(store.handle(), &bus));
-        let roles =
-            Roles { log: log.clone(), outbox, relay, treasury, explorer, services, metrics: None };
+        let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
+        let roles = Roles {
+            log: log.clone(),
+            outbox,
+            relay,
+            relays,
+            treasury,
+            explorer,
+            services,
+            metrics: None,
+        };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

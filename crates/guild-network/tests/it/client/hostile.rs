@@ -62,7 +62,7 @@ fn changed_content_under_a_known_id_is_refused_and_the_relay_banned_while_others
 fn a_forged_signature_is_not_stored() {
     run(async {
         let (good, other) = (card(1, 60), card(2, 60));
-        let forged = Event { sig: other.sig.clone(), ..good.clone() };
+        let forged = Event { sig: other.sig, ..good.clone() };
         let relay = Relay::script(move |mut peer| {
             let events = [forged.clone(), other.clone()];
             async move { while answer(&mut peer, &events).await.is_some() {} }
