@@ -37,7 +37,7 @@ fn a_job_is_done_and_paid(
         let mut wanted = wish("hello", Choice::Best);
         wanted.private = private;
         let posted = buyer.hire(wanted.clone()).await.unwrap();
-        assert_eq!((posted.provider, posted.price), (them, Some(PRICE)));
+        assert_eq!((posted.provider, posted.price), (Some(them), Some(PRICE)));
         let done = buyer.wait(&posted.order_id).await.unwrap();
         assert_eq!((done.state, done.paid), (State::Released, Some(PRICE)));
         // Ordering again is the same order.
