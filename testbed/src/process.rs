@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for the end of its input, which is the end of the process that started it, and then stops the server. If that
-/// process has said nothing before, it is dead, and nobody else will remove what the server leaves.
-const KEEPER: &str = r#""$@" & server=$!; word=$(cat); kill -s "$STOP_SIGNAL" $server; wait $server
+/// Waits for the end of its input, which is the end of the process that started it, and then stops the server, also
+/// one that was left frozen. If that process has said nothing before, it is dead, and nobody else will remove what the
+/// server leaves.
+const KEEPER: &str = r#""$@" & server=$!; word=$(cat); kill -s "$STOP_SIGNAL" $server
+    kill -s CONT $server $(cat /proc/$server/task/$server/children); wait $server
     [ "$word" = keep ] || rm -rf "$DIRECTORY""#;
 
 /// The user that servers run as when the tests run as root, which PostgreSQL refuses.
@@ -33,6 +35,29 @@ impl Process {
         stop_signal: &str,
         directory: &Path,
     ) -> Result<Process, String> {
+        let (mut command, log) = Process::command(program, arguments, stop_signal, directory)?;
+        let keeper = as_ordinary_user(&mut command).spawn().map_err(said)?;
+        Ok(Process { keeper, log })
+    }
+
+    /// The same as whoever runs the tests, for a program that may be where nobody else looks.
+    pub(crate) fn start_as_self(
+        program: &Path,
+        arguments: &[String],
+        stop_signal: &str,
+        directory: &Path,
+    ) -> Result<Process, String> {
+        let (mut command, log) = Process::command(program, arguments, stop_signal, directory)?;
+        let keeper = command.spawn().map_err(said)?;
+        Ok(Process { keeper, log })
+    }
+
+    fn command(
+        program: &Path,
+        arguments: &[String],
+        stop_signal: &str,
+        directory: &Path,
+    ) -> Result<(Command, PathBuf), String> {
         let log = directory.join(LOG);
         let output = File::options().create(true).append(true).open(&log).map_err(said)?;
         let mut command = Command::new("sh");
@@ -48,8 +73,7 @@ impl Process {
             .stdout(output)
             // A Ctrl-C at the terminal ends the tests; the keeper then ends the server in its own way.
             .process_group(0);
-        let keeper = as_ordinary_user(&mut command).spawn().map_err(said)?;
-        Ok(Process { keeper, log })
+        Ok((command, log))
     }
 
     /// Asks until `ready` says yes; the server's log if it ends or takes too long.

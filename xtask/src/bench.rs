@@ -103,6 +103,12 @@ pub(crate) const BENCHES: &[Bench] = &[
         ],
     },
     Bench {
+        name: "relay",
+        package: "guild",
+        unit: "",
+        cases: &[limited("latency", Needs::Disk), limited("publish", Needs::Disk)],
+    },
+    Bench {
         name: "store",
         package: "guild-store",
         unit: "",

@@ -17,7 +17,7 @@ mod sweep;
 mod verified;
 
 pub use put::{Put, put};
-pub use query::{Stored, count, query};
+pub use query::{Budget, Stored, count, ids_within, query, query_within};
 pub use sweep::{Bounds, Swept, sweep};
 pub use verified::Verified;
 

@@ -8,6 +8,8 @@
 //! | [`intake`] | from an event that somebody brings to one that is stored |
 //! | [`marks`] | how far each relay has been read |
 //! | [`publish`] | our own events: kept, queued for relays, and what those said |
+//! | [`keeper`] | keeping the archive within its bounds |
+//! | [`relay`] | the embedded relay, for strangers |
 
 pub mod archive;
 pub mod client;
@@ -17,6 +19,8 @@ pub mod intake;
 pub mod marks;
 pub mod publish;
 mod sync;
+pub mod keeper;
+pub mod relay;
 
 pub use error::{Error, Result, code};
 

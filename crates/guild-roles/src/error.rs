@@ -16,6 +16,8 @@ pub mod code {
             "The work was not done in the time that there was.", "Allow more time, or ask for less at once.";
         WORK_FAILED = "provider.work_failed", Internal,
             "The work could not be done.", "Choose another provider, or ask again later.";
+        CURSOR = "explorer.cursor_malformed", Invalid,
+            "A cursor does not belong to the list.", "Use the cursor that the page before gave, or none.";
     }
 }
 
@@ -39,12 +41,15 @@ pub enum Error {
     /// The ledger refused.
     #[error(transparent)]
     Ledger(guild_ledger::Error),
-    /// The network refused.
-    #[error(transparent)]
-    Network(guild_network::Error),
+    /// The cursor is none of this list.
+    #[error("the cursor does not belong to this list")]
+    Cursor,
     /// The market refused.
     #[error(transparent)]
     Market(guild_market::Error),
+    /// The network refused.
+    #[error(transparent)]
+    Network(guild_network::Error),
 }
 
 /// The result of this crate.
@@ -63,8 +68,9 @@ impl Error {
             Error::Protocol(error) => error.code(),
             Error::Store(error) => error.code(),
             Error::Ledger(error) => error.code(),
-            Error::Network(error) => error.code(),
+            Error::Cursor => &code::CURSOR,
             Error::Market(error) => error.code(),
+            Error::Network(error) => error.code(),
         }
     }
 
@@ -77,6 +83,7 @@ impl Error {
     pub fn field(&self) -> Option<&str> {
         match self {
             Error::Store(guild_store::Error::EntryMalformed { field, .. }) => Some(field),
+            Error::Cursor => Some("after"),
             Error::Protocol(error) => error.place(),
             _ => None,
         }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`explorer`] | reads the market, for people and programs |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
 pub mod audit_log;
@@ -11,6 +12,7 @@ pub mod buyer;
 mod counts;
 mod cursor;
 mod error;
+pub mod explorer;
 mod feed;
 pub mod outbox;
 pub mod provider;

@@ -240,6 +240,18 @@ impl From<guild_ledger::Error> for Error {
     }
 }
 
+impl From<guild_market::Error> for Error {
+    fn from(error: guild_market::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
+impl From<guild_network::Error> for Error {
+    fn from(error: guild_network::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_roles::Error> for Error {
     fn from(error: guild_roles::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -299,6 +311,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_ledger::quote::code::ALL,
         guild_network::code::ALL,
         guild_market::code::ALL,
+        guild_memory::embed::code::ALL,
         guild_gateway::code::ALL,
         code::ALL,
     ];

@@ -40,13 +40,15 @@ pub struct Wanted {
     pub schema_id: Option<String>,
     /// Only who was heard since.
     pub live_since_ms: Option<UnixMs>,
+    /// Only those behind this one, by when it was heard and its number.
+    pub after: Option<(UnixMs, i64)>,
     /// At most so many, those heard last.
     pub limit: usize,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { schema_id: None, live_since_ms: None, limit: 1_000 }
+        Wanted { schema_id: None, live_since_ms: None, after: None, limit: 1_000 }
     }
 }
 
@@ -125,7 +127,8 @@ macro_rules! providers {
                FROM ",
             $from,
             ") AS found WHERE coalesce(heard_ms, 0) >= $2
-             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $3"
+             AND (coalesce(heard_ms, 0) < $3 OR (coalesce(heard_ms, 0) = $3 AND seq > $4))
+             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $5"
         )
     };
 }
@@ -133,6 +136,7 @@ macro_rules! providers {
 /// Who announces itself, those heard last first.
 pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     let live_since_ms = wanted.live_since_ms.unwrap_or(i64::MIN);
+    let (heard_ms, seq) = wanted.after.unwrap_or((i64::MAX, 0));
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
     let rows: Vec<ProviderRow> = match &wanted.schema_id {
         Some(schema_id) => rx.all(
@@ -140,11 +144,11 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
                 "index_schema s JOIN index_provider p ON p.seq = s.seq
                  JOIN nostr_event e ON e.seq = p.seq WHERE s.schema_id = $1"
             ),
-            args![schema_id, live_since_ms, limit],
+            args![schema_id, live_since_ms, heard_ms, seq, limit],
         )?,
         None => rx.all(
             providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
-            args![0, live_since_ms, limit],
+            args![0, live_since_ms, heard_ms, seq, limit],
         )?,
     };
     rows.into_iter().map(provider_of).collect()
@@ -154,7 +158,7 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
 pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
     let rows: Vec<ProviderRow> = rx.all(
         providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.pubkey = $1"),
-        args![&pubkey.hex(), i64::MIN, i64::MAX],
+        args![&pubkey.hex(), i64::MIN, i64::MAX, 0, i64::MAX],
     )?;
     rows.into_iter().map(provider_of).collect()
 }

@@ -4,4 +4,5 @@
 mod archive;
 mod client;
 mod intake;
+mod relay;
 mod support;

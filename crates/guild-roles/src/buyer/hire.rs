@@ -97,6 +97,7 @@ impl Shared {
             schema_id: Some(schema_id.to_string()),
             live_since_ms: Some(self.now_ms().saturating_sub(self.options.live_ms)),
             limit: CANDIDATES_MAX,
+            ..Wanted::default()
         };
         let schema_id = schema_id.to_string();
         let read = self.node.store.read(move |rx| {

@@ -3,6 +3,9 @@
 
 mod attacks;
 mod audit_log;
+mod bazaar;
+mod explorer;
 mod market;
+mod sweeper;
 mod town;
 mod treasury;

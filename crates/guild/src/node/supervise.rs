@@ -1,5 +1,6 @@
 //! Runs the services of a node. They end together: by the shutdown, or because one of them failed.
 
+use guild_gateway::Services;
 use guild_protocol::env::Shutdown;
 use tokio::task::JoinSet;
 
@@ -9,11 +10,18 @@ use crate::error::{Error, Result, code};
 pub(crate) struct Supervisor {
     services: JoinSet<(&'static str, Result<()>)>,
     shutdown: Shutdown,
+    /// What runs, for whoever asks whether the node is ready.
+    told: Services,
 }
 
 impl Supervisor {
     pub(crate) fn new(shutdown: Shutdown) -> Supervisor {
-        Supervisor { services: JoinSet::new(), shutdown }
+        Supervisor { services: JoinSet::new(), shutdown, told: Services::default() }
+    }
+
+    /// What runs.
+    pub(crate) fn services(&self) -> Services {
+        self.told.clone()
     }
 
     /// Starts a service. It must end when the shutdown is triggered, and not before.
@@ -22,7 +30,13 @@ impl Supervisor {
         name: &'static str,
         service: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        self.services.spawn(async move { (name, service.await) });
+        self.told.running(name);
+        let told = self.told.clone();
+        self.services.spawn(async move {
+            let ended = service.await;
+            told.ended(name);
+            (name, ended)
+        });
     }
 
     /// Waits for all of them. If one ends early, fails or panics, the others are told to end; the first such failure

@@ -73,6 +73,7 @@ fn honest_evidence_holds() {
       ok           ledger.jsonl  3 transfers between 3 accounts, 4 heads
       ok           calls.jsonl   4 calls
       ok           receipts      1 receipts
+      absent       keys.json
       ok           events.jsonl  2 events, their form only
       not checked  photo.jpg
       not checked  receipts/notes.txt
@@ -94,6 +95,7 @@ fn every_problem_is_shown_with_its_place() {
       FAILED       ledger.jsonl  3 transfers between 3 accounts, 4 heads, 3 problems
       absent       calls.jsonl
       FAILED       receipts      1 receipts, 1 problems
+      absent       keys.json
       absent       events.jsonl
 
       ledger.jsonl:12 (seq 7): the records it covers make sha256:db6058b4fef0045bc91933f94bad0d3f71a115023b7a7434b9ce78c6fc226724

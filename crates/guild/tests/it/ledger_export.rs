@@ -41,7 +41,10 @@ fn what_is_exported_is_believed_and_one_changed_byte_is_not() {
     let node = Node::up(&home, &ANY_PORT);
     let run = home.run(&["ledger", "export", "--evidence", "proof"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains(" bytes, 9 records, 1 events\nhead sha256:"), "{run:?}");
+    assert!(
+        run.stdout.contains(" bytes, 9 records, 1 events, 0 receipts\nhead sha256:"),
+        "{run:?}"
+    );
     assert_eq!(node.stop(), 0);
     let directory = home.path().join("proof");
     for (file, mode) in [("", 0o700), ("ledger.jsonl", 0o600), ("events.jsonl", 0o600)] {

@@ -15,6 +15,7 @@ mod ledger_export;
 mod node;
 mod outbox;
 mod policy;
+mod relay;
 mod replay;
 mod store;
 mod support;

@@ -57,10 +57,16 @@ impl Scan {
         }
     }
 
-    /// The numbers of the next events, at most `step`; none at the end.
-    pub(super) fn next(&mut self, rx: &mut Rx<'_>, step: usize) -> Result<Vec<i64>> {
+    /// The numbers of the next events, at most `step`; none at the end, or when all `rows` are used up.
+    pub(super) fn next(
+        &mut self,
+        rx: &mut Rx<'_>,
+        step: usize,
+        rows: &mut usize,
+    ) -> Result<Vec<i64>> {
         let mut seqs = Vec::new();
-        while seqs.len() < step {
+        while seqs.len() < step && *rows > 0 {
+            *rows = rows.saturating_sub(1);
             self.fill(rx, step)?;
             let Some(Reverse((place, term))) = self.front.pop() else { break };
             if let Some(lane) = self.lanes.get_mut(&term)
