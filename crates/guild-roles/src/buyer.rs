@@ -73,6 +73,8 @@ pub enum Choice {
     Chosen(PublicKey),
     /// Whoever is known, alive, within the budget and the cheapest; then the fastest by its own word.
     Best,
+    /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
+    Any,
 }
 
 /// What is to be done.
@@ -133,7 +135,7 @@ pub struct Service(Arc<Shared>);
 pub struct Progress {
     /// Where it stands.
     pub order: Order,
-    /// Feedback and results that its provider has sent, in the order in which they came.
+    /// Feedback and results that its provider has sent, in the order in which they came; of an open order those of all.
     pub answers: Vec<Answer>,
 }
 
@@ -169,7 +171,7 @@ impl Buyer {
         let read = self.0.node.store.read(move |rx| {
             let order = order::get(rx, &order_id)?;
             let mut answers = index::answers(rx, &order.request_id)?;
-            answers.retain(|answer| answer.author == order.provider);
+            answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
             Ok(Progress { order, answers })
         });
         read.await
@@ -223,14 +225,13 @@ impl Shared {
     /// that it is published once.
     fn take_back(&self, tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Result<()> {
         let request = order.request()?;
+        let mut tags =
+            vec![tag::tag(["e", &request.id.hex()]), tag::tag(["k", &request.kind.to_string()])];
+        tags.extend(order.provider.map(|provider| tag::tag(["p", &provider.hex()])));
         let draft = Draft {
             kind: kind::DELETION,
             created_at: unix_s(order.changed_ms).max(request.created_at),
-            tags: vec![
-                tag::tag(["e", &request.id.hex()]),
-                tag::tag(["k", &request.kind.to_string()]),
-                tag::tag(["p", &order.provider.hex()]),
-            ],
+            tags,
             content: order.words.clone().unwrap_or_default(),
         };
         let event = Verified::check(draft.sign(&self.key)?)?;

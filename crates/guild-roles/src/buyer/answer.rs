@@ -129,7 +129,7 @@ impl Shared {
         event: &Event,
         now_ms: UnixMs,
     ) -> Result<UnixMs> {
-        if now_ms < order.deadline_ms || event.pubkey != order.provider {
+        if now_ms < order.deadline_ms {
             return Ok(now_ms);
         }
         let answers = index::answers(tx, &order.request_id)?;

@@ -71,7 +71,7 @@ mod tests {
             Some(fast.provider)
         );
         assert_eq!(chosen(&[cheap.clone(), dear.clone()], 100), Some(cheap.provider));
-        assert_eq!(chosen(&[dear.clone()], 50), Some(dear.provider));
+        assert_eq!(chosen(std::slice::from_ref(&dear), 50), Some(dear.provider));
         assert_eq!(chosen(&[dear, unsaid], 49), None);
         let (a, b) = (one(5, Some(1), None), one(6, Some(1), None));
         assert_eq!(chosen(&[a.clone(), b.clone()], 1), Some(a.provider.min(b.provider)));

@@ -34,15 +34,15 @@ impl Shared {
             return Ok(known);
         }
         let chosen = self.choose(&wish).await?;
-        let hints = chosen.relays.iter().map(String::as_str);
+        let hints = chosen.iter().flat_map(|one| &one.relays).map(String::as_str);
         let new = NewOrder {
             order_key: key,
             kind,
             job,
-            provider: chosen.provider,
+            provider: chosen.as_ref().map(|one| one.provider),
             // Nobody is trusted before there is a record of it.
             provider_tier: Tier::Tertiary,
-            price: chosen.price,
+            price: chosen.as_ref().and_then(|one| one.price),
             budget: wish.budget,
             deadline_ms: self.now_ms().saturating_add(wish.time_limit_ms),
             private: wish.private,
@@ -66,8 +66,9 @@ impl Shared {
             && known.budget == wish.budget
             && known.private == wish.private
             && match wish.provider {
-                Choice::Chosen(provider) => provider == known.provider,
-                Choice::Best => true,
+                Choice::Chosen(provider) => !known.is_open && known.provider == Some(provider),
+                Choice::Best => !known.is_open,
+                Choice::Any => known.is_open,
             };
         if same {
             return Ok(Some(known));
@@ -76,14 +77,16 @@ impl Shared {
         Err(guild_market::Error::refused(&guild_market::code::ORDER_CONFLICT, message).into())
     }
 
-    async fn choose(&self, wish: &Wish) -> Result<Candidate> {
+    /// Whom the request addresses; none if it is open to all.
+    async fn choose(&self, wish: &Wish) -> Result<Option<Candidate>> {
         match wish.provider {
-            Choice::Chosen(provider) => self.named(provider, &wish.schema_id).await,
+            Choice::Any => Ok(None),
+            Choice::Chosen(provider) => self.named(provider, &wish.schema_id).await.map(Some),
             Choice::Best => {
                 let candidates = self.candidates(&wish.schema_id).await?;
                 let all = candidates.len();
-                best(candidates, wish.budget, wish.private)
-                    .ok_or_else(|| no_provider(all, &wish.schema_id, wish.budget))
+                let best = best(candidates, wish.budget, wish.private);
+                best.map(Some).ok_or_else(|| no_provider(all, &wish.schema_id, wish.budget))
             }
         }
     }

@@ -32,7 +32,8 @@ impl Shared {
     async fn judge(self: &Arc<Shared>, order: Order) -> Result<&'static str> {
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
-        let subject = Subject { job: &job, provider: &order.provider, output_text };
+        let provider = order.deliverer()?;
+        let subject = Subject { job: &job, provider: &provider, output_text };
         // Outside of the transaction: a verdict may mean doing the work again.
         let verdict = verify(&self.node.registry, &self.options.verify, &subject)?;
         let passed = verdict.passed;

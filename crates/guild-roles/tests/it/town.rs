@@ -344,7 +344,7 @@ pub(crate) async fn wallet(store: &Store) -> i64 {
 
 async fn balance(store: &Store, account: Account) -> i64 {
     let read = store.read(move |rx| ledger::entries(rx, &[account.account_id.clone()].into()));
-    read.await.unwrap().into_values().map(|entry| entry.balance.units()).sum()
+    read.await.unwrap().into_values().map(|entry| entry.balance.free_units()).sum()
 }
 
 /// Waits until something holds.
