@@ -16,6 +16,7 @@
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
 //! | `GET /api/relays` | what is known of the relays of others |
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
+//! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
@@ -28,6 +29,7 @@ mod health;
 mod ledger;
 mod log;
 mod meter;
+mod orders;
 mod outbox;
 mod relay;
 mod relays;
@@ -43,6 +45,7 @@ use futures_util::future::{Either, select};
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
+use guild_roles::buyer::Buyer;
 use guild_roles::explorer::Explorer;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
@@ -106,6 +109,8 @@ pub struct Roles {
     pub relays: Relays,
     /// The money.
     pub treasury: Treasury,
+    /// Who hires others, if this node does.
+    pub buyer: Option<Buyer>,
     /// The market, for readers.
     pub explorer: Explorer,
     /// What runs.
@@ -122,6 +127,7 @@ struct Shared {
     relay: Option<Relay>,
     relays: Relays,
     treasury: Treasury,
+    buyer: Option<Buyer>,
     explorer: Explorer,
     services: Services,
     metrics: Option<Render>,
@@ -150,13 +156,15 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, relay, relays, treasury, explorer, services, metrics } = roles;
+        let Roles { log, outbox, relay, relays, treasury, buyer, explorer, services, metrics } =
+            roles;
         let shared = Shared {
             log,
             outbox,
             relay,
             relays,
             treasury,
+            buyer,
             explorer,
             services,
             metrics,
@@ -209,6 +217,8 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/account", post(ledger::open))
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/rule", post(ledger::rule))
+        .route("/api/orders", post(orders::create))
+        .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
         .route("/api/outbox/retry", post(outbox::retry))
         .route("/api/relays", get(relays::list))
         .route("/api/relays/publish", post(relays::publish))

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use futures_util::future::select;
 use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
-use guild_market::order::{self, Order, OrderId};
+use guild_market::order;
 use guild_market::{TOPIC, verify};
 use guild_network::archive::Verified;
 use guild_network::index::{self, Answer};
@@ -35,6 +35,7 @@ mod hire;
 mod judge;
 
 pub use choose::{Candidate, best};
+pub use guild_market::order::{Order, OrderId, State};
 
 /// How a buyer works.
 #[derive(Debug, Clone, PartialEq)]

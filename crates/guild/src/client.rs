@@ -183,6 +183,22 @@ impl Client {
         }
     }
 
+    /// Orders work; the order as it stands.
+    pub(crate) fn hire(&self, order: &Value) -> Result<Value> {
+        self.post("/api/orders", order)
+    }
+
+    /// An order as it stands, with what was answered to it.
+    pub(crate) fn order(&self, order_id: &str) -> Result<Value> {
+        let answer = self
+            .agent
+            .get(format!("{}/api/orders/{order_id}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
     /// Opens an account.
     pub(crate) fn open_account(&self, account: &Account) -> Result<Changed> {
         let body = json!({

@@ -17,14 +17,18 @@ mod demo;
 mod doctor;
 mod generate;
 mod hash;
+mod hire;
 mod key;
 mod ledger;
 mod log;
 mod outbox;
 mod policy;
+mod providers;
+mod reading;
 mod receipts;
 mod relay;
 mod replay;
+mod requests;
 mod schema;
 mod store;
 mod table;
@@ -35,6 +39,13 @@ mod verdict;
 pub(crate) enum Command {
     Demo(demo::Args),
     Up(up::Args),
+    Hire(hire::Args),
+    #[command(subcommand)]
+    Requests(requests::Command),
+    #[command(subcommand)]
+    Providers(providers::Command),
+    #[command(subcommand)]
+    Receipts(receipts::Command),
     #[command(subcommand)]
     Log(log::Command),
     #[command(subcommand)]
@@ -50,8 +61,6 @@ pub(crate) enum Command {
     Cid(cid::Args),
     #[command(subcommand)]
     Relay(relay::Command),
-    #[command(subcommand)]
-    Receipts(receipts::Command),
     #[command(subcommand)]
     Replay(replay::Command),
     #[command(subcommand)]
@@ -93,6 +102,9 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     match command {
         Command::Demo(args) => demo::run(&args, &mut cx),
         Command::Up(args) => up::run(&args, &mut cx),
+        Command::Hire(args) => hire::run(&args, &mut cx),
+        Command::Requests(command) => requests::run(&command, &mut cx),
+        Command::Providers(command) => providers::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),

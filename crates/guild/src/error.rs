@@ -77,6 +77,8 @@ pub(crate) mod code {
             "Try again with -v to see more; a host that is very busy may be too slow for it.";
         DEMO_STOPPED = "demo.stopped", Unavailable,
             "The demo was interrupted; nothing of it is left.", "Run it again.";
+        MARKET_UNKNOWN = "market.unknown", NotFound,
+            "This node knows nothing under that id.", "The command `ls` lists what it knows.";
         NODE_RUNNING = "node.running", Conflict,
             "Another process holds the data directory.",
             "Use the node that runs, stop it, or choose another --data-dir.";

@@ -228,6 +228,7 @@ impl Parts {
             relay,
             relays,
             treasury: handles.treasury.clone(),
+            buyer: Some(handles.buyer.clone()),
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
             metrics,
@@ -339,6 +340,17 @@ impl Node {
     /// What can be asked of it from here.
     pub(crate) fn handles(&self) -> &Handles {
         &self.handles
+    }
+
+    /// Whether something of its own still waits to be taken to a relay.
+    pub(crate) async fn has_mail(&self) -> Result<bool> {
+        let waiting = outbox::Filter {
+            state: Some(outbox::State::Queued),
+            sink: Some(publish::SINK.to_owned()),
+            after: 0,
+        };
+        let mail = self.parts.store.read(move |rx| outbox::list(rx, &waiting, 1)).await?;
+        Ok(!mail.is_empty())
     }
 
     /// Where it answers.

@@ -107,6 +107,7 @@ impl Scene {
             relay,
             relays,
             treasury,
+            buyer: None,
             explorer,
             services,
             metrics: None,

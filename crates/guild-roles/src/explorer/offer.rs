@@ -75,8 +75,12 @@ fn offer(
     })
 }
 
-/// What a job costs: `price_msat`, in the pricing or beside it.
+/// What a job costs: by its schema, the cheapest of several; or `price_msat`, in the pricing or beside it.
 fn price(card: &Announcement) -> Option<i64> {
+    let prices = card.schema_ids().into_iter().filter_map(|schema_id| card.price_of(schema_id));
+    if let Some(price) = prices.min() {
+        return Some(price.0);
+    }
     let Content { pricing, other, .. } = &card.content;
     let named = |object: &Map<String, Value>| object.get("price_msat").and_then(Value::as_i64);
     let price = pricing.as_ref().and_then(|pricing| named(&pricing.other)).or_else(|| named(other));

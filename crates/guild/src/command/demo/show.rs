@@ -106,8 +106,8 @@ pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
 }
 
 fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 8] {
-    let npub = done.order.provider.npub();
-    let offer = told.offers.iter().find(|offer| offer.provider.npub == npub);
+    let npub = done.order.provider.map(|provider| provider.npub());
+    let offer = told.offers.iter().find(|offer| Some(&offer.provider.npub) == npub.as_ref());
     let price = offer.and_then(|offer| offer.price_msat).map(msat).unwrap_or_default();
     let how = if done.job.private { "private" } else { "open" };
     let request = match done.job.whom {

@@ -154,7 +154,7 @@ impl Town {
         };
         let posted = buyer.hire(wish).await?;
         let order = buyer.wait(&posted.order_id).await?;
-        let name = self.name_of(&order.provider);
+        let name = self.name_of(order.provider.as_ref());
         if !is_settled(&order) {
             let words = order.words.as_deref().unwrap_or_default();
             let message = format!("job {number} for {name} is {}: {words}", order.state.as_str());
@@ -167,7 +167,7 @@ impl Town {
     pub(super) async fn receipts_taken(&self, done: &[Done]) -> Result<()> {
         for Done { order, .. } in done {
             let at = self.providers.iter().filter_map(|one| one.node.handles().provider.as_ref());
-            let Some(provider) = at.into_iter().find(|one| one.public_key() == order.provider) else {
+            let Some(provider) = at.into_iter().find(|one| Some(one.public_key()) == order.provider) else {
                 continue;
             };
             patiently("a receipt did not reach its provider", || async {
@@ -209,8 +209,8 @@ impl Town {
         found.ok_or_else(|| Error::new(&code::DEMO_FAILED, format!("{name} does not work here")))
     }
 
-    fn name_of(&self, key: &PublicKey) -> &'static str {
-        self.keys().find(|(_, known)| known == key).map_or("a stranger", |(name, _)| name)
+    fn name_of(&self, key: Option<&PublicKey>) -> &'static str {
+        self.keys().find(|(_, known)| Some(known) == key).map_or("a stranger", |(name, _)| name)
     }
 }
 
