@@ -5,6 +5,7 @@
 //! | | `accepted`, `refused` | [`take`]: the offer and the buyer's standing decide |
 //! | `accepted` | `delivered` | [`deliver`]: the work is done, the result signed |
 //! | `accepted` | `failed` | [`fail`]: it could not be done |
+//! | `accepted` | `cancelled` | [`cancel`]: the buyer took it back |
 //! | `delivered` | `paid`, `underpaid` | [`take_receipt`]: the buyer owes us, and has signed it |
 //! | `delivered` | `withheld` | [`take_receipt`]: the buyer did not accept the work |
 //!
@@ -74,11 +75,24 @@ pub fn take(
             deal_under(tx, Role::Provider, &offer.provider, now_ms)?;
             Ok(Taken::Accepted(insert(tx, event, request, State::Accepted, &terms, now_ms)?))
         }
-        Decision::Refuse(refusal) => {
-            let terms = Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(&refusal) };
-            Ok(Taken::Refused(insert(tx, event, request, State::Refused, &terms, now_ms)?))
-        }
+        Decision::Refuse(refusal) => refuse(tx, event, request, &refusal, now_ms),
     }
+}
+
+/// Refuses a request without considering it, for one that cannot be read. The caller publishes its feedback in the same
+/// transaction.
+pub fn refuse(
+    tx: &mut Tx<'_>,
+    event: &Event,
+    request: &Request,
+    refusal: &Refusal,
+    now_ms: UnixMs,
+) -> Result<Taken> {
+    if let Some(known) = find(tx, &event.id)? {
+        return Ok(Taken::Known(known));
+    }
+    let terms = Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(refusal) };
+    Ok(Taken::Refused(insert(tx, event, request, State::Refused, &terms, now_ms)?))
 }
 
 /// How a buyer stands with us. Its own credit, if it has one, counts instead of the usual one.
@@ -187,6 +201,30 @@ pub fn fail(
         "UPDATE market_job SET state = 'failed', code = $2, words = $3, changed_ms = $4
          WHERE request_id = $1 AND state = 'accepted'",
         args![&request_id.hex(), refusal.code.name, &refusal.words, now_ms],
+    )?;
+    changed(tx, request_id, now_ms)
+}
+
+/// Lets go of a job that its buyer has taken back before it was done. Afterwards it is too late: the work is owed.
+pub fn cancel(
+    tx: &mut Tx<'_>,
+    request_id: &EventId,
+    buyer: &PublicKey,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let job = get(tx, request_id)?;
+    if job.buyer != *buyer {
+        let message = format!("{request_id} is not of {}", buyer.npub());
+        return Err(Error::refused(&code::UNKNOWN_JOB, message));
+    }
+    if job.state == State::Cancelled {
+        return Ok(job);
+    }
+    job.state.after(Act::Cancel)?;
+    tx.cas(
+        "UPDATE market_job SET state = 'cancelled', changed_ms = $2
+         WHERE request_id = $1 AND state = 'accepted'",
+        args![&request_id.hex(), now_ms],
     )?;
     changed(tx, request_id, now_ms)
 }

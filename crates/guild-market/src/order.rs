@@ -8,7 +8,8 @@
 //! | `delivered` | `released`, `withheld` | [`settle`](crate::settle::settle): by the verdict |
 //!
 //! An order addresses one provider: its budget is held towards what we owe that one, so nobody else can be paid by it.
-//! The first result in time counts. Every other one is kept as evidence and changes nothing.
+//! Or it is open to all: then it takes the first result of somebody whose announcement names the schema. The first result
+//! in time counts. Every other one is kept as evidence and changes nothing.
 
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, NewQuote, Quote, QuoteId};
@@ -55,6 +56,11 @@ pub const HOLD_AFTER_DEADLINE_MS: i64 = 7 * 24 * 3_600 * 1_000;
 /// Where the budget of every order comes from.
 pub fn wallet() -> Result<Account> {
     Ok(Account::new("node", "wallet", AssetId::btc_ln(), Limit::NeverNegative)?)
+}
+
+/// Towards what the budget of an order is held whose provider is not known yet. It is never paid out of here.
+fn open_orders() -> Result<Account> {
+    Ok(Account::new("node", "open-orders", AssetId::btc_ln(), Limit::NeverNegative)?)
 }
 
 /// What became of an order that was asked for.
@@ -133,7 +139,11 @@ enum Reserved {
 
 /// Lets the policy decide and holds the budget, from the wallet towards what we owe the provider.
 fn reserve(tx: &mut Tx<'_>, new: &NewOrder, bundle: &Bundle, now_ms: UnixMs) -> Result<Reserved> {
-    let (wallet, owed) = (wallet()?, receivable::payable(&new.provider, AssetId::btc_ln())?);
+    let wallet = wallet()?;
+    let owed = match &new.provider {
+        Some(provider) => receivable::payable(provider, AssetId::btc_ln())?,
+        None => open_orders()?,
+    };
     ledger::open(tx, &wallet, now_ms)?;
     ledger::open(tx, &owed, now_ms)?;
     let wanted = NewQuote {
@@ -141,7 +151,10 @@ fn reserve(tx: &mut Tx<'_>, new: &NewOrder, bundle: &Bundle, now_ms: UnixMs) -> 
         debit: wallet.account_id,
         credit: owed.account_id,
         amount: Amount::from(new.budget),
-        subject: format!("{} by {}", new.job.schema_id(), new.provider.npub()),
+        subject: match &new.provider {
+            Some(provider) => format!("{} by {}", new.job.schema_id(), provider.npub()),
+            None => format!("{} by anybody", new.job.schema_id()),
+        },
         provider_tier: new.provider_tier,
         schema_id: Some(new.job.schema_id().clone()),
         rail: Rail::Ledger,
@@ -210,7 +223,7 @@ fn insert(
             &request.id.hex(),
             &request.to_json(),
             &request.pubkey.npub(),
-            &new.provider.npub(),
+            new.provider.map(|provider| provider.npub()).as_ref(),
             job.schema_id().as_str(),
             &job.job_hash().to_string(),
             &new.payload_text()?,

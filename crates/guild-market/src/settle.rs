@@ -129,22 +129,28 @@ fn pay(tx: &mut Tx<'_>, order: &Order, due: Msat, now_ms: UnixMs) -> Result<Proo
     let payment_id = order.payment_id();
     let no_hold = || Error::refused(&code::ORDER_CLOSED, "nothing was held for the order");
     let hold = order.hold_id.clone().ok_or_else(no_hold)?;
-    let settle = Step::Settle { hold: hold.clone(), units: Some(due.0) };
-    let settle = NewTransfer::new(payment_id.clone(), settle, "order.paid")?;
-    if let Err(refused) = order::book(tx, vec![settle], now_ms)? {
-        let mut chain = match refused.code() {
-            code if code == &guild_ledger::code::HOLD_CLOSED => Vec::new(),
-            code if code == &guild_ledger::code::HOLD_EXPIRED => {
-                vec![NewTransfer::new(order.void_id(), Step::Void { hold }, "order.void")?]
-            }
+    let owed = receivable::payable(&order.deliverer()?, AssetId::btc_ln())?;
+    let post = Step::Post {
+        debit: wallet()?.account_id,
+        credit: owed.account_id.clone(),
+        amount: Amount::from(due),
+    };
+    let post = NewTransfer::new(payment_id.clone(), post, "order.paid")?;
+    let void = NewTransfer::new(order.void_id(), Step::Void { hold: hold.clone() }, "order.void")?;
+    // What was held for nobody in particular goes back, and is paid, as one.
+    let first = if order.is_open {
+        ledger::open(tx, &owed, now_ms)?;
+        vec![void.clone(), post.clone()]
+    } else {
+        let settle = Step::Settle { hold, units: Some(due.0) };
+        vec![NewTransfer::new(payment_id.clone(), settle, "order.paid")?]
+    };
+    if let Err(refused) = order::book(tx, first, now_ms)? {
+        let chain = match refused.code() {
+            code if code == &guild_ledger::code::HOLD_CLOSED => vec![post],
+            code if code == &guild_ledger::code::HOLD_EXPIRED => vec![void, post],
             _ => return Err(refused.into()),
         };
-        let post = Step::Post {
-            debit: wallet()?.account_id,
-            credit: receivable::payable(&order.provider, AssetId::btc_ln())?.account_id,
-            amount: Amount::from(due),
-        };
-        chain.push(NewTransfer::new(payment_id.clone(), post, "order.paid")?);
         order::book(tx, chain, now_ms)??;
     }
     let head = ledger::head(tx)?;
@@ -167,7 +173,7 @@ fn draft(
         payment_proof: payment.proof.clone(),
         rail: Rail::Ledger,
         amount: payment.amount.clone(),
-        provider_id: order.provider,
+        provider_id: order.deliverer()?,
         buyer_id: order.buyer,
         approval_rule_id: order.approval_rule_id.clone(),
         idempotency_key: order.payment_id().to_string(),

@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 mod environment;
 pub(crate) mod key;
+mod list;
 mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
+pub(crate) use list::{RelayUrls, RequestKinds};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -29,8 +31,11 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
+    pub(crate) network: Network,
     pub(crate) policy: Policy,
     pub(crate) relay: Relay,
+    pub(crate) provider: Provider,
+    pub(crate) buyer: Buyer,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -119,6 +124,26 @@ impl Default for Outbox {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Network {
+    pub(crate) relays: RelayUrls,
+    pub(crate) request_kinds: RequestKinds,
+    pub(crate) jobs_lookback_hours: u32,
+    pub(crate) private_hints: bool,
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network {
+            relays: RelayUrls::default(),
+            request_kinds: RequestKinds::default(),
+            jobs_lookback_hours: 24,
+            private_hints: false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Policy {
@@ -154,5 +179,39 @@ impl Default for Relay {
             auth_to_read: false,
             auth_to_write: false,
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Provider {
+    pub(crate) enabled: bool,
+    pub(crate) name: String,
+    pub(crate) price_msat: u32,
+    pub(crate) concurrency: u32,
+    pub(crate) credit_msat: u32,
+}
+
+impl Default for Provider {
+    fn default() -> Provider {
+        Provider {
+            enabled: true,
+            name: String::new(),
+            price_msat: 1_000,
+            concurrency: 2,
+            credit_msat: 1_000_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Buyer {
+    pub(crate) live_s: u32,
+}
+
+impl Default for Buyer {
+    fn default() -> Buyer {
+        Buyer { live_s: 900 }
     }
 }

@@ -4,14 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use futures_util::future::{join, select};
-use guild_gateway::{Roles, Service as Gateway};
+use guild_gateway::{Render, Roles, Service as Gateway};
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
+use guild_network::client::Pool;
+use guild_network::publish;
+use guild_network::relay::Relay;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
+use guild_protocol::schema::Registry;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::provider::{Provider, Worker};
 use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
 use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
@@ -25,8 +31,10 @@ use crate::real::{SystemClock, SystemRandom};
 
 mod bus;
 pub(crate) mod data_dir;
+mod identity;
 mod listen;
-mod metrics;
+mod market;
+mod meter;
 mod network;
 mod policy;
 mod supervise;
@@ -34,6 +42,9 @@ mod upkeep;
 
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
+pub(crate) use identity::Identity;
+pub(crate) use market::outside;
+pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
 
@@ -57,6 +68,7 @@ pub(crate) fn migrations() -> Migrations {
         .and(guild_ledger::migrations())
         .and(guild_network::migrations())
         .and(guild_market::migrations())
+        .and(guild_roles::migrations())
 }
 
 /// What every part of a node is made with.
@@ -123,12 +135,6 @@ impl Parts {
         }
     }
 
-    /// The market, for readers.
-    fn explorer(&self) -> Explorer {
-        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
-        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
-    }
-
     /// The money, and the service that must run for it: it ends when the last handle is gone.
     fn treasury(&self) -> Result<(Treasury, BoxFuture<()>)> {
         let (writer, service) =
@@ -168,7 +174,7 @@ impl Parts {
         Ok(())
     }
 
-    fn drainer(&self, loaded: &Loaded) -> Result<Drainer> {
+    fn drainer(&self, loaded: &Loaded, pool: Pool) -> Result<Drainer> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
             max_attempts: i64::from(loaded.config.outbox.max_attempts),
@@ -176,20 +182,74 @@ impl Parts {
         };
         let drainer =
             Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
+        let relays = publish::sink(pool, self.store.clone(), self.clock.clone());
+        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake()).sink(
+            publish::SINK,
+            relays,
+            self.wake(),
+        ))
+    }
+
+    /// Ready when something may have been queued.
+    fn wake(&self) -> outbox::Wake {
         let mut listener = self.bus.handle.listen(outbox::TOPIC);
-        let wake = Box::new(move || {
+        Box::new(move || {
             let bell = listener.hear();
             Box::pin(async move {
                 bell.await;
             }) as BoxFuture<()>
-        });
-        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), wake))
+        })
+    }
+
+    /// The market, for readers.
+    fn explorer(&self) -> Explorer {
+        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+    }
+
+    /// What the gateway stands in front of.
+    fn roles(
+        &self,
+        handles: &Handles,
+        relay: Option<Relay>,
+        supervisor: &Supervisor,
+        metrics: Option<Render>,
+    ) -> Roles {
+        Roles {
+            log: self.log.clone(),
+            outbox: self.outbox.clone(),
+            relay,
+            treasury: handles.treasury.clone(),
+            explorer: handles.explorer.clone(),
+            services: supervisor.services(),
+            metrics: metrics.map(|render| meter::with_store(render, self.store.clone())),
+        }
     }
 
     /// Takes no further writes and ends the store's threads.
     pub(crate) fn close(self) {
         self.service.close();
     }
+}
+
+/// Who a node is, and what is its own choice beside the settings.
+pub(crate) struct Character {
+    pub(crate) identity: Identity,
+    /// Who does the work; the built-in embedder if nobody else does.
+    pub(crate) worker: Option<Arc<dyn Worker>>,
+    /// The numbers of the process, if somebody keeps them.
+    pub(crate) metrics: Option<Render>,
+}
+
+/// What can be asked of a node in the same process.
+#[derive(Clone)]
+pub(crate) struct Handles {
+    pub(crate) buyer: Buyer,
+    /// None if it does no work.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) treasury: Treasury,
+    pub(crate) explorer: Explorer,
+    pub(crate) pool: Pool,
 }
 
 /// A node that serves.
@@ -199,11 +259,16 @@ pub(crate) struct Node {
     node_file: NodeFile,
     data_dir: std::path::PathBuf,
     bus_address: Option<String>,
+    handles: Handles,
 }
 
 impl Node {
     /// Starts every service; when this returns, the node answers.
-    pub(crate) async fn start(loaded: &Loaded, shutdown: &Shutdown) -> Result<Node> {
+    pub(crate) async fn start(
+        loaded: &Loaded,
+        character: Character,
+        shutdown: &Shutdown,
+    ) -> Result<Node> {
         // Before anything is made: with a policy that nobody meant, nothing may be paid.
         let policy = own_bundle(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
@@ -212,19 +277,29 @@ impl Node {
         let mut token = [0; 32];
         parts.random.fill(&mut token);
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
-        let drainer = parts.drainer(loaded)?;
-        let (treasury, ledger) = parts.treasury()?;
+        let detail = json!({
+            "url": node_file.url,
+            "version": env!("CARGO_PKG_VERSION"),
+            "policy_bundle_id": policy.policy_bundle_id(),
+        });
+        parts.note("node.started", detail).await?;
         let mut supervisor = Supervisor::new(shutdown.clone());
-        let relay = network::start(loaded, address, &parts, &mut supervisor, shutdown);
-        let roles = Roles {
-            log: parts.log.clone(),
-            outbox: parts.outbox.clone(),
-            relay,
-            treasury,
-            explorer: parts.explorer(),
-            services: supervisor.services(),
-            metrics: metrics::start(&parts, &mut supervisor, shutdown),
-        };
+        let (treasury, ledger) = parts.treasury()?;
+        market::open_accounts(&treasury).await?;
+        let Character { identity, worker, metrics } = character;
+        let started =
+            network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
+        let network::Started { relay, pool } = started;
+        let drainer = parts.drainer(loaded, pool.clone())?;
+        let registry = Arc::new(Registry::builtin());
+        let means = market::Means { loaded, registry, pool: pool.clone() };
+        let Identity { buyer, provider, .. } = identity;
+        let provider = (provider, worker);
+        let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
+        let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
+        let explorer = parts.explorer();
+        let handles = Handles { buyer, provider, treasury, explorer, pool };
+        let roles = parts.roles(&handles, relay, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -232,12 +307,6 @@ impl Node {
             &node_file.token,
             shutdown.clone(),
         );
-        let detail = json!({
-            "url": node_file.url,
-            "version": env!("CARGO_PKG_VERSION"),
-            "policy_bundle_id": policy.policy_bundle_id(),
-        });
-        parts.note("node.started", detail).await?;
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
         if let Some(service) = parts.bus.service.take() {
             let stop = shutdown.clone();
@@ -256,7 +325,12 @@ impl Node {
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;
         let data_dir = loaded.config.data_dir.clone();
-        Ok(Node { parts, supervisor, node_file, data_dir, bus_address })
+        Ok(Node { parts, supervisor, node_file, data_dir, bus_address, handles })
+    }
+
+    /// What can be asked of it from here.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
     }
 
     /// Where it answers.

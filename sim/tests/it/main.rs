@@ -3,6 +3,7 @@
 
 mod audit_log;
 mod ledger;
+mod market;
 
 use sim::campaign::{self, Plan, Summary};
 use sim::scenario::Report;

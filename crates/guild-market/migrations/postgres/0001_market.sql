@@ -1,11 +1,11 @@
--- What we bought. The terms are fixed when it is posted; the rest is written once, by the step that comes to it.
+-- What we bought. An order without a provider is open to all. The terms are fixed when it is posted; the rest is written once, by the step that comes to it.
 CREATE TABLE market_order (
     order_id         TEXT   PRIMARY KEY,
     order_key        TEXT   NOT NULL,
     request_id       TEXT   NOT NULL UNIQUE,
     request_json     TEXT   NOT NULL,
     buyer            TEXT   NOT NULL,
-    provider         TEXT   NOT NULL,
+    provider         TEXT,
     schema_id        TEXT   NOT NULL,
     job_hash         TEXT   NOT NULL,
     payload          TEXT   NOT NULL,
@@ -22,6 +22,7 @@ CREATE TABLE market_order (
         ('posted', 'delivered', 'released', 'withheld', 'expired', 'cancelled', 'failed')),
     changed_ms       BIGINT NOT NULL,
     result_id        TEXT,
+    delivered_by     TEXT,
     output_text      TEXT,
     asked_units      BIGINT,
     delivered_ms     BIGINT,
@@ -31,6 +32,9 @@ CREATE TABLE market_order (
     replay           TEXT,
     words            TEXT,
     CHECK ((budget_units > 0) = (hold_id IS NOT NULL)),
+    CHECK (provider IS NOT NULL OR private = 0),
+    CHECK ((result_id IS NULL) = (delivered_by IS NULL)),
+    CHECK (provider IS NULL OR delivered_by IS NULL OR provider = delivered_by),
     CHECK ((state IN ('delivered', 'released', 'withheld')) = (result_id IS NOT NULL)),
     CHECK ((state IN ('released', 'withheld')) = (verdict IS NOT NULL)),
     CHECK ((state = 'released') = (paid_units IS NOT NULL))
@@ -61,7 +65,7 @@ CREATE TABLE market_job (
     taken_ms     BIGINT NOT NULL,
     due_ms       BIGINT,
     state        TEXT   NOT NULL CHECK (state IN
-        ('accepted', 'delivered', 'paid', 'underpaid', 'withheld', 'failed', 'refused')),
+        ('accepted', 'delivered', 'paid', 'underpaid', 'withheld', 'failed', 'cancelled', 'refused')),
     changed_ms   BIGINT NOT NULL,
     result_json  TEXT,
     delivered_ms BIGINT,

@@ -18,6 +18,8 @@ pub enum State {
     Withheld,
     /// We could not do it.
     Failed,
+    /// The buyer took it back before it was done.
+    Cancelled,
     /// We never took it.
     Refused,
 }
@@ -29,6 +31,8 @@ pub enum Act {
     Deliver,
     /// It cannot be done.
     Fail,
+    /// The buyer takes it back.
+    Cancel,
     /// A receipt for the price comes.
     Pay,
     /// A receipt for less comes.
@@ -39,13 +43,14 @@ pub enum Act {
 
 impl State {
     /// All of them.
-    pub const ALL: [State; 7] = [
+    pub const ALL: [State; 8] = [
         State::Accepted,
         State::Delivered,
         State::Paid,
         State::Underpaid,
         State::Withheld,
         State::Failed,
+        State::Cancelled,
         State::Refused,
     ];
 
@@ -58,6 +63,7 @@ impl State {
             State::Underpaid => "underpaid",
             State::Withheld => "withheld",
             State::Failed => "failed",
+            State::Cancelled => "cancelled",
             State::Refused => "refused",
         }
     }
@@ -72,6 +78,7 @@ impl State {
         match (self, act) {
             (State::Accepted, Act::Deliver) => Ok(State::Delivered),
             (State::Accepted, Act::Fail) => Ok(State::Failed),
+            (State::Accepted, Act::Cancel) => Ok(State::Cancelled),
             (State::Delivered, Act::Pay) => Ok(State::Paid),
             (State::Delivered, Act::PayLess) => Ok(State::Underpaid),
             (State::Delivered, Act::Withhold) => Ok(State::Withheld),
@@ -89,16 +96,16 @@ mod tests {
 
     #[test]
     fn every_state_and_act_leads_where_the_table_says() {
-        let acts = [Act::Deliver, Act::Fail, Act::Pay, Act::PayLess, Act::Withhold];
+        let acts = [Act::Deliver, Act::Fail, Act::Cancel, Act::Pay, Act::PayLess, Act::Withhold];
         let row = |state: State| {
             let to = acts.map(|act| state.after(act).map_or("-", State::as_str));
             to.join(" ")
         };
         let table: Vec<String> = State::ALL.map(row).into();
-        assert_eq!(table[0], "delivered failed - - -");
-        assert_eq!(table[1], "- - paid underpaid withheld");
+        assert_eq!(table[0], "delivered failed cancelled - - -");
+        assert_eq!(table[1], "- - - paid underpaid withheld");
         for closed in &table[2..] {
-            assert_eq!(closed, "- - - - -");
+            assert_eq!(closed, "- - - - - -");
         }
         for state in State::ALL {
             assert_eq!(State::parse(state.as_str()), Some(state));

@@ -1,7 +1,9 @@
 //! What a provider sends for an order: the result that counts, those that do not, and its refusal.
 
+use guild_network::index;
+use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
-use guild_protocol::identity::SecretKey;
+use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::job::{Feedback, JobResult, Status, correlates, feedback_correlates};
 use guild_protocol::nostr::{Event, EventId};
 use guild_store::{Columns, Decode, Rx, Tx, args};
@@ -105,14 +107,20 @@ pub fn deliver(
     now_ms: UnixMs,
 ) -> Result<Delivery> {
     let order = order_named_by(tx, result)?;
-    correlates(&order.request()?, &[order.provider], result)?;
+    correlates(&order.request()?, &believed(tx, &order, result)?, result)?;
     if let Some(standing) = standing_of(tx, &result.id)? {
         return Ok(Delivery { standing, known: true, order });
     }
     let mut parsed = JobResult::parse(result, Some(key))?;
     // PostgreSQL keeps no NUL in a text. No JSON holds it, nor what stands for it here: the verdict is the same.
     parsed.content = parsed.content.replace('\0', "\u{1}");
-    let standing = Standing::of(&order, &parsed.content, now_ms);
+    let standing = match Standing::of(&order, &parsed.content, now_ms) {
+        // Somebody else was faster.
+        Standing::Repeated | Standing::Equivocation if order.provider != Some(result.pubkey) => {
+            Standing::Late
+        }
+        standing => standing,
+    };
     keep(tx, &order, result, standing, now_ms)?;
     let order = match standing {
         Standing::Delivered => accept(tx, &order, result, &parsed, now_ms)?,
@@ -131,13 +139,14 @@ fn accept(
     order.state.after(Act::Deliver)?;
     tx.cas(
         "UPDATE market_order SET state = 'delivered', result_id = $2, output_text = $3, asked_units = $4,
-           delivered_ms = $5, changed_ms = $5 WHERE order_id = $1 AND state = 'posted'",
+           delivered_ms = $5, changed_ms = $5, delivered_by = $6 WHERE order_id = $1 AND state = 'posted'",
         args![
             order.order_id.as_str(),
             &result.id.hex(),
             &parsed.content,
             parsed.price.as_ref().map(|price| price.msat.0),
-            now_ms
+            now_ms,
+            &result.pubkey.npub()
         ],
     )?;
     let order = get(tx, &order.order_id)?;
@@ -182,18 +191,42 @@ pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
     Ok(rx.all(sql, args![&request_id.hex()])?)
 }
 
-/// Takes feedback that says that the provider has failed or refuses: the order ends. Feedback that says anything else
-/// changes nothing. The order as it stands then.
+/// Who is believed: the provider that was addressed; if all were, whoever announces the schema.
+fn believed(rx: &mut Rx<'_>, order: &Order, answer: &Event) -> Result<Vec<PublicKey>> {
+    if !order.is_open {
+        return Ok(order.provider.into_iter().collect());
+    }
+    let schema_id = order.schema_id.as_str();
+    let announced = index::provider(rx, &answer.pubkey)?;
+    let serves = announced.iter().any(|one| one.card.schema_ids().contains(&schema_id));
+    Ok(if serves { vec![answer.pubkey] } else { Vec::new() })
+}
+
+/// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than the
+/// budget, the order ends, unless others may still do it. Anything else changes nothing. The order as it stands then.
 pub fn fail(tx: &mut Tx<'_>, feedback: &Event, key: &SecretKey, now_ms: UnixMs) -> Result<Order> {
     let parsed = Feedback::parse(feedback, Some(key))?;
     let order = known(of_request(tx, &parsed.request.id)?, &parsed.request.id)?;
-    feedback_correlates(&order.request()?, &[order.provider], feedback, &parsed)?;
-    if parsed.status != Status::Error || order.state != State::Posted {
+    feedback_correlates(&order.request()?, &believed(tx, &order, feedback)?, feedback, &parsed)?;
+    let (Some(words), State::Posted, false) =
+        (ending(parsed, order.budget), order.state, order.is_open)
+    else {
         return Ok(order);
-    }
-    let words = parsed.info.unwrap_or(parsed.content);
+    };
     let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX_CHARS).collect();
     close(tx, &order, Act::Fail, &words, now_ms)
+}
+
+/// Why feedback ends an order, if it does.
+fn ending(feedback: Feedback, budget: Msat) -> Option<String> {
+    let asked = feedback.price.as_ref().map(|price| price.msat);
+    match feedback.status {
+        Status::Error => Some(feedback.info.unwrap_or(feedback.content)),
+        Status::PaymentRequired => Some("the provider wants to be paid first".to_owned()),
+        _ => asked.filter(|asked| *asked > budget).map(|asked| {
+            format!("the provider asks for {} msat, the budget is {}", asked.0, budget.0)
+        }),
+    }
 }
 
 fn order_named_by(tx: &mut Tx<'_>, event: &Event) -> Result<Order> {

@@ -32,8 +32,8 @@ pub struct NewOrder {
     pub kind: u16,
     /// The work.
     pub job: Job,
-    /// Who is to do it.
-    pub provider: PublicKey,
+    /// Who is to do it; none if it is open to all whose announcement names the schema.
+    pub provider: Option<PublicKey>,
     /// How far we trust that one.
     pub provider_tier: Tier,
     /// What it says that it asks for, if it does.
@@ -66,7 +66,7 @@ impl NewOrder {
         request.params.push(Param::new(TIME_LIMIT, seconds.to_string()));
         request.bid = Some(self.budget);
         request.relays = self.relays.clone();
-        request.providers = vec![self.provider];
+        request.providers = self.provider.into_iter().collect();
         request.encrypted = self.private;
         let at = unix_s(now_ms);
         let draft = match self.private {
@@ -87,6 +87,9 @@ impl NewOrder {
         let key = &self.order_key;
         if key.is_empty() || key.len() > KEY_MAX_BYTES || key.chars().any(char::is_control) {
             return malformed("order_key must be 1 to 200 bytes of plain text");
+        }
+        if self.private && self.provider.is_none() {
+            return malformed("what is private is encrypted to one provider: name it");
         }
         if self.budget.0 < 0 || self.price.is_some_and(|price| price.0 < 0) {
             return malformed("budget and price are zero or more");
@@ -110,12 +113,12 @@ impl NewOrder {
 
     /// What is published must be what is paid for.
     fn check_request(&self, request: &Event) -> Result<()> {
-        let provider = self.provider.hex();
+        let provider = self.provider.map(|provider| provider.hex());
         let addressed: Vec<&str> = tag::values(&request.tags, "p").collect();
         let bid = self.budget.0.to_string();
         let fits = request.kind == self.kind
             && kind::is_request(self.kind)
-            && addressed == [provider.as_str()]
+            && addressed == provider.as_deref().into_iter().collect::<Vec<_>>()
             && request.tag("bid") == Some(bid.as_str())
             && tag::has(&request.tags, "encrypted") == self.private;
         if !fits {
@@ -127,7 +130,8 @@ impl NewOrder {
     /// Whether an order that is there is this one.
     pub(super) fn check_same(&self, known: &Order) -> Result<()> {
         let same = known.job_hash == self.job.job_hash()
-            && known.provider == self.provider
+            && known.is_open == self.provider.is_none()
+            && (known.is_open || known.provider == self.provider)
             && known.budget == self.budget
             && known.private == self.private;
         if same {

@@ -29,8 +29,10 @@ pub struct Order {
     pub request_json: String,
     /// Under which of our keys.
     pub buyer: PublicKey,
-    /// From whom.
-    pub provider: PublicKey,
+    /// From whom. Of an order that is open to all: who delivered, once somebody has.
+    pub provider: Option<PublicKey>,
+    /// Whether it was open to all.
+    pub is_open: bool,
     /// What kind of work.
     pub schema_id: SchemaId,
     /// Which work.
@@ -88,7 +90,8 @@ impl Decode for Order {
             request_id: cells.parsed()?,
             request_json: cells.next()?,
             buyer: cells.parsed()?,
-            provider: cells.parsed()?,
+            provider: cells.parsed_or_none()?,
+            is_open: cells.next::<i64>()? != 0,
             schema_id: cells.parsed()?,
             job_hash: cells.parsed()?,
             payload: cells.next()?,
@@ -124,6 +127,14 @@ impl Order {
         Ok(event.map_err(unreadable)?)
     }
 
+    /// Whom its result is from. An order that nobody has delivered has none.
+    pub fn deliverer(&self) -> Result<PublicKey> {
+        self.provider.ok_or_else(|| {
+            let message = format!("nobody has delivered {}", self.order_id);
+            Error::refused(&code::ORDER_CLOSED, message)
+        })
+    }
+
     /// The work that was ordered, to be judged.
     pub fn job(&self, registry: &Registry) -> Result<Job> {
         let job = registry.validate_input_text(&self.schema_id, self.payload.as_bytes());
@@ -150,8 +161,8 @@ impl Order {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT order_id, order_key, request_id, request_json, buyer, provider, schema_id, job_hash, payload,
-               private, price_units, budget_units, deadline_ms, relays, policy_bundle_id, approval_rule_id, hold_id,
+            "SELECT order_id, order_key, request_id, request_json, buyer, coalesce(provider, delivered_by),
+               CAST(CASE WHEN provider IS NULL THEN 1 ELSE 0 END AS BIGINT), schema_id, job_hash, payload, private, price_units, budget_units, deadline_ms, relays, policy_bundle_id, approval_rule_id, hold_id,
                posted_ms, state, changed_ms, result_id, output_text, asked_units, delivered_ms, verdict, paid_units,
                receipt_id, replay, words FROM market_order ",
             $rest

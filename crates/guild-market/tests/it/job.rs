@@ -195,7 +195,7 @@ fn credit_is_given_once() {
 fn what_is_not_ours_leaves_no_row() {
     both(|node| {
         let mut new = new_order("a", 100);
-        new.provider = key(9).public_key();
+        new.provider = Some(key(9).public_key());
         let event = new.request(&buyer(), &Dice, T0).unwrap();
         assert!(matches!(node.take(&event, &offer(50), T0 + 1).unwrap(), Taken::Ignored(_)));
         assert_eq!(node.read(|rx| job::page_before(rx, None, 10)), Vec::new());

@@ -39,7 +39,7 @@ fn ordering_again_is_the_same_order() {
         let others: [fn(&mut NewOrder); 4] = [
             |new| new.budget = Msat(101),
             |new| new.job = work("other"),
-            |new| new.provider = key(9).public_key(),
+            |new| new.provider = Some(key(9).public_key()),
             |new| new.private = true,
         ];
         for change in others {
@@ -90,7 +90,7 @@ fn what_cannot_be_an_order_is_refused_and_changes_nothing() {
         }
         let mut new = new_order("a", 100);
         let request = request_of(&new);
-        new.provider = key(5).public_key();
+        new.provider = Some(key(5).public_key());
         let other =
             node.write(move |tx| order::post(tx, &new, &request, &Bundle::builtin().unwrap(), T0));
         assert_eq!(why(other), "market.order_malformed");

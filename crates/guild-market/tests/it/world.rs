@@ -84,7 +84,7 @@ pub(crate) fn new_order(order_key: &str, budget: i64) -> NewOrder {
         order_key: order_key.to_owned(),
         kind: 5050,
         job: work(order_key),
-        provider: provider().public_key(),
+        provider: Some(provider().public_key()),
         provider_tier: Tier::Secondary,
         price: (budget > 0).then_some(Msat(budget / 2)),
         budget: Msat(budget),

@@ -144,10 +144,9 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     let (heard_ms, seq) = wanted.after.unwrap_or((i64::MAX, 0));
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
     let rows: Vec<ProviderRow> = match &wanted.schema_id {
-        Some(schema_id) => rx.all(
-            PROVIDERS_BY_SCHEMA,
-            args![schema_id, live_since_ms, heard_ms, seq, limit],
-        )?,
+        Some(schema_id) => {
+            rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, heard_ms, seq, limit])?
+        }
         None => rx.all(
             providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
             args![0, live_since_ms, heard_ms, seq, limit],

@@ -91,6 +91,7 @@ fn of_job(state: job::State) -> Standing {
         job::State::Withheld => Standing::Withheld,
         job::State::Failed => Standing::Failed,
         job::State::Refused => Standing::Refused,
+        job::State::Cancelled => Standing::Cancelled,
     }
 }
 

@@ -15,7 +15,7 @@ use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::{Random, Signer};
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
-use guild_protocol::nostr::announcement::{Announcement, Pricing};
+use guild_protocol::nostr::announcement::{Announcement, JobPrices, Pricing};
 use guild_protocol::nostr::job::{Feedback, JobResult, Price, Request, Status};
 use guild_protocol::nostr::{Event, unix_s};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Receipt};
@@ -97,8 +97,9 @@ impl Bazaar {
         card.content.description =
             Some("Embeddings of short texts, from one quiet machine.".to_owned());
         card.content.supports_encryption = Some(true);
-        let other = json!({ "price_msat": price_msat }).as_object().unwrap().clone();
-        card.content.pricing = Some(Pricing { other, ..Pricing::default() });
+        let prices = BTreeMap::from([(embedding().to_string(), Msat(price_msat))]);
+        card.content.pricing =
+            Some(Pricing { per_job: Some(JobPrices(prices)), ..Pricing::default() });
         let event = card.draft(unix_s(at_ms)).unwrap().sign(&key(by)).unwrap();
         self.put(&event, at_ms).await;
     }

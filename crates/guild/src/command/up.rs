@@ -6,8 +6,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use crate::error::{Error, Result, code};
-use crate::node::Node;
+use crate::node::{Character, Identity, Node, start_meter};
 use crate::output::Answer;
+use crate::real::SystemRandom;
 
 /// Run this node until it is told to stop
 ///
@@ -28,6 +29,8 @@ struct Ready<'a> {
 
 pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
+    let identity = Identity::of_keystore(&loaded, cx.environment, &SystemRandom)?;
+    let character = Character { identity, worker: None, metrics: start_meter() };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -36,7 +39,7 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         let shutdown = Shutdown::new();
         // Before anybody can know that there is something to stop.
         stop_on_signal(&shutdown)?;
-        let node = Node::start(&loaded, &shutdown).await?;
+        let node = Node::start(&loaded, character, &shutdown).await?;
         let ready = Ready {
             url: node.url(),
             data_dir: &loaded.config.data_dir,

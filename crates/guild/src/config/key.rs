@@ -107,6 +107,25 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000),
     key(
+        "network.relays",
+        "The relays of others that are always connected, separated by commas: wss://host or ws://host:port/path.",
+    ),
+    key(
+        "network.request_kinds",
+        "The kinds of requests that are followed there, with their results, separated by commas: from 5000 to 5999.",
+    ),
+    key(
+        "network.jobs_lookback_hours",
+        "How far back requests and results are fetched from a relay that is new, in hours. What is addressed to this \
+         node, and who offers work, is fetched whole.",
+    )
+    .range(0, 87_600),
+    key(
+        "network.private_hints",
+        "Whether a relay that a stranger names may be on this host or in a private network. With it a stranger can \
+         make this node knock at doors that only it can reach.",
+    ),
+    key(
         "policy.file",
         "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
          Empty: the built-in one, which `guild policy show` prints.",
@@ -139,6 +158,23 @@ pub(crate) static KEYS: &[Key] = &[
         "relay.auth_to_write",
         "Whether a client must prove a key before it may publish (NIP-42).",
     ),
+    key(
+        "provider.enabled",
+        "Whether this node offers to do work for others: oa.embedding.v1, with the built-in embedder.",
+    ),
+    key("provider.name", "What it calls itself in its announcement; empty: a guild node."),
+    key("provider.price_msat", "What one job costs, in millisatoshi.").range(0, 4_000_000_000),
+    key("provider.concurrency", "How many jobs are worked on at once.").range(1, 1_000),
+    key(
+        "provider.credit_msat",
+        "What one buyer may owe, open work included, in millisatoshi; beyond that its requests are refused.",
+    )
+    .range(0, 4_000_000_000),
+    key(
+        "buyer.live_s",
+        "Who has given no sign of life for so many seconds is not hired, unless it is named.",
+    )
+    .range(1, 31_536_000),
 ];
 
 /// The key at a path.
