@@ -18,8 +18,8 @@ pub enum Concern {
     Order {
         /// Where it stands.
         state: order::State,
-        /// From whom.
-        provider: PublicKey,
+        /// From whom. Of an order that is open to all: who delivered, once somebody has.
+        provider: Option<PublicKey>,
         /// What kind of work.
         schema_id: String,
     },
@@ -33,8 +33,10 @@ pub enum Concern {
 }
 
 const ORDERS: Sql = Sql {
-    lite: "SELECT request_id, state, provider, schema_id FROM market_order WHERE request_id = $1",
-    pg: "SELECT request_id, state, provider, schema_id FROM market_order WHERE request_id = ANY ($1::text[])",
+    lite: "SELECT request_id, state, coalesce(provider, delivered_by), schema_id FROM market_order
+           WHERE request_id = $1",
+    pg: "SELECT request_id, state, coalesce(provider, delivered_by), schema_id FROM market_order
+         WHERE request_id = ANY ($1::text[])",
 };
 const JOBS: Sql = Sql {
     lite: "SELECT request_id, state, schema_id FROM market_job WHERE request_id = $1",
@@ -52,12 +54,13 @@ pub fn concerns(rx: &mut Rx<'_>, request_ids: &[EventId]) -> Result<BTreeMap<Eve
             job::State::parse(&state).ok_or_else(|| unreadable("a job has an unknown state"))?;
         all.insert(id.parse()?, Concern::Job { state, schema_id });
     }
-    let orders: Vec<(String, String, String, String)> =
+    let orders: Vec<(String, String, Option<String>, String)> =
         rx.all_set(ORDERS, &[Column::Texts(&ids)])?;
     for (id, state, provider, schema_id) in orders {
         let state = order::State::parse(&state)
             .ok_or_else(|| unreadable("an order has an unknown state"))?;
-        all.insert(id.parse()?, Concern::Order { state, provider: provider.parse()?, schema_id });
+        let provider = provider.map(|key| key.parse()).transpose()?;
+        all.insert(id.parse()?, Concern::Order { state, provider, schema_id });
     }
     Ok(all)
 }

@@ -35,7 +35,7 @@ pub(crate) mod data_dir;
 mod identity;
 mod listen;
 mod market;
-mod metrics;
+mod meter;
 mod network;
 mod policy;
 mod supervise;
@@ -45,6 +45,7 @@ pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
 pub(crate) use identity::Identity;
 pub(crate) use market::outside;
+pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
 
@@ -133,12 +134,6 @@ impl Parts {
             Some(clock) => Ok(clock.correct(&self.store).await?),
             None => Ok(()),
         }
-    }
-
-    /// The market, for readers.
-    fn explorer(&self) -> Explorer {
-        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
-        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
     }
 
     /// The money, and the service that must run for it: it ends when the last handle is gone.
@@ -231,7 +226,7 @@ impl Parts {
             buyer: Some(handles.buyer.clone()),
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
-            metrics,
+            metrics: metrics.map(|render| meter::with_store(render, self.store.clone())),
         }
     }
 
@@ -246,6 +241,8 @@ pub(crate) struct Character {
     pub(crate) identity: Identity,
     /// Who does the work; the built-in embedder if nobody else does.
     pub(crate) worker: Option<Arc<dyn Worker>>,
+    /// The numbers of the process, if somebody keeps them.
+    pub(crate) metrics: Option<Render>,
 }
 
 /// What can be asked of a node in the same process.
@@ -292,8 +289,9 @@ impl Node {
         let mut supervisor = Supervisor::new(shutdown.clone());
         let (treasury, ledger) = parts.treasury()?;
         market::open_accounts(&treasury).await?;
-        let Character { identity, worker } = character;
-        let started = network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
+        let Character { identity, worker, metrics } = character;
+        let started =
+            network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
         let drainer = parts.drainer(loaded, address, pool.clone())?;
         let relays = parts.relays(loaded, Some(pool.clone()));
@@ -301,13 +299,10 @@ impl Node {
         let means = market::Means { loaded, registry, pool };
         let Identity { buyer, provider, .. } = identity;
         let provider = (provider, worker);
-        let provider =
-            market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
-        let buyer =
-            market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
+        let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
+        let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
-        let metrics = metrics::start(&parts, &mut supervisor, shutdown);
         let roles = parts.roles(&handles, (relay, relays), &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),

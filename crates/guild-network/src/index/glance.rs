@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_store::{Column, Rx, Sql, args};
 
-use super::read::{Answer, Request};
+use super::read::{Answer, AnswerRow, Request, answer_of};
 use super::write::word;
 use crate::Result;
-use crate::archive::{id_key, unreadable};
+use crate::archive::id_key;
 
 /// How much is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,7 +76,7 @@ macro_rules! progress {
     ($from:literal, $addressed:literal) => {
         concat!(
             "SELECT a.request_id,
-               CAST(max(CASE WHEN a.kind BETWEEN 6000 AND 6999 THEN 1 ELSE 0 END) AS BIGINT),
+               CAST(max(CASE WHEN e.kind BETWEEN 6000 AND 6999 THEN 1 ELSE 0 END) AS BIGINT),
                CAST(max(CASE WHEN a.status IN ('processing', 'partial') THEN 1 ELSE 0 END) AS BIGINT),
                CAST(max(CASE WHEN a.status = 'error' THEN 1 ELSE 0 END) AS BIGINT)
              FROM ",
@@ -91,14 +90,15 @@ macro_rules! progress {
 
 const PROGRESS: Sql = Sql {
     lite: progress!(
-        "index_answer a JOIN index_request r ON r.seq = $3 WHERE a.request_key = $1 AND a.request_id = $2",
-        "instr(r.providers, a.author) > 0"
+        "index_answer a JOIN nostr_event e ON e.seq = a.seq
+         JOIN index_request r ON r.seq = $3 WHERE a.request_key = $1 AND a.request_id = $2",
+        "instr(r.providers, e.pubkey) > 0"
     ),
     pg: progress!(
         "unnest($1::bigint[], $2::text[], $3::bigint[]) AS w (request_key, request_id, seq)
          JOIN index_answer a ON a.request_key = w.request_key AND a.request_id = w.request_id
-         JOIN index_request r ON r.seq = w.seq WHERE true",
-        "strpos(r.providers, a.author) > 0"
+         JOIN nostr_event e ON e.seq = a.seq JOIN index_request r ON r.seq = w.seq WHERE true",
+        "strpos(r.providers, e.pubkey) > 0"
     ),
 };
 
@@ -118,7 +118,16 @@ pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventI
     rows.into_iter().map(read).collect()
 }
 
-type AnswerRow = (i64, String, String, i64, Option<String>, Option<i64>, i64, i64);
+const ANSWERS_WITHIN: Sql = Sql {
+    lite: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
+           FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+           WHERE a.request_key = $1 AND a.request_id = $2
+           ORDER BY CASE WHEN instr($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
+    pg: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
+         FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+         WHERE a.request_key = $1 AND a.request_id = $2
+         ORDER BY CASE WHEN strpos($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
+};
 
 /// Up to `limit` answers to a request in the order in which they came. Those of `authors` first, if there are any: a
 /// stranger who answers often must not hide them.
@@ -129,38 +138,11 @@ pub fn answers_within(
     limit: usize,
 ) -> Result<Vec<Answer>> {
     let authors: Vec<String> = authors.iter().map(PublicKey::hex).collect();
-    let sql = Sql {
-        lite: "SELECT seq, event_id, author, kind, status, price_msat, created_at, received_ms
-               FROM index_answer WHERE request_key = $1 AND request_id = $2
-               ORDER BY CASE WHEN instr($3, author) > 0 THEN 0 ELSE 1 END, seq LIMIT $4",
-        pg: "SELECT seq, event_id, author, kind, status, price_msat, created_at, received_ms
-             FROM index_answer WHERE request_key = $1 AND request_id = $2
-             ORDER BY CASE WHEN strpos($3, author) > 0 THEN 0 ELSE 1 END, seq LIMIT $4",
-    };
-    let rows: Vec<AnswerRow> = rx.all(
-        sql,
-        args![
-            id_key(request_id),
-            &request_id.hex(),
-            &authors.join(","),
-            i64::try_from(limit).unwrap_or(i64::MAX)
-        ],
-    )?;
-    let answer = |row: AnswerRow| {
-        let (seq, event_id, author, kind, status, price_msat, created_at, received_ms) = row;
-        Ok(Answer {
-            seq,
-            event_id: event_id.parse()?,
-            request_id: *request_id,
-            author: author.parse()?,
-            kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
-            status,
-            price: price_msat.map(Msat),
-            created_at: u64::try_from(created_at).unwrap_or(0),
-            received_ms,
-        })
-    };
-    let mut answers: Vec<Answer> = rows.into_iter().map(answer).collect::<Result<_>>()?;
+    let (key, id, authors) = (id_key(request_id), request_id.hex(), authors.join(","));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS_WITHIN, args![key, &id, &authors, limit])?;
+    let mut answers: Vec<Answer> =
+        rows.into_iter().map(|row| answer_of(request_id, row)).collect::<Result<_>>()?;
     answers.sort_by_key(|answer| answer.seq);
     Ok(answers)
 }

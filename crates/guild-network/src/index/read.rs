@@ -144,10 +144,9 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     let (heard_ms, seq) = wanted.after.unwrap_or((i64::MAX, 0));
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
     let rows: Vec<ProviderRow> = match &wanted.schema_id {
-        Some(schema_id) => rx.all(
-            PROVIDERS_BY_SCHEMA,
-            args![schema_id, live_since_ms, heard_ms, seq, limit],
-        )?,
+        Some(schema_id) => {
+            rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, heard_ms, seq, limit])?
+        }
         None => rx.all(
             providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
             args![0, live_since_ms, heard_ms, seq, limit],
@@ -228,7 +227,7 @@ fn request_of(row: RequestRow) -> Result<Request> {
     })
 }
 
-type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
+pub(super) type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
 const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
        a.status, a.price_msat
@@ -245,19 +244,21 @@ pub(crate) const STATEMENTS: [(&str, usize); 4] =
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
     let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
-    let answer = |row: AnswerRow| {
-        let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
-        Ok(Answer {
-            seq,
-            event_id: event_id.parse()?,
-            request_id: *request_id,
-            author: pubkey.parse()?,
-            kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
-            status,
-            price: price_msat.map(Msat),
-            created_at: u64::try_from(created_at).unwrap_or(0),
-            received_ms,
-        })
-    };
-    rows.into_iter().map(answer).collect()
+    rows.into_iter().map(|row| answer_of(request_id, row)).collect()
+}
+
+/// An answer to this request.
+pub(super) fn answer_of(request_id: &EventId, row: AnswerRow) -> Result<Answer> {
+    let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
+    Ok(Answer {
+        seq,
+        event_id: event_id.parse()?,
+        request_id: *request_id,
+        author: pubkey.parse()?,
+        kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
+        status,
+        price: price_msat.map(Msat),
+        created_at: u64::try_from(created_at).unwrap_or(0),
+        received_ms,
+    })
 }

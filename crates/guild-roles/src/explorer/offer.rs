@@ -3,9 +3,8 @@
 use guild_market::overview;
 use guild_network::index;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::announcement::{Announcement, Content};
+use guild_protocol::nostr::announcement::Announcement;
 use guild_store::Rx;
-use serde_json::{Map, Value};
 
 use super::page::{Cursor, Listed, Page, cut};
 use super::people::People;
@@ -75,16 +74,10 @@ fn offer(
     })
 }
 
-/// What a job costs: by its schema, the cheapest of several; or `price_msat`, in the pricing or beside it.
+/// What a job costs at least, of those that it offers.
 fn price(card: &Announcement) -> Option<i64> {
-    let prices = card.schema_ids().into_iter().filter_map(|schema_id| card.price_of(schema_id));
-    if let Some(price) = prices.min() {
-        return Some(price.0);
-    }
-    let Content { pricing, other, .. } = &card.content;
-    let named = |object: &Map<String, Value>| object.get("price_msat").and_then(Value::as_i64);
-    let price = pricing.as_ref().and_then(|pricing| named(&pricing.other)).or_else(|| named(other));
-    price.filter(|price| *price >= 0)
+    let prices = card.content.pricing.as_ref()?.per_job.as_ref()?;
+    prices.0.values().map(|price| price.0).min()
 }
 
 /// All that is known of a key; none if it never offered anything and no receipt names it.

@@ -6,6 +6,7 @@ use guild_market::overview::{self, Concern};
 use guild_market::receipts;
 use guild_network::archive;
 use guild_network::index::{self, Progress};
+use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::job::Feedback;
 use guild_protocol::nostr::{Event, EventId, kind, tag};
 use guild_store::Rx;
@@ -33,7 +34,9 @@ fn views(rx: &mut Rx<'_>, rows: &[index::Request]) -> Result<Vec<Request>> {
     let ids: Vec<EventId> = rows.iter().map(|row| row.request_id).collect();
     let concerns = overview::concerns(rx, &ids)?;
     let progress = index::progress(rx, rows)?;
-    let keys = rows.iter().flat_map(|row| row.providers.iter().chain([&row.buyer])).copied();
+    let hired = concerns.values().filter_map(hired).copied();
+    let keys =
+        rows.iter().flat_map(|row| row.providers.iter().chain([&row.buyer])).copied().chain(hired);
     let people = People::of(rx, keys)?;
     let line = |row: &index::Request| {
         let progress = progress.get(&row.request_id).copied().unwrap_or_default();
@@ -55,18 +58,29 @@ fn view(
         Some(Concern::Job { state, schema_id }) => (Side::Hired, of_job(*state), schema_id.clone()),
         None => (Side::Seen, of_progress(progress), None),
     };
+    // One that was open to all, and that somebody has done.
+    let done_by = concern.and_then(hired).filter(|_| row.providers.is_empty());
+    let addressed = row.providers.iter().chain(done_by);
     Request {
         request_id: row.request_id.hex(),
         side,
         standing,
         buyer: people.party(&row.buyer),
-        providers: row.providers.iter().map(|key| people.party(key)).collect(),
+        providers: addressed.map(|key| people.party(key)).collect(),
         kind: row.kind,
         schema_id: schema_id.or_else(|| row.schema_id.clone()),
         bid_msat: row.bid.map(|bid| bid.0),
         private: row.is_private,
         created_ms: i64::try_from(row.created_at).unwrap_or(i64::MAX).saturating_mul(1_000),
         received_ms: row.received_ms,
+    }
+}
+
+/// Who works for us, or did.
+fn hired(concern: &Concern) -> Option<&PublicKey> {
+    match concern {
+        Concern::Order { provider, .. } => provider.as_ref(),
+        Concern::Job { .. } => None,
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Offer {
     pub schema_ids: Vec<String>,
     /// The request kinds it claims, as written.
     pub kinds: Vec<String>,
-    /// What a job costs, as announced.
+    /// What a job costs at least, as announced.
     pub price_msat: Option<i64>,
     /// Whether it reads encrypted requests.
     pub private: bool,

@@ -15,7 +15,7 @@ use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::{Random, Signer};
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
-use guild_protocol::nostr::announcement::{Announcement, Pricing};
+use guild_protocol::nostr::announcement::{Announcement, JobPrices, Pricing};
 use guild_protocol::nostr::job::{Feedback, JobResult, Price, Request, Status};
 use guild_protocol::nostr::{Event, unix_s};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Receipt};
@@ -53,6 +53,8 @@ pub(crate) fn public(n: u8) -> PublicKey {
 
 /// The key under which this node buys.
 pub(crate) const BUYER: u8 = 1;
+/// The provider of an order that is open to all.
+pub(crate) const ANYBODY: u8 = 0;
 
 fn embedding() -> SchemaId {
     "oa.embedding.v1".parse().unwrap()
@@ -97,8 +99,9 @@ impl Bazaar {
         card.content.description =
             Some("Embeddings of short texts, from one quiet machine.".to_owned());
         card.content.supports_encryption = Some(true);
-        let other = json!({ "price_msat": price_msat }).as_object().unwrap().clone();
-        card.content.pricing = Some(Pricing { other, ..Pricing::default() });
+        let prices = BTreeMap::from([(embedding().to_string(), Msat(price_msat))]);
+        card.content.pricing =
+            Some(Pricing { per_job: Some(JobPrices(prices)), ..Pricing::default() });
         let event = card.draft(unix_s(at_ms)).unwrap().sign(&key(by)).unwrap();
         self.put(&event, at_ms).await;
     }
@@ -125,7 +128,7 @@ impl Bazaar {
             order_key: wish.order_key.to_owned(),
             kind: 5050,
             job: work(wish.order_key),
-            provider: public(wish.provider),
+            provider: (wish.provider != ANYBODY).then(|| public(wish.provider)),
             provider_tier: Tier::Secondary,
             price: Some(Msat(wish.budget_msat * 5 / 8)),
             budget: Msat(wish.budget_msat),
@@ -176,7 +179,7 @@ impl Bazaar {
         let (taken, sender) = (event.clone(), public(by));
         self.write(move |tx| {
             let order = order::of_request(tx, &taken.tag("e").unwrap().parse().unwrap())?;
-            if order.is_some_and(|order| order.provider == sender) {
+            if order.is_some_and(|order| order.provider.is_none_or(|provider| provider == sender)) {
                 order::deliver(tx, &taken, &key(BUYER), at_ms)?;
             }
             Ok(())
@@ -192,7 +195,8 @@ impl Bazaar {
             let order = order::get(tx, &order_id)?;
             let (job, text) =
                 (order.job(&Registry::builtin())?, order.output_text.unwrap_or_default());
-            let subject = Subject { job: &job, provider: &order.provider, output_text: &text };
+            let provider = order.provider.unwrap();
+            let subject = Subject { job: &job, provider: &provider, output_text: &text };
             let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
             let keys = Keys { key: &key(BUYER), random: &Dice };
             Ok(settle(tx, &order_id, &verdict, keys, at_ms)?)

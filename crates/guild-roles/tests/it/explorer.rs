@@ -11,7 +11,9 @@ use guild_roles::explorer::{
 };
 use guild_store::{Hooks, Service};
 
-use crate::bazaar::{BUYER, Bazaar, T0, Wish, cheap, honest, key, migrations, public, work};
+use crate::bazaar::{
+    ANYBODY, BUYER, Bazaar, T0, Wish, cheap, honest, key, migrations, public, work,
+};
 
 /// A minute after everything began; nothing is waited for.
 struct Later;
@@ -213,6 +215,26 @@ fn work_that_this_node_did_and_requests_that_it_only_saw() {
         );
         assert!(explorer.request("ab".repeat(32).parse().unwrap()).await.unwrap().is_none());
         assert!(explorer.provider(public(99)).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn an_order_that_is_open_to_all_names_whoever_did_it() {
+    both(|bazaar, explorer| async move {
+        bazaar.fund(100_000).await;
+        bazaar.announce(3, "Quick hand", 5_000, T0).await;
+        let wish =
+            Wish { order_key: "open", provider: ANYBODY, budget_msat: 8_000, private: false };
+        let request = bazaar.order(wish, T0 + 1_000).await;
+        let open = explorer.request(request.id).await.unwrap().unwrap().request;
+        assert_eq!((open.standing, open.providers.len()), (Standing::Open, 0));
+        bazaar.answer(3, &request, &honest(&work("open"), 3), T0 + 2_000).await;
+        bazaar.settle("open", T0 + 2_500).await;
+        let done = explorer.requests(Page::first(1)).await.unwrap().items.remove(0);
+        assert_eq!(
+            (done.standing, done.providers[0].name.as_deref()),
+            (Standing::Paid, Some("Quick hand"))
+        );
     });
 }
 

@@ -6,7 +6,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use crate::error::{Error, Result, code};
-use crate::node::{Character, Identity, Node};
+use crate::node::{Character, Identity, Node, start_meter};
 use crate::output::Answer;
 use crate::real::SystemRandom;
 
@@ -30,7 +30,7 @@ struct Ready<'a> {
 pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
     let identity = Identity::of_keystore(&loaded, cx.environment, &SystemRandom)?;
-    let character = Character { identity, worker: None };
+    let character = Character { identity, worker: None, metrics: start_meter() };
     let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();

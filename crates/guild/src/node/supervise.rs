@@ -9,6 +9,7 @@ use crate::error::{Error, Result, code};
 /// The services of a process.
 pub(crate) struct Supervisor {
     services: JoinSet<(&'static str, Result<()>)>,
+    /// What runs, for whoever asks whether the node is ready.
     told: Services,
     shutdown: Shutdown,
 }

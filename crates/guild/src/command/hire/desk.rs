@@ -44,7 +44,7 @@ impl Desk {
             return Ok(Desk { client: Client::new(&node), pauses, own: None });
         }
         let identity = Identity::of_keystore(loaded, environment, &SystemRandom)?;
-        let character = Character { identity, worker: None };
+        let character = Character { identity, worker: None, metrics: None };
         let shutdown = Shutdown::new();
         let node = nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
         let file = NodeFile::of_running(data_dir)?;
