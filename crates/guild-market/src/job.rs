@@ -9,8 +9,8 @@
 //! | `delivered` | `paid`, `underpaid` | [`take_receipt`]: the buyer owes us, and has signed it |
 //! | `delivered` | `withheld` | [`take_receipt`]: the buyer did not accept the work |
 //!
-//! A receipt for less than the price is booked all the same, because it is a true debt; the job is then `underpaid`, for
-//! everybody to see. Work that costs nothing stays `delivered`: there is nothing to pay.
+//! A receipt for less than the price is booked all the same, because it is a true debt; the job is then `underpaid`,
+//! for everybody to see. Work that costs nothing stays `delivered`: there is nothing to pay.
 
 use guild_protocol::amount::{AssetId, Msat};
 use guild_protocol::env::UnixMs;

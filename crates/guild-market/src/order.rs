@@ -34,7 +34,7 @@ mod read;
 mod state;
 
 pub use answer::{Answer, Delivery, Standing, answers, deliver, fail};
-pub use new::{MAX_DEADLINE_MS, NewOrder, TIME_LIMIT};
+pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
 pub use read::{Order, delivered, due, find, get, of_request, page_before};
 pub use state::{Act, State};
 
@@ -104,6 +104,10 @@ pub fn post(
         return Ok(Placed::Known(known));
     }
     new.check(request, now_ms)?;
+    if let Some(other) = of_request(tx, &request.id)? {
+        let message = format!("the request is that of {}", other.order_id);
+        return Err(Error::refused(&code::ORDER_MALFORMED, message));
+    }
     let mut terms = Terms {
         hold_id: None,
         policy_bundle_id: bundle.policy_bundle_id().to_string(),
@@ -282,8 +286,8 @@ pub(crate) fn tell_of(tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Result<
     let state = order.state.as_str();
     let body = json!({
         "order_id": order.order_id, "request_id": order.request_id, "provider": order.provider,
-        "schema_id": order.schema_id.as_str(), "budget_msat": order.budget.0, "paid_msat": order.paid.map(|paid| paid.0),
-        "receipt_id": order.receipt_id, "words": order.words,
+        "schema_id": order.schema_id.as_str(), "budget_msat": order.budget.0,
+        "paid_msat": order.paid.map(|paid| paid.0), "receipt_id": order.receipt_id, "words": order.words,
     });
     let id = format!("{}:{state}", order.order_id);
     tell(tx, &id, &format!("order.{state}"), &body, now_ms)

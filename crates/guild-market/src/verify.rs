@@ -26,7 +26,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::json;
 use guild_protocol::problems::Problems;
 use guild_protocol::schema::{Job, Output, Registry, VerificationMode};
-use guild_protocol::verification::{Problem, Verification};
+use guild_protocol::verification::{Check, Problem, Verification};
 use serde::Serialize;
 
 use crate::Result;
@@ -83,7 +83,7 @@ pub struct Verdict {
 
 #[derive(Serialize)]
 struct Document<'a> {
-    checks: &'a Verification,
+    checks: Vec<DocumentCheck<'a>>,
     job_hash: Hash,
     min_likeness: f64,
     mode: &'static str,
@@ -95,6 +95,27 @@ struct Document<'a> {
     score: Option<f64>,
 }
 
+/// A check without its words, which may change: another version of the program must come to the same hash.
+#[derive(Serialize)]
+struct DocumentCheck<'a> {
+    code: Option<&'static str>,
+    field: Option<&'a str>,
+    name: &'static str,
+    ok: bool,
+}
+
+impl DocumentCheck<'_> {
+    fn of(check: &Check) -> DocumentCheck<'_> {
+        let problem = check.outcome.as_ref().err();
+        DocumentCheck {
+            code: problem.map(|problem| problem.code.name),
+            field: problem.and_then(|problem| problem.field.as_deref()),
+            name: check.name,
+            ok: check.is_ok(),
+        }
+    }
+}
+
 /// Judges a result.
 pub fn verify(registry: &Registry, options: &Options, subject: &Subject<'_>) -> Result<Verdict> {
     let mut checks = Verification::default();
@@ -103,7 +124,7 @@ pub fn verify(registry: &Registry, options: &Options, subject: &Subject<'_>) -> 
     let passed = checks.holds();
     let schema_id = subject.job.schema_id().to_string();
     let document = Document {
-        checks: &checks,
+        checks: checks.checks().iter().map(DocumentCheck::of).collect(),
         job_hash: subject.job.job_hash(),
         min_likeness: options.min_likeness,
         mode: mode.as_str(),

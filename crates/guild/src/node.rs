@@ -287,17 +287,16 @@ impl Node {
         let (treasury, ledger) = parts.treasury()?;
         market::open_accounts(&treasury).await?;
         let Character { identity, worker, metrics } = character;
-        let started = network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
+        let started =
+            network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
         let drainer = parts.drainer(loaded, pool.clone())?;
         let registry = Arc::new(Registry::builtin());
         let means = market::Means { loaded, registry, pool: pool.clone() };
         let Identity { buyer, provider, .. } = identity;
         let provider = (provider, worker);
-        let provider =
-            market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
-        let buyer =
-            market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
+        let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
+        let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer, pool };
         let roles = parts.roles(&handles, relay, &supervisor, metrics);

@@ -98,6 +98,9 @@ impl Dealings {
     }
 
     pub(super) fn booked(&mut self, transfer: &Transfer<'_>, seq: i64, money: &Money) {
+        if self.accounts.is_empty() {
+            return;
+        }
         let moves = matches!(transfer.step, Step::Post | Step::Settle { .. });
         let asset_id =
             || money.account(&transfer.debit).map_or("", |(asset_id, _)| asset_id).to_owned();

@@ -188,9 +188,9 @@ impl Stability {
 /// How well we have done, from our own rows.
 pub fn stability(rx: &mut Rx<'_>) -> Result<Stability> {
     let row: Option<(i64, i64, i64)> = rx.first(
-        "SELECT CAST(coalesce(sum(CASE WHEN state IN ('delivered', 'paid', 'underpaid') THEN 1 ELSE 0 END), 0) AS BIGINT),
-                CAST(coalesce(sum(CASE WHEN state IN ('withheld', 'failed') THEN 1 ELSE 0 END), 0) AS BIGINT),
-                CAST(coalesce(avg(delivered_ms - taken_ms), 0) AS BIGINT) FROM market_job WHERE state <> 'refused'",
+        "SELECT count(CASE WHEN state IN ('delivered', 'paid', 'underpaid') THEN 1 END),
+           count(CASE WHEN state IN ('withheld', 'failed') THEN 1 END),
+           CAST(coalesce(avg(delivered_ms - taken_ms), 0) AS BIGINT) FROM market_job WHERE state <> 'refused'",
         args![],
     )?;
     let count = |units: i64| u64::try_from(units).unwrap_or(0);

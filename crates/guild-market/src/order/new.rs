@@ -17,6 +17,8 @@ use crate::{Error, Result};
 pub const MAX_DEADLINE_MS: i64 = 14 * 24 * 3_600 * 1_000;
 /// The parameter of a request that says how many seconds after its making the result is due.
 pub const TIME_LIMIT: &str = "time-limit";
+/// The parameter of a request that names its order. Two orders of the same work in one second are two requests by it.
+pub const ORDER_ID: &str = "order_id";
 
 const KEY_MAX_BYTES: usize = 200;
 const RELAYS_MAX: usize = 20;
@@ -60,6 +62,7 @@ impl NewOrder {
         request.output = Some("application/json".to_owned());
         request.schema_id = Some(self.job.schema_id().to_string());
         request.job_hash = Some(self.job.job_hash());
+        request.params.push(Param::new(ORDER_ID, self.order_id().as_str()));
         request.params.push(Param::new(TIME_LIMIT, seconds.to_string()));
         request.bid = Some(self.budget);
         request.relays = self.relays.clone();

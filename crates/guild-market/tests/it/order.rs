@@ -48,6 +48,14 @@ fn ordering_again_is_the_same_order() {
             assert_eq!(why(node.post(&other)), "market.order_conflict");
         }
         assert_eq!(node.wallet(), (1_000, 900));
+        // The same work under another key is another request, also in the same second; one request is one order.
+        let mut twin = new_order("a", 100);
+        twin.order_key = "twin".into();
+        assert_ne!(request_of(&twin).id, known.request_id);
+        let request = request_of(&new_order("a", 100));
+        let stolen =
+            node.write(move |tx| order::post(tx, &twin, &request, &Bundle::builtin().unwrap(), T0));
+        assert_eq!(why(stolen), "market.order_malformed");
         assert_eq!(node.problems(), Vec::<String>::new());
     });
 }

@@ -1,6 +1,7 @@
 use guild_market::verify::{Options, Subject, Verdict, verify};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
+use guild_protocol::identity::SecretKey;
 use guild_protocol::schema::Registry;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -48,6 +49,22 @@ fn a_float_that_differs_on_other_hardware_passes() {
     let score = verdict.score.unwrap();
     assert!((0.999..1.0).contains(&score), "{score}");
     assert_ne!(verdict.verdict_hash, verdict_of(&honest()).verdict_hash);
+}
+
+#[test]
+fn the_documented_example_is_what_we_write() {
+    let job = json!({"texts": ["", "?"], "dimensions": 2});
+    let job = Registry::builtin().validate_input(&embedding(), &job).unwrap();
+    let provider = "11".repeat(32).parse::<SecretKey>().unwrap().public_key();
+    let text = output(&job, &provider).to_string();
+    let subject = Subject { job: &job, provider: &provider, output_text: &text };
+    let verdict = verify(&Registry::builtin(), &Options::default(), &subject).unwrap();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let page = std::fs::read_to_string(format!("{root}/../../docs/formats/verdict.md")).unwrap();
+    let Verdict { document, verdict_hash, .. } = verdict;
+    assert!(page.contains(&text), "the page shows {text}");
+    assert!(page.contains(&document), "the page shows {document}");
+    assert!(page.contains(&verdict_hash.to_string()), "the page shows {verdict_hash}");
 }
 
 type Lie = (&'static str, fn(&mut Value));

@@ -173,9 +173,11 @@ impl Story<'_> {
             job::State::Refused => {
                 (StepKind::End, Tone::Bad, format!("This node does not take it{words}."))
             }
-            job::State::Cancelled => {
-                (StepKind::End, Tone::Plain, "The buyer took it back before it was done.".to_owned())
-            }
+            job::State::Cancelled => (
+                StepKind::End,
+                Tone::Plain,
+                "The buyer took it back before it was done.".to_owned(),
+            ),
         };
         Some(self.step(kind, tone, job.changed_ms, None, text))
     }

@@ -125,7 +125,7 @@ impl Bazaar {
             order_key: wish.order_key.to_owned(),
             kind: 5050,
             job: work(wish.order_key),
-            provider: public(wish.provider),
+            provider: Some(public(wish.provider)),
             provider_tier: Tier::Secondary,
             price: Some(Msat(wish.budget_msat * 5 / 8)),
             budget: Msat(wish.budget_msat),
@@ -176,7 +176,7 @@ impl Bazaar {
         let (taken, sender) = (event.clone(), public(by));
         self.write(move |tx| {
             let order = order::of_request(tx, &taken.tag("e").unwrap().parse().unwrap())?;
-            if order.is_some_and(|order| order.provider == sender) {
+            if order.is_some_and(|order| order.provider == Some(sender)) {
                 order::deliver(tx, &taken, &key(BUYER), at_ms)?;
             }
             Ok(())
@@ -192,7 +192,8 @@ impl Bazaar {
             let order = order::get(tx, &order_id)?;
             let (job, text) =
                 (order.job(&Registry::builtin())?, order.output_text.unwrap_or_default());
-            let subject = Subject { job: &job, provider: &order.provider, output_text: &text };
+            let subject =
+                Subject { job: &job, provider: &order.deliverer().unwrap(), output_text: &text };
             let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
             let keys = Keys { key: &key(BUYER), random: &Dice };
             Ok(settle(tx, &order_id, &verdict, keys, at_ms)?)

@@ -74,7 +74,8 @@ async fn publish(url: &str, count: u64) -> Result<(f64, String), String> {
 /// How often the time from a publisher to a subscriber fits into a second: the time of which 99 of 100 are shorter.
 async fn latency(url: &str, count: u64) -> Result<(f64, String), String> {
     let frames = generator::signed(count)?;
-    let (mut subscriber, mut publisher) = (Client::connect(url).await?, Client::connect(url).await?);
+    let (mut subscriber, mut publisher) =
+        (Client::connect(url).await?, Client::connect(url).await?);
     subscriber.subscribe().await?;
     let mut times = Vec::new();
     for frame in &frames {

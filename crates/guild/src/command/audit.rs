@@ -17,13 +17,13 @@ mod show;
 
 /// Check evidence of what happened, from its files alone
 ///
-/// Reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are there, and checks that
-/// the money could have moved as they say: nothing lost, nothing doubled, nothing below zero, no gate passed, every hash
-/// right. It needs no node and no configuration, and uses none of the code that books transfers. Files of other names
-/// are listed as not checked.
+/// Reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are there, and checks
+/// that the money could have moved as they say: nothing lost, nothing doubled, nothing below zero, no gate passed,
+/// every hash right. It needs no node and no configuration, and uses none of the code that books transfers. Files of
+/// other names are listed as not checked.
 ///
-/// Given several directories, each of another node, it also checks what they say about each other: what one owes another,
-/// the other is owed by it, each payment once.
+/// Given several directories, each of another node, it also checks what they say about each other: what one owes
+/// another, the other is owed by it, each payment once.
 ///
 /// The exit code is 0 if all is well, 1 if there are problems, 2 if there is no such directory or no ledger in it, and
 /// 3 if a file cannot be read.

@@ -140,6 +140,7 @@ fn rubbish_in_a_file_is_a_problem() {
     assert_eq!(first_problem(&home), "evidence.unasked");
     home.write("evidence/receipts/huge.json", "{".repeat(70_000));
     home.write("evidence/events.jsonl", [0xff; 100]);
+    home.write("evidence/keys.json", "[".repeat(70_000));
     let (_, answer) = home.json(&AUDIT);
     for part in answer["parts"].as_array().unwrap() {
         assert!(part["problems"].as_u64().unwrap() > 0, "{part}");
@@ -174,7 +175,8 @@ fn a_directory_without_a_ledger_is_bad_input() {
 
 #[test]
 fn what_is_no_plain_file_is_not_opened() {
-    let places = ["ledger.jsonl", "calls.jsonl", "events.jsonl", "receipts/a.json", "receipts"];
+    let places =
+        ["ledger.jsonl", "calls.jsonl", "events.jsonl", "keys.json", "receipts/a.json", "receipts"];
     for place in places {
         let home = home_with(example("ledger.jsonl"));
         home.write("real", example("ledger.jsonl"));

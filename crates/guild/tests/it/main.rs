@@ -2,6 +2,7 @@
 
 mod answers;
 mod audit;
+mod audit_together;
 mod bad_input;
 mod bus;
 mod checks;

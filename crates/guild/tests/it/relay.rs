@@ -198,7 +198,10 @@ fn half_handshakes_oversized_frames_and_rubbish_harm_nobody() {
     let mut half = Vec::new();
     for n in 0..200 {
         let mut socket = TcpStream::connect(node.address()).unwrap();
-        let some = ["GET /relay HTTP/1.1\r\nhost: local", "GET /relay HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"];
+        let some = [
+            "GET /relay HTTP/1.1\r\nhost: local",
+            "GET /relay HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n",
+        ];
         socket.write_all(some[n % 2].as_bytes()).unwrap();
         half.push(socket);
     }
