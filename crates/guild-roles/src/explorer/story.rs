@@ -135,10 +135,10 @@ impl Story<'_> {
             }
             order::State::Expired => steps.push(end(format!("Nothing came in time.{words}{back}"))),
             order::State::Cancelled => {
-                steps.push(end(format!("Its buyer took it back.{words}{back}")))
+                steps.push(end(format!("Its buyer took it back.{words}{back}")));
             }
             order::State::Failed => {
-                steps.push(end(format!("The provider gave it up.{words}{back}")))
+                steps.push(end(format!("The provider gave it up.{words}{back}")));
             }
         }
         steps

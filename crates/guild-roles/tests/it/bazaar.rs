@@ -191,7 +191,7 @@ impl Bazaar {
         self.write(move |tx| {
             let order = order::get(tx, &order_id)?;
             let (job, text) =
-                (order.job(&Registry::builtin())?, order.output_text.unwrap_or_default());
+                (order.job(&Registry::builtin())?, order.output_text.clone().unwrap_or_default());
             let subject =
                 Subject { job: &job, provider: &order.deliverer().unwrap(), output_text: &text };
             let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
