@@ -8,8 +8,8 @@
 //! | `delivered` | `released`, `withheld` | [`settle`](crate::settle::settle): by the verdict |
 //!
 //! An order addresses one provider: its budget is held towards what we owe that one, so nobody else can be paid by it.
-//! Or it is open to all: then it takes the first result of somebody whose announcement names the schema. The first result
-//! in time counts. Every other one is kept as evidence and changes nothing.
+//! Or it is open to all: then it takes the first result of somebody whose announcement names the schema. The first
+//! result in time counts. Every other one is kept as evidence and changes nothing.
 
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, NewQuote, Quote, QuoteId};

@@ -35,5 +35,5 @@ fn seconds() -> u64 {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8_u64)
-        .div_ceil(2)
+        .div_ceil(3)
 }

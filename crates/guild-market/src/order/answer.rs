@@ -202,8 +202,9 @@ fn believed(rx: &mut Rx<'_>, order: &Order, answer: &Event) -> Result<Vec<Public
     Ok(if serves { vec![answer.pubkey] } else { Vec::new() })
 }
 
-/// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than the
-/// budget, the order ends, unless others may still do it. Anything else changes nothing. The order as it stands then.
+/// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than
+/// the budget, the order ends, unless others may still do it. Anything else changes nothing. The order as it stands
+/// then.
 pub fn fail(tx: &mut Tx<'_>, feedback: &Event, key: &SecretKey, now_ms: UnixMs) -> Result<Order> {
     let parsed = Feedback::parse(feedback, Some(key))?;
     let order = known(of_request(tx, &parsed.request.id)?, &parsed.request.id)?;

@@ -162,7 +162,8 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT order_id, order_key, request_id, request_json, buyer, coalesce(provider, delivered_by),
-               CAST(CASE WHEN provider IS NULL THEN 1 ELSE 0 END AS BIGINT), schema_id, job_hash, payload, private, price_units, budget_units, deadline_ms, relays, policy_bundle_id, approval_rule_id, hold_id,
+               CAST(CASE WHEN provider IS NULL THEN 1 ELSE 0 END AS BIGINT), schema_id, job_hash, payload, private,
+               price_units, budget_units, deadline_ms, relays, policy_bundle_id, approval_rule_id, hold_id,
                posted_ms, state, changed_ms, result_id, output_text, asked_units, delivered_ms, verdict, paid_units,
                receipt_id, replay, words FROM market_order ",
             $rest

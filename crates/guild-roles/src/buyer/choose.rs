@@ -35,8 +35,8 @@ impl Candidate {
     }
 }
 
-/// The best of those who say their price and are within the budget: the cheapest, then the fastest, then the lowest key.
-/// Who does not say how fast it is comes last.
+/// The best of those who say their price and are within the budget: the cheapest, then the fastest, then the lowest
+/// key. Who does not say how fast it is comes last.
 pub fn best(candidates: Vec<Candidate>, budget: Msat, private: bool) -> Option<Candidate> {
     let fits = |one: &Candidate| {
         one.price.is_some_and(|price| price <= budget) && (one.opens_sealed || !private)

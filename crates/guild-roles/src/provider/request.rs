@@ -58,7 +58,8 @@ async fn read(shared: &Arc<Shared>, feed: &mut Feed, pace: &Arc<Pace>) -> Result
 }
 
 impl Shared {
-    /// What an event asks for. Only a store that fails is an error: whatever else is wrong, is so with this event alone.
+    /// What an event asks for. Only a store that fails is an error: whatever else is wrong, is so with this event
+    /// alone.
     fn call(self: &Arc<Shared>, event: &Event, pace: &Arc<Pace>) -> Option<BoxFuture<Result<()>>> {
         if event.pubkey == self.us() {
             return None;

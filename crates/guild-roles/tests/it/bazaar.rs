@@ -194,9 +194,9 @@ impl Bazaar {
         self.write(move |tx| {
             let order = order::get(tx, &order_id)?;
             let (job, text) =
-                (order.job(&Registry::builtin())?, order.output_text.unwrap_or_default());
-            let provider = order.provider.unwrap();
-            let subject = Subject { job: &job, provider: &provider, output_text: &text };
+                (order.job(&Registry::builtin())?, order.output_text.clone().unwrap_or_default());
+            let subject =
+                Subject { job: &job, provider: &order.deliverer().unwrap(), output_text: &text };
             let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
             let keys = Keys { key: &key(BUYER), random: &Dice };
             Ok(settle(tx, &order_id, &verdict, keys, at_ms)?)

@@ -69,7 +69,7 @@ fn wanted(name: &str) -> NewOrder {
         order_key: name.to_owned(),
         kind: 5050,
         job: Registry::builtin().validate_input(&id, &payload).unwrap(),
-        provider: provider().public_key(),
+        provider: Some(provider().public_key()),
         provider_tier: Tier::Secondary,
         price: Some(Msat(40)),
         budget: Msat(50),

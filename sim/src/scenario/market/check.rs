@@ -2,58 +2,66 @@
 
 use std::collections::BTreeMap;
 
-use guild_ledger::evidence::Checker;
+use guild_ledger::evidence::{Between, Checker, Dealings, Keys, Receipts, compare};
 use guild_ledger::export::export;
-use guild_ledger::{Error, audit, ledger, receivable};
+use guild_ledger::{audit, ledger, receivable};
 use guild_market::order::State;
+use guild_market::receipts;
 use guild_protocol::amount::AssetId;
 use guild_protocol::env::Signer;
 use guild_protocol::nostr::kind;
 use guild_store::args;
+use serde_json::json;
 
 use super::{CHEAT, FUNDS, Shared, key, lock};
 use crate::database::Database;
 
 /// Everything that can be seen once it is over.
 pub(super) fn at_the_end(shared: &Shared) {
-    for database in &shared.databases {
-        check_ledger(shared, database);
-    }
+    let nodes: Vec<Dealings> =
+        shared.databases.iter().filter_map(|database| check_evidence(shared, database)).collect();
     check_orders(shared);
     check_answers(shared);
     check_books(shared);
     if shared.is_strict() {
         check_in_time(shared);
+        for Between { node, problem } in compare(&nodes).problems {
+            shared.world.violate(format!("[{}] node {node}: {problem}", problem.code.name));
+        }
     }
 }
 
-/// The history of a node as a stranger would check it, and the audit of its database.
-fn check_ledger(shared: &Shared, database: &Database) {
+/// What a node exports, as a stranger would check it; and the audit of its database.
+fn check_evidence(shared: &Shared, database: &Database) -> Option<Dealings> {
+    let world = &shared.world;
+    match database.read(audit::run) {
+        Ok(audit) => audit.problems.iter().for_each(|p| world.violate(format!("[audit] {p}"))),
+        Err(error) => world.violate(format!("[audit] it cannot be run: {error}")),
+    }
     let exported = database.read(|rx| {
         let mut lines = Vec::new();
         export(rx, &mut lines)?;
-        Ok::<_, Error>(lines)
+        let kept = receipts::page_before(rx, None, 1_000)?;
+        Ok::<_, guild_market::Error>((lines, kept, receipts::keys(rx)?))
     });
-    let lines = match exported {
-        Ok(lines) => lines,
-        Err(error) => {
-            shared.world.violate(format!("[export] the history cannot be exported: {error}"));
-            return;
-        }
-    };
-    let mut checker = Checker::new();
+    let (lines, kept, keys) = exported
+        .map_err(|error| world.violate(format!("[export] it cannot be exported: {error}")))
+        .ok()?;
+    let mut receipts = Receipts::new();
+    kept.iter().for_each(|kept| {
+        receipts.file(&format!("{}.json", kept.receipt_id), kept.text.as_bytes());
+    });
+    let keys: Vec<_> =
+        keys.iter().map(|(role, npub)| json!({"role": role, "npub": npub})).collect();
+    let keys = json!({"schema_version": "guild.evidence_keys.v1", "keys": keys}).to_string();
+    let mut checker = Checker::new().with_receipts(receipts).with_keys(Keys::file(keys.as_bytes()));
     lines.split_inclusive(|byte| *byte == b'\n').for_each(|line| checker.line(line));
-    for problem in &checker.finish().problems {
-        shared.world.violate(format!("[{}] {problem}", problem.code.name));
-    }
-    match database.read(audit::run) {
-        Ok(audit) => {
-            audit.problems.iter().for_each(|p| shared.world.violate(format!("[audit] {p}")));
-        }
-        Err(error) => shared.world.violate(format!("[audit] it cannot be run: {error}")),
-    }
+    let (report, dealings) = checker.finish_with_dealings();
+    report.problems.iter().for_each(|p| world.violate(format!("[{}] {p}", p.code.name)));
+    // The last line holds the last head, which covers all that happened.
     let last = lines.split_inclusive(|byte| *byte == b'\n').next_back().unwrap_or_default();
-    shared.world.note_text(&String::from_utf8_lossy(last));
+    world.note_text(&String::from_utf8_lossy(last));
+    Some(dealings)
 }
 
 /// Each order ended once, as its client was told, and its money went one way.
