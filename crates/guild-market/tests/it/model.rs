@@ -56,8 +56,8 @@ const ACTS: [Act; 9] = [
 /// What must happen to an order, in this order, for it to be paid.
 const STORY: [Act; 6] = [Act::Post, Act::Take, Act::HandIn, Act::Deliver, Act::Judge, Act::Receipt];
 
-/// What happens, to which order, and after how many statements a failure comes. A number beyond the acts is the next act
-/// of the story: acts by chance alone would hardly ever come to its end.
+/// What happens, to which order, and after how many statements a failure comes. A number beyond the acts is the next
+/// act of the story: acts by chance alone would hardly ever come to its end.
 type Step = (usize, usize, i64);
 
 struct World {
