@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 use postgres::{Client, NoTls};
 use tempfile::TempDir;
 
-use crate::free_port;
 use crate::process::{Process, as_ordinary_user, give_to_ordinary_user, said};
+use crate::{free_port, wait_ms};
 
 /// Names the server of the whole test run, if somebody has started one.
 pub const SHARED_URL: &str = "GUILD_TEST_POSTGRES_URL";
@@ -92,13 +92,31 @@ impl Postgres {
 
     /// Ends the server as a power cut would: nothing more reaches the disk. Its data stay.
     pub fn crash(&mut self) {
-        let file = self.directory.path().join("data/postmaster.pid");
-        let file = std::fs::read_to_string(file).unwrap_or_default();
-        if let Some(number) = file.lines().next() {
+        if let Some(number) = self.number() {
             // A server that is gone already has crashed as well.
-            let _ = Command::new("kill").args(["-s", "QUIT", number]).status();
+            let _ = signal("QUIT", &[number]);
         }
         self.stop();
+    }
+
+    /// Makes the server fall silent: its port still accepts connections, but no process of it does anything.
+    pub fn freeze(&self) -> Result<Frozen, String> {
+        let server = self.number().ok_or("the server is not running")?;
+        let mut frozen = Frozen { processes: vec![server.clone()] };
+        // The first is the one that makes the others: after it there are no new ones.
+        signal("STOP", &frozen.processes)?;
+        wait_for_standstill(&frozen.processes)?;
+        // One that ends from here on stays in the list: nobody takes note of its end.
+        frozen.processes.extend(children(&server)?);
+        signal("STOP", &frozen.processes)?;
+        wait_for_standstill(&frozen.processes)?;
+        Ok(frozen)
+    }
+
+    /// Of its first process.
+    fn number(&self) -> Option<String> {
+        let file = std::fs::read_to_string(self.directory.path().join("data/postmaster.pid"));
+        Some(file.ok()?.lines().next()?.to_owned())
     }
 
     /// The maintenance database.
@@ -110,6 +128,49 @@ impl Postgres {
     pub fn database(&self) -> Result<Database, String> {
         Database::create(&self.url())
     }
+}
+
+/// A server that is silent for as long as this lives.
+#[derive(Debug)]
+pub struct Frozen {
+    processes: Vec<String>,
+}
+
+impl Frozen {
+    /// Lets the server go on.
+    pub fn thaw(self) {}
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        // One that has been killed meanwhile cannot go on.
+        let _ = signal("CONT", &self.processes);
+    }
+}
+
+fn children(number: &str) -> Result<Vec<String>, String> {
+    let file = format!("/proc/{number}/task/{number}/children");
+    let children = std::fs::read_to_string(file).map_err(said)?;
+    Ok(children.split_whitespace().map(str::to_owned).collect())
+}
+
+/// A signal that is sent has not arrived yet.
+fn wait_for_standstill(numbers: &[String]) -> Result<(), String> {
+    for number in numbers {
+        loop {
+            let status = std::fs::read_to_string(format!("/proc/{number}/status")).map_err(said)?;
+            if ["State:\tT", "State:\tZ"].iter().any(|still| status.contains(still)) {
+                break;
+            }
+            wait_ms(1);
+        }
+    }
+    Ok(())
+}
+
+fn signal(name: &str, numbers: &[String]) -> Result<(), String> {
+    let done = Command::new("kill").args(["-s", name]).args(numbers).status().map_err(said)?;
+    done.success().then_some(()).ok_or_else(|| format!("kill -s {name} {numbers:?}: {done}"))
 }
 
 /// A database of its own, dropped with this handle.
@@ -189,4 +250,29 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
             "{name} is missing; install with: apt-get install postgresql, or run: cargo xtask test"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_frozen_server_does_nothing_and_one_that_was_left_so_can_be_stopped() {
+        let mut server = Postgres::start(Durability::Relaxed).unwrap();
+        let url = server.url();
+        let frozen = server.freeze().unwrap();
+        let (answered, answer) = mpsc::channel();
+        std::thread::spawn(move || answered.send(admin(&url, "SELECT 1")));
+        let silent = answer.recv_timeout(Duration::from_millis(300));
+        assert_eq!(silent, Err(mpsc::RecvTimeoutError::Timeout));
+        frozen.thaw();
+        assert_eq!(answer.recv(), Ok(Ok(())));
+        // As if the test had been killed before it could thaw it.
+        std::mem::forget(server.freeze().unwrap());
+        server.stop();
+        assert_eq!(server.number(), None, "it has ended in order");
+    }
 }

@@ -7,9 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Waits for the end of its input, which is the end of the process that started it, and then stops the server. If that
-/// process has said nothing before, it is dead, and nobody else will remove what the server leaves.
-const KEEPER: &str = r#""$@" & server=$!; word=$(cat); kill -s "$STOP_SIGNAL" $server; wait $server
+/// Waits for the end of its input, which is the end of the process that started it, and then stops the server, also
+/// one that was left frozen. If that process has said nothing before, it is dead, and nobody else will remove what the
+/// server leaves.
+const KEEPER: &str = r#""$@" & server=$!; word=$(cat); kill -s "$STOP_SIGNAL" $server
+    kill -s CONT $server $(cat /proc/$server/task/$server/children); wait $server
     [ "$word" = keep ] || rm -rf "$DIRECTORY""#;
 
 /// The user that servers run as when the tests run as root, which PostgreSQL refuses.

@@ -198,9 +198,8 @@ impl<'a> Walk<'a> {
         let whole = self.string();
         let end = if whole { self.at.saturating_sub(1) } else { self.at };
         let name = self.text.get(start..end).unwrap_or_default();
-        let name = String::from_utf8_lossy(name).into_owned();
         if let Some(Step::Member(key)) = self.steps.last_mut() {
-            *key = name;
+            *key = shown(name);
         }
     }
 
@@ -234,6 +233,19 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// A key as it may stand in a message: a stranger's key must not end its line or speak to a terminal.
+fn shown(key: &[u8]) -> String {
+    const MAX_CHARS: usize = 80;
+    let mut shown = String::new();
+    for c in String::from_utf8_lossy(key).chars().take(MAX_CHARS) {
+        match c {
+            '\\' | '"' | '\'' => shown.push(c),
+            other => shown.extend(other.escape_debug()),
+        }
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +268,14 @@ mod tests {
         assert_eq!(path_at(br#"{"a":1,"bc":xyz"#, 13).as_deref(), Some("bc"));
         assert_eq!(path_at(b"nonsense", 3), None);
         assert_eq!(path_at(b"{", 99), None);
+    }
+
+    #[test]
+    fn a_path_is_one_plain_line_whatever_its_keys() {
+        let text = "{\"a\nb\":{\"\u{1b}[2J\u{202e}\":{\"x\\\"é'\":1}}}";
+        assert_eq!(leaves(text.as_bytes())[0].path, r#"a\nb.\u{1b}[2J\u{202e}.x\"é'"#);
+        let long = format!("{{\"{}\":1}}", "k".repeat(1_000));
+        assert_eq!(leaves(long.as_bytes())[0].path.len(), 80);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::postgres::redacted;
+use crate::postgres::{connect_timeout, redacted};
 use crate::refusal::{at, of_sqlite, open_reader};
 use crate::{Error, Migrations, Options, Place, Result, Service, check};
 
@@ -163,7 +163,7 @@ pub fn is_dump(path: &Path) -> Result<bool> {
 
 /// Settings go by the environment: arguments are seen by everybody on the host, and there is a password among them.
 fn dump(url: &str, to: &Path) -> Result<()> {
-    let config: postgres::Config = url.parse().map_err(|e| Error::BadUrl {
+    let config: tokio_postgres::Config = url.parse().map_err(|e| Error::BadUrl {
         url: redacted(url),
         reason: format!("PostgreSQL's client says: {e}"),
     })?;
@@ -181,10 +181,10 @@ fn dump(url: &str, to: &Path) -> Result<()> {
 
 /// What the program must know, and what it must not take from our own surroundings (empty here): it would copy another
 /// database than the one that the store is in.
-fn settings(config: &postgres::Config) -> Vec<(&'static str, String)> {
+fn settings(config: &tokio_postgres::Config) -> Vec<(&'static str, String)> {
     let hosts = config.get_hosts().iter().map(|host| match host {
-        postgres::config::Host::Tcp(name) => name.clone(),
-        postgres::config::Host::Unix(directory) => directory.display().to_string(),
+        tokio_postgres::config::Host::Tcp(name) => name.clone(),
+        tokio_postgres::config::Host::Unix(directory) => directory.display().to_string(),
     });
     let ports = config.get_ports().iter().map(ToString::to_string);
     let ports = ports.collect::<Vec<_>>().join(",");
@@ -196,6 +196,7 @@ fn settings(config: &postgres::Config) -> Vec<(&'static str, String)> {
         ("PGUSER", user.to_owned()),
         ("PGDATABASE", config.get_dbname().unwrap_or(user).to_owned()),
         ("PGPASSWORD", String::from_utf8_lossy(password).into_owned()),
+        ("PGCONNECT_TIMEOUT", connect_timeout(config).as_secs().to_string()),
         ("PGHOSTADDR", String::new()),
         ("PGOPTIONS", String::new()),
         ("PGSERVICE", String::new()),
@@ -268,8 +269,9 @@ mod tests {
         };
         let all = told("postgresql://ann:secret@a:1,b:2/guild");
         let given = ["PGHOST=a,b", "PGPORT=1,2", "PGUSER=ann", "PGDATABASE=guild"];
-        let kept_out = ["PGPASSWORD=secret", "PGHOSTADDR=", "PGOPTIONS=", "PGSERVICE="];
-        assert_eq!(all, [given, kept_out].concat());
+        let more = ["PGPASSWORD=secret", "PGCONNECT_TIMEOUT=5"];
+        let kept_out = ["PGHOSTADDR=", "PGOPTIONS=", "PGSERVICE="];
+        assert_eq!(all, [&given[..], &more, &kept_out].concat());
         let few = told("postgresql://ann@a");
         assert_eq!(few[..4], ["PGHOST=a", "PGPORT=5432", "PGUSER=ann", "PGDATABASE=ann"]);
     }

@@ -2,9 +2,12 @@
 
 use guild_protocol::env::UnixMs;
 
-use crate::db::Sql;
-use crate::tx::{Rx, Tx};
-use crate::{Error, Result, args};
+use crate::tx::Rx;
+use crate::{Result, args};
+
+mod append;
+
+pub use append::{append, append_all};
 
 /// An event to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,35 +54,6 @@ impl Appended {
         match self {
             Appended::New(seq) | Appended::Known(seq) => seq,
         }
-    }
-}
-
-const INSERT: Sql = Sql {
-    lite: "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ($1, $2, $3, $4, $5) RETURNING seq",
-    pg: "WITH given AS (UPDATE counter SET last = last + 1 WHERE name = 'event' RETURNING last)
-         INSERT INTO event (seq, topic, id, kind, at_ms, body)
-         SELECT last, $1, $2, $3, $4, $5 FROM given RETURNING seq",
-};
-
-/// Stores an event once. The same id with the same content is the same event; with other content it is refused.
-pub fn append(tx: &mut Tx<'_>, event: &NewEvent<'_>) -> Result<Appended> {
-    // Looked for first: an insert that finds a conflict uses up a number, and a gap would look like a deletion.
-    let known: Option<(i64, String, String)> = tx.first(
-        "SELECT seq, kind, body FROM event WHERE topic = $1 AND id = $2",
-        args![event.topic, event.id],
-    )?;
-    match known {
-        Some((seq, kind, body)) if kind == event.kind && body == event.body => {
-            return Ok(Appended::Known(seq));
-        }
-        Some(_) => return Err(Error::EventConflict(event.id.to_owned())),
-        None => {}
-    }
-    let stored: Option<(i64,)> =
-        tx.first(INSERT, args![event.topic, event.id, event.kind, event.at_ms, event.body])?;
-    match stored {
-        Some((seq,)) => Ok(Appended::New(seq)),
-        None => Err(Error::Decode("an event was stored without a number".to_owned())),
     }
 }
 

@@ -2,20 +2,24 @@
 //! inside a runtime.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use postgres::config::TargetSessionAttrs;
-use postgres::fallible_iterator::FallibleIterator;
-use postgres::types::BorrowToSql;
-use postgres::{Client, Config, NoTls, SimpleQueryMessage, Statement};
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::types::BorrowToSql;
+use tokio_postgres::{Config, SimpleQueryMessage, Statement};
 
 use crate::db::{Access, Column, Columns, Db, Sql, Val, row_count};
 use crate::{Error, Result};
 
+mod client;
 mod failure;
+mod server;
 mod value;
 
-use failure::{not_let_in, refused};
+use client::Client;
+use failure::refused;
+pub(crate) use server::connect_timeout;
+use server::{Server, servers, set_defaults};
 
 /// Writers take turns, in all processes that share a database: a write closure is alone, as it is on SQLite. So there
 /// are no conflicts between closures that were written with one database in mind, numbers are given in the order of
@@ -46,27 +50,29 @@ const STATUS: &str = "SELECT pg_xact_status($1::text::xid8), \
      (SELECT stats_reset::text FROM pg_stat_bgwriter)";
 
 const OLDEST_VERSION: i64 = 15;
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection whose other end has vanished without a word is given up after this.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(20);
-/// So often is asked whether the other end is still there while an answer is awaited.
-const KEEPALIVE: Duration = Duration::from_secs(5);
-/// The client's own, if the URL says nothing else: two hours.
-const KEEPALIVE_UNSET: Duration = Duration::from_secs(2 * 3_600);
 const STATEMENT_CACHE: usize = 512;
 const CONFLICT_TRIES: u32 = 20;
 /// Together some six seconds, which a server needs to start again.
 const OUTAGE_TRIES: u32 = 8;
 const OUTAGE_FIRST_WAIT_MS: u64 = 25;
+/// After this no further try is begun: one that ends in silence takes long.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(6);
+/// After an outage was given up, a try that failed stands for all that would come within this part of its own time.
+const REST_PART: u32 = 5;
 
 /// A connection to a PostgreSQL database: made at the first use, made again when it is lost.
 pub struct Postgres {
     config: Config,
+    servers: Vec<Server>,
     link: Option<Link>,
     /// The transaction that is open.
     transaction: Option<Transaction>,
+    /// When the calls that are tried now met an outage.
+    outage: Option<Instant>,
     /// An outage has outlasted our patience: until it is over, callers are told at once.
     given_up: bool,
+    /// Why there is no connection, and until when that is answer enough for those who wait already.
+    no_link: Option<(Error, Instant)>,
 }
 
 struct Link {
@@ -85,26 +91,20 @@ enum Transaction {
 impl Postgres {
     /// Takes the URL; does not connect yet.
     pub fn new(url: &str) -> Result<Postgres> {
-        let mut config: Config = url.parse().map_err(|e| Error::BadUrl {
-            url: redacted(url),
-            reason: format!("PostgreSQL's client says: {e}"),
-        })?;
-        if config.get_connect_timeout().is_none() {
-            config.connect_timeout(CONNECT_TIMEOUT);
-        }
-        if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(SILENCE_TIMEOUT);
-        }
-        if config.get_keepalives_idle() == KEEPALIVE_UNSET {
-            config.keepalives_idle(KEEPALIVE);
-        }
-        if config.get_keepalives_interval().is_none() {
-            config.keepalives_interval(KEEPALIVE);
-        }
-        if config.get_application_name().is_none() {
-            config.application_name("guild");
-        }
-        Ok(Postgres { config, link: None, transaction: None, given_up: false })
+        let bad = |reason| Error::BadUrl { url: redacted(url), reason };
+        let parsed = url.parse::<Config>();
+        let mut config = parsed.map_err(|e| bad(format!("PostgreSQL's client says: {e}")))?;
+        set_defaults(&mut config);
+        let servers = servers(&config).map_err(|e| bad(e.to_owned()))?;
+        Ok(Postgres {
+            config,
+            servers,
+            link: None,
+            transaction: None,
+            outage: None,
+            given_up: false,
+            no_link: None,
+        })
     }
 
     /// Connects only to a server that takes writes, unless the URL says what is wanted: after a failover a name may
@@ -116,20 +116,22 @@ impl Postgres {
         self
     }
 
+    /// To the first that lets us in.
     fn connect(&self) -> Result<Link> {
-        let mut client = self.config.connect(NoTls).map_err(|e| not_let_in(&e))?;
-        client.batch_execute(SESSION).map_err(|e| refused(&e))?;
-        client.batch_execute(PLANS).map_err(|e| refused(&e))?;
-        let (version, life) = client
-            .query_one(LIFE, &[])
-            .and_then(|row| Ok((row.try_get::<_, i64>(0)?, row.try_get(1)?)))
-            .map_err(|e| refused(&e))?;
-        if version < OLDEST_VERSION {
-            let message =
-                format!("PostgreSQL {OLDEST_VERSION} or newer is needed, this is {version}");
-            return Err(Error::Database(message));
+        let mut failed = Error::Unreachable("the server has no address".to_owned());
+        for server in &self.servers {
+            let configs = server.configs(&self.config).unwrap_or_else(|error| {
+                failed = error;
+                Vec::new()
+            });
+            for config in configs {
+                match Link::open(&config) {
+                    Ok(link) => return Ok(link),
+                    Err(error) => failed = error,
+                }
+            }
         }
-        Ok(Link { client, statements: BTreeMap::new(), life })
+        Err(failed)
     }
 
     fn link(&mut self) -> Result<&mut Link> {
@@ -137,10 +139,26 @@ impl Postgres {
             if self.transaction.is_some() {
                 return Err(Error::Unreachable("the connection is lost".to_owned()));
             }
-            self.link = Some(self.connect()?);
+            self.link = Some(self.connect_again()?);
             self.given_up = false;
         }
         self.link.as_mut().ok_or_else(|| Error::Unreachable("no connection".to_owned()))
+    }
+
+    /// A server that says nothing must not cost each of many callers, one after the other, the time in which it could
+    /// have answered.
+    fn connect_again(&mut self) -> Result<Link> {
+        let began = now();
+        if let Some((error, until)) = &self.no_link
+            && self.given_up
+            && began < *until
+        {
+            return Err(error.clone());
+        }
+        self.connect().inspect_err(|error| {
+            let rest = began.elapsed() / REST_PART;
+            self.no_link = Some((error.clone(), now() + rest));
+        })
     }
 
     /// Runs something on the connection, and lets go of one that is lost or whose plans are out of date.
@@ -159,7 +177,7 @@ impl Postgres {
 
     fn begin_write(&mut self) -> Result<Transaction> {
         let (messages, life) = self.on_link(|link| {
-            let messages = link.client.simple_query(BEGIN_WRITE).map_err(|e| refused(&e))?;
+            let messages = link.client.messages(BEGIN_WRITE)?;
             Ok((messages, link.life.clone()))
         })?;
         let number = messages.iter().rev().find_map(|message| match message {
@@ -174,9 +192,12 @@ impl Postgres {
     fn outcome(&mut self, number: &str, life: Option<&str>, lost: &Error) -> Result<()> {
         let unknown = || Err(Error::CommitUnknown(lost.to_string()));
         for tries in 0..OUTAGE_TRIES {
+            if !self.is_patient(tries) {
+                break;
+            }
             wait_ms(outage_wait_ms(tries));
             let asked = self.on_link(|link| {
-                let row = link.client.query_one(STATUS, &[&number]).map_err(|e| refused(&e))?;
+                let row = link.client.one_row(STATUS, &[&number])?;
                 let read = |i| row.try_get::<_, Option<String>>(i).map_err(|e| refused(&e));
                 Ok((read(0)?, read(1)?))
             });
@@ -191,11 +212,35 @@ impl Postgres {
                 Some(_) => {}
             }
         }
+        self.given_up = self.link.is_none();
         unknown()
+    }
+
+    /// Whether an outage that has lasted for `tries` tries has not lasted for too long.
+    fn is_patient(&mut self, tries: u32) -> bool {
+        if tries == 0 {
+            self.outage = None;
+        }
+        self.outage.get_or_insert_with(now).elapsed() < OUTAGE_PATIENCE
     }
 }
 
 impl Link {
+    fn open(server: &Config) -> Result<Link> {
+        let (client, (version, life)) = Client::connect(server, async |client| {
+            client.batch_execute(SESSION).await?;
+            client.batch_execute(PLANS).await?;
+            let row = client.query_one(LIFE, &[]).await?;
+            Ok((row.try_get::<_, i64>(0)?, row.try_get(1)?))
+        })?;
+        if version < OLDEST_VERSION {
+            let message =
+                format!("PostgreSQL {OLDEST_VERSION} or newer is needed, this is {version}");
+            return Err(Error::Database(message));
+        }
+        Ok(Link { client, statements: BTreeMap::new(), life })
+    }
+
     fn prepared(&mut self, sql: &str) -> Result<Statement> {
         if let Some(statement) = self.statements.get(sql) {
             return Ok(statement.clone());
@@ -203,7 +248,7 @@ impl Link {
         if self.statements.len() >= STATEMENT_CACHE {
             self.statements.clear();
         }
-        let statement = self.client.prepare(sql).map_err(|e| refused(&e))?;
+        let statement = self.client.prepare(sql)?;
         self.statements.insert(sql.to_owned(), statement.clone());
         Ok(statement)
     }
@@ -215,9 +260,7 @@ impl Link {
         I::IntoIter: ExactSizeIterator,
     {
         let statement = self.prepared(sql)?;
-        let mut rows = self.client.query_raw(&statement, arguments).map_err(|e| refused(&e))?;
-        while rows.next().map_err(|e| refused(&e))?.is_some() {}
-        Ok(rows.rows_affected().unwrap_or(0))
+        self.client.run(&statement, arguments, |_| ())
     }
 
     fn query<P, I>(
@@ -232,27 +275,22 @@ impl Link {
         I::IntoIter: ExactSizeIterator,
     {
         let statement = self.prepared(sql)?;
-        let mut rows = self.client.query_raw(&statement, arguments).map_err(|e| refused(&e))?;
         let mut outcome = Ok(());
         // To the end, also after a row that could not be read: the next statement starts clean.
-        while let Some(row) = rows.next().map_err(|e| refused(&e))? {
+        self.client.run(&statement, arguments, |row| {
             if outcome.is_ok() {
-                outcome = each(&row);
+                outcome = each(row);
             }
-        }
+        })?;
         outcome
     }
+}
 
-    fn batch(&mut self, sql: &str) -> Result<()> {
-        self.client.batch_execute(sql).map_err(|e| refused(&e))
-    }
-
-    /// Unreachable, if there was no answer or none that can be understood.
-    fn commit(&mut self) -> Result<()> {
-        self.client.batch_execute("COMMIT").map_err(|e| match e.as_db_error() {
-            Some(_) => refused(&e),
-            None => Error::Unreachable(e.to_string()),
-        })
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        if let Some(Link { client, .. }) = self.link.take() {
+            client.close();
+        }
     }
 }
 
@@ -267,7 +305,9 @@ impl Db for Postgres {
         self.transaction = Some(Transaction::Read);
         let begun = match access {
             Access::Write => self.begin_write(),
-            Access::Read => self.on_link(|link| link.batch(BEGIN_READ)).map(|()| Transaction::Read),
+            Access::Read => {
+                self.on_link(|link| link.client.batch(BEGIN_READ)).map(|()| Transaction::Read)
+            }
         };
         match begun {
             Ok(transaction) => {
@@ -282,18 +322,18 @@ impl Db for Postgres {
     }
 
     fn commit(&mut self) -> Result<()> {
-        let committed = self.on_link(|link| link.commit());
+        let committed = self.on_link(|link| link.client.commit());
         match (committed, self.transaction.take()) {
             (Err(lost @ Error::Unreachable(_)), Some(Transaction::Write { number, life })) => {
                 self.outcome(&number, life.as_deref(), &lost)
             }
-            (answered, _) => answered,
+            (answered, _) => answered.inspect(|()| self.outage = None),
         }
     }
 
     fn rollback(&mut self) {
         let open = self.transaction.is_some() && self.link.is_some();
-        if open && self.on_link(|link| link.batch("ROLLBACK")).is_err() {
+        if open && self.on_link(|link| link.client.batch("ROLLBACK")).is_err() {
             // The server rolls back what a lost connection has left open.
             self.link = None;
         }
@@ -310,15 +350,15 @@ impl Db for Postgres {
     }
 
     fn savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("SAVEPOINT call"))
     }
 
     fn release_savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("RELEASE SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("RELEASE SAVEPOINT call"))
     }
 
     fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.on_link(|link| link.batch("ROLLBACK TO SAVEPOINT call; RELEASE SAVEPOINT call"))
+        self.on_link(|link| link.client.batch("ROLLBACK TO SAVEPOINT call; RELEASE SAVEPOINT call"))
     }
 
     fn try_again(&mut self, error: &Error, tries: u32) -> bool {
@@ -327,7 +367,9 @@ impl Db for Postgres {
                 wait_ms(conflict_wait_ms(tries));
                 true
             }
-            Error::Unreachable(_) if tries < OUTAGE_TRIES && !self.given_up => {
+            Error::Unreachable(_)
+                if tries < OUTAGE_TRIES && !self.given_up && self.is_patient(tries) =>
+            {
                 wait_ms(outage_wait_ms(tries));
                 true
             }
@@ -372,7 +414,7 @@ impl Db for Postgres {
     }
 
     fn batch(&mut self, sql: &str) -> Result<()> {
-        self.on_link(|link| link.batch(sql))
+        self.on_link(|link| link.client.batch(sql))
     }
 }
 
@@ -419,8 +461,14 @@ fn wait_ms(duration_ms: u64) {
     std::thread::sleep(Duration::from_millis(duration_ms));
 }
 
+#[expect(clippy::disallowed_methods, reason = "a thread that waits for a real server")]
+fn now() -> Instant {
+    Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::server::KEEPALIVE;
     use super::*;
 
     #[test]
@@ -455,6 +503,16 @@ mod tests {
         assert_eq!(db.config.get_keepalives_interval(), Some(KEEPALIVE));
         let own = Postgres::new("postgresql://ann@db/guild?keepalives_idle=60").unwrap();
         assert_eq!(own.config.get_keepalives_idle(), Duration::from_secs(60));
+    }
+
+    #[test]
+    fn an_outage_that_has_lasted_is_not_waited_for_again() {
+        let mut db = Postgres::new("postgresql://ann@db/guild").unwrap();
+        let gone = Error::Unreachable("gone".to_owned());
+        assert!(db.try_again(&gone, 0));
+        db.outage = now().checked_sub(OUTAGE_PATIENCE);
+        assert!(!db.try_again(&gone, 1));
+        assert!(!db.try_again(&gone, 0), "the next caller is told at once");
     }
 
     #[test]

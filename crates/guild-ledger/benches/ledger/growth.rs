@@ -1,7 +1,7 @@
 //! Whether the ledger and the event table stay as fast when they have grown.
 
 use futures_util::future::try_join_all;
-use guild_ledger::{Error, NewTransfer, Result, ledger};
+use guild_ledger::{NewTransfer, Result, ledger};
 use guild_protocol::env::Clock;
 use guild_store::event::{self, NewEvent};
 use guild_store::{Store, Tx};
@@ -96,15 +96,12 @@ async fn write(world: &World, written: &mut u64, until: u64) -> Result<()> {
 fn commit(tx: &mut Tx<'_>, chains: &[Vec<NewTransfer>]) -> Result<()> {
     let now_ms = Still.now_ms();
     let body = "x".repeat(100);
-    for answer in ledger::book(tx, chains, now_ms)? {
-        for outcome in answer? {
-            let booked = outcome.booked();
-            let id = booked.transfer_id.as_str();
-            let event =
-                NewEvent { topic: "ledger", id, kind: "bench.post", at_ms: now_ms, body: &body };
-            event::append(tx, &event).map_err(Error::from)?;
-        }
-    }
+    let answers = ledger::book(tx, chains, now_ms)?.into_iter().collect::<Result<Vec<_>>>()?;
+    let ids = answers.iter().flatten().map(|outcome| outcome.booked().transfer_id.as_str());
+    let event =
+        |id| NewEvent { topic: "ledger", id, kind: "bench.post", at_ms: now_ms, body: &body };
+    let events: Vec<NewEvent<'_>> = ids.map(event).collect();
+    event::append_all(tx, &events)?;
     Ok(())
 }
 

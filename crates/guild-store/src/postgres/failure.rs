@@ -1,12 +1,12 @@
 //! What PostgreSQL's refusals mean to us.
 
-use postgres::error::{DbError, Severity, SqlState};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 use crate::Error;
 
 /// A refusal on a connection. One that ends the session says nothing about what was asked: the same may well succeed on
 /// another connection, and a COMMIT so answered may have happened.
-pub(super) fn refused(error: &postgres::Error) -> Error {
+pub(super) fn refused(error: &tokio_postgres::Error) -> Error {
     let ends =
         |db: &&DbError| matches!(db.parsed_severity(), Some(Severity::Fatal | Severity::Panic));
     match error.as_db_error().filter(ends) {
@@ -15,8 +15,16 @@ pub(super) fn refused(error: &postgres::Error) -> Error {
     }
 }
 
+/// A refusal of a COMMIT. Where no words of the server say so, it is not known whether it was one.
+pub(super) fn unanswered(error: &tokio_postgres::Error) -> Error {
+    match error.as_db_error() {
+        Some(_) => refused(error),
+        None => Error::Unreachable(error.to_string()),
+    }
+}
+
 /// A refusal to make a connection. Most of them are for good: no such user, no such database.
-pub(super) fn not_let_in(error: &postgres::Error) -> Error {
+pub(super) fn not_let_in(error: &tokio_postgres::Error) -> Error {
     let Some(db) = error.as_db_error() else {
         // Not said by the server: the connection broke, or a value did not fit its parameter.
         let message = chain(error);
@@ -58,7 +66,7 @@ fn is_outage(code: &SqlState) -> bool {
         || code.code().starts_with("08")
 }
 
-fn is_io(error: &postgres::Error) -> bool {
+fn is_io(error: &tokio_postgres::Error) -> bool {
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {
         if inner.is::<std::io::Error>() {
@@ -70,7 +78,7 @@ fn is_io(error: &postgres::Error) -> bool {
     error.to_string().contains("connect")
 }
 
-fn chain(error: &postgres::Error) -> String {
+fn chain(error: &tokio_postgres::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(inner) = source {

@@ -1,7 +1,7 @@
 //! Our few kinds of values in PostgreSQL's many.
 
-use postgres::types::private::BytesMut;
-use postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use crate::db::{Column, Columns, Val};
 use crate::{Error, Result};
@@ -46,7 +46,7 @@ impl ToSql for Column<'_> {
     to_sql_checked!();
 }
 
-impl Columns for postgres::Row {
+impl Columns for tokio_postgres::Row {
     fn val(&self, i: usize) -> Result<Val<'_>> {
         let wrong = || Error::Decode(format!("column {i} is neither an integer nor a text"));
         let column = self.columns().get(i).ok_or_else(wrong)?;

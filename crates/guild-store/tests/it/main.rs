@@ -26,6 +26,7 @@ mod outbox;
 mod retention;
 mod server;
 mod sets;
+mod silence;
 mod slow;
 mod store;
 

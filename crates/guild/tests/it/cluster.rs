@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use guild_store::{Columns, Db, Val};
@@ -84,6 +85,23 @@ fn the_doctor_says_which_server_and_whether_it_answers() {
         run.stdout.contains("! missing  database") && !run.stdout.contains("secret"),
         "{run:?}"
     );
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_told_from_one_that_is_slow() {
+    let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let place = silent.local_addr().unwrap();
+    let url = format!("postgresql://guild:secret@{place}/guild?connect_timeout=1");
+    let home = Home::new().with("GUILD_STORE_URL", &url);
+    let said = format!("{place} accepted the connection but did not answer within 1 s");
+    for args in [&["up"][..], &["ledger", "accounts"], &["log", "append", "test.done"]] {
+        let run = home.run(args);
+        assert_eq!(run.code, 3, "{args:?}: {run:?}");
+        assert!(run.stderr.contains(&said) && !run.stderr.contains("secret"), "{run:?}");
+    }
+    let run = home.run(&["doctor", "--set", "gateway.listen=127.0.0.1:0"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stdout.contains(&said) && !run.stdout.contains("secret"), "{run:?}");
 }
 
 #[test]
