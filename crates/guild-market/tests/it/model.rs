@@ -53,7 +53,11 @@ const ACTS: [Act; 9] = [
     Act::Receipt,
 ];
 
-/// What happens, to which order, whether the provider is honest there, and after how many statements a failure comes.
+/// What must happen to an order, in this order, for it to be paid.
+const STORY: [Act; 6] = [Act::Post, Act::Take, Act::HandIn, Act::Deliver, Act::Judge, Act::Receipt];
+
+/// What happens, to which order, and after how many statements a failure comes. A number beyond the acts is the next
+/// act of the story: acts by chance alone would hardly ever come to its end.
 type Step = (usize, usize, i64);
 
 struct World {
@@ -217,8 +221,14 @@ fn evidence(node: &Node) -> Vec<String> {
 
 fn run(steps: &[Step]) -> World {
     let mut world = World::new();
+    let mut told = [0; NAMES.len()];
     for (act, name, fail_after) in steps {
-        world.act(ACTS[*act], NAMES[*name], *fail_after);
+        let act = ACTS.get(*act).copied().unwrap_or_else(|| {
+            let next = STORY[told[*name] % STORY.len()];
+            told[*name] += 1;
+            next
+        });
+        world.act(act, NAMES[*name], *fail_after);
         world.check();
     }
     world.finish();
@@ -227,9 +237,7 @@ fn run(steps: &[Step]) -> World {
 
 #[test]
 fn an_undisturbed_world_pays_the_honest_and_nobody_else() {
-    let acts = [0, 1, 2, 3, 5, 8];
-    let steps: Vec<Step> =
-        acts.into_iter().flat_map(|act| (0..4).map(move |name| (act, name, i64::MAX))).collect();
+    let steps: Vec<Step> = (0..24).map(|step| (usize::MAX, step % 4, i64::MAX)).collect();
     let world = run(&steps);
     let states = NAMES.map(|name| world.buyer.order(&OrderId::of_key(name)).state);
     use State::{Released, Withheld};
@@ -240,11 +248,10 @@ fn an_undisturbed_world_pays_the_honest_and_nobody_else() {
 /// A failure before and after each statement of the whole story, one at a time, until there is none left to fail.
 #[test]
 fn no_single_failure_loses_or_doubles_money() {
-    let acts = [Act::Post, Act::Take, Act::HandIn, Act::Deliver, Act::Judge, Act::Receipt];
     let mut failures = 0;
     for fail_after in 0.. {
         let mut world = World::new();
-        let failed = acts.map(|act| world.act(act, "a", fail_after));
+        let failed = STORY.map(|act| world.act(act, "a", fail_after));
         world.finish();
         assert_eq!((world.buyer.payable(), world.provider.receivable()), (50, 50), "{fail_after}");
         if !failed.contains(&true) {
@@ -260,7 +267,7 @@ proptest! {
 
     #[test]
     fn in_any_order_nothing_is_lost_or_doubled(
-        steps in prop::collection::vec((0usize..9, 0usize..4, 0i64..80), 1..30),
+        steps in prop::collection::vec((0usize..27, 0usize..4, 0i64..80), 1..40),
     ) {
         run(&steps);
     }
