@@ -3,6 +3,7 @@
 
 mod ledger;
 mod relay;
+mod relays;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -4,5 +4,6 @@
 mod archive;
 mod client;
 mod intake;
+mod publish;
 mod relay;
 mod support;
