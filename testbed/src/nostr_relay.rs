@@ -94,7 +94,8 @@ fn answers(port: u16) -> bool {
     ask().is_ok_and(|answer| answer.contains("supported_nips"))
 }
 
-/// Where `cargo xtask test` and `cargo xtask services` install it: in the directory `python` of the build directory, in which this program is.
+/// Where `cargo xtask test` and `cargo xtask services` install it: in the directory `python` of the build directory, in
+/// which this program is.
 pub fn program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(said)?;
     let found = own.ancestors().map(|up| up.join("python/bin/nostr-relay")).find(|p| p.is_file());

@@ -9,6 +9,8 @@
 //! | `POST /api/ledger/account` | open an account (with the node's token) |
 //! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
+//! | `GET /api/relays` | what is known of the relays of others |
+//! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
@@ -20,6 +22,7 @@ mod ledger;
 mod log;
 mod outbox;
 mod relay;
+mod relays;
 mod socket;
 
 use std::sync::Arc;
@@ -32,6 +35,7 @@ use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -86,6 +90,8 @@ pub struct Roles {
     pub outbox: Outbox,
     /// The relay for strangers, if there is one.
     pub relay: Option<Relay>,
+    /// The relays of others.
+    pub relays: Relays,
     /// The money.
     pub treasury: Treasury,
 }
@@ -96,6 +102,7 @@ struct Shared {
     log: AuditLog,
     outbox: Outbox,
     relay: Option<Relay>,
+    relays: Relays,
     treasury: Treasury,
     clock: Arc<dyn Clock>,
     shutdown: Shutdown,
@@ -122,11 +129,12 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, relay, treasury } = roles;
+        let Roles { log, outbox, relay, relays, treasury } = roles;
         let shared = Shared {
             log,
             outbox,
             relay,
+            relays,
             treasury,
             clock: clock.clone(),
             shutdown: shutdown.clone(),
@@ -175,6 +183,8 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/outbox/retry", post(outbox::retry))
+        .route("/api/relays", get(relays::list))
+        .route("/api/relays/publish", post(relays::publish))
         .route("/relay", any(relay::relay))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)

@@ -5,6 +5,7 @@
 //! | `session` | the conversation with a relay: pure |
 //! | `fetch` | fetching what is stored, page by page: pure |
 //! | `pace` | how long to wait, and how much to put up with: pure |
+//! | [`ask`], [`tell`] | one question or one event to one relay, without a node |
 //! | [`Pool`] | the handle; [`Service`] keeps the connections |
 //! | `link`, `connection`, `dial` | one relay across its connections; one connection; the way there |
 //! | [`Want`] | what is fetched and followed |
@@ -12,6 +13,7 @@
 //! | [`RelayStatus`] | what is known of a relay |
 
 mod address;
+mod ask;
 mod connection;
 mod dial;
 mod fetch;
@@ -26,6 +28,7 @@ mod want;
 use pool::Shared;
 
 pub use address::relay_url;
+pub use ask::{Answered, ask, tell};
 pub use information::Information;
 pub use pool::{Ack, Pool, PublishError, Service};
 pub use status::{AuthState, Counts, EchoState, RelayStatus, State, SubState};

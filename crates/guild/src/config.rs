@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 mod environment;
 pub(crate) mod key;
+mod list;
 mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
+pub(crate) use list::{RelayUrls, RequestKinds};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -29,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
+    pub(crate) network: Network,
     pub(crate) policy: Policy,
     pub(crate) relay: Relay,
 }
@@ -116,6 +119,26 @@ pub(crate) struct Outbox {
 impl Default for Outbox {
     fn default() -> Outbox {
         Outbox { lease_ms: 10_000, max_attempts: 12 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Network {
+    pub(crate) relays: RelayUrls,
+    pub(crate) request_kinds: RequestKinds,
+    pub(crate) jobs_lookback_hours: u32,
+    pub(crate) private_hints: bool,
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network {
+            relays: RelayUrls::default(),
+            request_kinds: RequestKinds::default(),
+            jobs_lookback_hours: 24,
+            private_hints: false,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod ledger;
 mod relay;
+mod relays;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use guild_gateway::{Options, Roles, Service};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::{Hooks, Migrations, Service as StoreService};
 use http_body_util::BodyExt;
@@ -81,7 +83,8 @@ impl Scene {
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
         let relay = Some(relay::relay(store.handle(), &bus));
-        let roles = Roles { log: log.clone(), outbox, relay, treasury };
+        let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
+        let roles = Roles { log: log.clone(), outbox, relay, relays, treasury };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

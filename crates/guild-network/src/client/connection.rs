@@ -63,6 +63,9 @@ pub(super) struct Connection<'a> {
     traffic: Traffic,
 }
 
+/// An event that is taken up; its verdict is to come.
+struct Submitted(Pending);
+
 /// What is under way.
 #[derive(Default)]
 struct Traffic {
@@ -70,7 +73,7 @@ struct Traffic {
     /// Since when the relay has not read what we sent.
     unread_since_ms: Option<UnixMs>,
     /// An event that waits for room. Nothing is read meanwhile.
-    submitting: Option<BoxFuture<Pending>>,
+    submitting: Option<BoxFuture<Submitted>>,
     /// Events that are being checked and stored.
     offers: FuturesUnordered<Pending>,
     callers: BTreeMap<EventId, Vec<oneshot::Sender<Answer>>>,
@@ -122,7 +125,7 @@ impl<'a> Connection<'a> {
                 Effect::Offer(event) => {
                     self.submitted().await;
                     let source = self.source.clone();
-                    let submitting = async move { source.submit(*event).await };
+                    let submitting = async move { Submitted(source.submit(*event).await) };
                     self.traffic.submitting = Some(Box::pin(submitting));
                 }
                 Effect::Answer(id, answer) => {
@@ -167,7 +170,7 @@ impl<'a> Connection<'a> {
     /// Waits until what waits for room has it.
     async fn submitted(&mut self) {
         if let Some(submitting) = self.traffic.submitting.take() {
-            self.traffic.offers.push(submitting.await);
+            self.traffic.offers.push(submitting.await.0);
         }
     }
 
@@ -244,7 +247,7 @@ impl<'a> Connection<'a> {
         if let Some(since_ms) = self.traffic.unread_since_ms {
             due_ms = due_ms.min(since_ms.saturating_add(options.stall_ms));
         }
-        if !self.configured {
+        if !self.configured && self.traffic.callers.is_empty() {
             due_ms = due_ms.min(self.traffic.used_ms.saturating_add(options.guest_idle_ms));
         }
         // One that is set for earlier does no harm; making one for every frame would.
@@ -261,7 +264,7 @@ impl<'a> Connection<'a> {
         let Traffic { offers, submitting, callers, timer, .. } = &mut self.traffic;
         if let Some(Poll::Ready(pending)) = submitting.as_mut().map(|s| s.as_mut().poll(cx)) {
             *submitting = None;
-            offers.push(pending);
+            offers.push(pending.0);
         }
         if let Poll::Ready(Some(verdict)) = offers.poll_next_unpin(cx) {
             return Poll::Ready(Happened::Judged(verdict));

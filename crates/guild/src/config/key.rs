@@ -107,6 +107,25 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000),
     key(
+        "network.relays",
+        "The relays of others that are always connected, separated by commas: wss://host or ws://host:port/path.",
+    ),
+    key(
+        "network.request_kinds",
+        "The kinds of requests that are followed there, with their results, separated by commas: from 5000 to 5999.",
+    ),
+    key(
+        "network.jobs_lookback_hours",
+        "How far back requests and results are fetched from a relay that is new, in hours. What is addressed to this \
+         node, and who offers work, is fetched whole.",
+    )
+    .range(0, 87_600),
+    key(
+        "network.private_hints",
+        "Whether a relay that a stranger names may be on this host or in a private network. With it a stranger can \
+         make this node knock at doors that only it can reach.",
+    ),
+    key(
         "policy.file",
         "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
          Empty: the built-in one, which `guild policy show` prints.",

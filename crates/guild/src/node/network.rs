@@ -1,24 +1,38 @@
 //! The open world: what takes events in, keeps them within bounds, and serves them to strangers.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use guild_network::archive::Bounds;
+use guild_network::client::{Options as PoolOptions, Pool, market_wants};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::keeper::Keeper;
 use guild_network::relay::{Options as RelayOptions, Relay};
 use guild_protocol::env::Shutdown;
+use guild_protocol::identity::PublicKey;
 
+use super::identity::Identity;
 use super::{Parts, Supervisor, hosts};
 use crate::config::Loaded;
+use crate::error::Result;
 
-/// Starts the services; the relay, if the settings want one.
+/// The handles of what was started.
+pub(super) struct Started {
+    /// For strangers, if the settings want one.
+    pub(super) relay: Option<Relay>,
+    /// The relays of others.
+    pub(super) pool: Pool,
+}
+
+/// Starts the services.
 pub(super) fn start(
     loaded: &Loaded,
+    identity: Identity,
     address: SocketAddr,
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
-) -> Option<Relay> {
+) -> Result<Started> {
     let (store, clock) = (parts.store.clone(), parts.clock.clone());
     let (intake, service) =
         Intake::new(IntakeOptions::default(), store.clone(), &*parts.bus.handle, clock.clone());
@@ -30,8 +44,21 @@ pub(super) fn start(
         keeper.run(stop).await;
         Ok(())
     });
+    let (pool, service) = Pool::new(
+        pool_options(loaded, identity.keys),
+        identity.signer,
+        intake.clone(),
+        store.clone(),
+        clock.clone(),
+        parts.random.clone(),
+    )?;
+    let stop = shutdown.clone();
+    supervisor.start("relays", async move {
+        service.run(stop).await;
+        Ok(())
+    });
     if !loaded.config.relay.enabled {
-        return None;
+        return Ok(Started { relay: None, pool });
     }
     let options = relay_options(loaded, address);
     let (relay, service) = Relay::new(options, intake, store, clock, parts.random.clone());
@@ -40,7 +67,22 @@ pub(super) fn start(
         service.run(stop).await;
         Ok(())
     });
-    Some(relay)
+    Ok(Started { relay: Some(relay), pool })
+}
+
+fn pool_options(loaded: &Loaded, keys: BTreeSet<PublicKey>) -> PoolOptions {
+    let network = &loaded.config.network;
+    let lookback_s = u64::from(network.jobs_lookback_hours).saturating_mul(3_600);
+    let defaults = PoolOptions::default();
+    // Within the lease: otherwise a slow relay is a lost lease, and everything is sent twice.
+    let lease_ms = i64::from(loaded.config.outbox.lease_ms);
+    PoolOptions {
+        relays: network.relays.0.clone(),
+        wants: market_wants(&keys, &network.request_kinds.0, lookback_s),
+        publish_ms: defaults.publish_ms.min(lease_ms.saturating_mul(8) / 10),
+        private_guests: network.private_hints,
+        ..defaults
+    }
 }
 
 fn bounds(loaded: &Loaded) -> Bounds {

@@ -16,6 +16,7 @@ mod node;
 mod outbox;
 mod policy;
 mod relay;
+mod relays;
 mod replay;
 mod store;
 mod support;

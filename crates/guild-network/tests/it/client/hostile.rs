@@ -62,7 +62,7 @@ fn changed_content_under_a_known_id_is_refused_and_the_relay_banned_while_others
 fn a_forged_signature_is_not_stored() {
     run(async {
         let (good, other) = (card(1, 60), card(2, 60));
-        let forged = Event { sig: other.sig.clone(), ..good.clone() };
+        let forged = Event { sig: other.sig, ..good.clone() };
         let relay = Relay::script(move |mut peer| {
             let events = [forged.clone(), other.clone()];
             async move { while answer(&mut peer, &events).await.is_some() {} }
@@ -315,5 +315,19 @@ fn a_flood_of_events_is_stored_once_and_in_bounds() {
         node.until_stored(&events).await;
         let counts = node.relay(&relay.url).counts;
         assert_eq!((counts.stored, counts.known, counts.connections), (3_000, 3_000, 1));
+    });
+}
+
+#[test]
+fn a_relay_without_a_certificate_is_not_spoken_to() {
+    run(async {
+        let relay = Relay::script(|mut peer| async move { while peer.hear().await.is_some() {} });
+        let relay = relay.await;
+        let (url, all) = (relay.url.replace("ws://", "wss://"), [Filter::default()]);
+        let refused = guild_network::client::ask(&url, &all, 1, 3_000, &RealClock).await;
+        assert_eq!(refused.unwrap_err().code().name, "network.relay_unreachable");
+        let node = Node::start(Options { connect_ms: 300, ..quick(&[&url]) });
+        node.until_relay(&url, "failed", |relay| relay.failures > 0).await;
+        assert_eq!(node.relay(&url).counts.connections, 0);
     });
 }
