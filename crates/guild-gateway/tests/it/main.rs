@@ -8,6 +8,7 @@ mod ledger;
 mod live;
 mod pictures;
 mod relay;
+mod relays;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -132,8 +132,8 @@ pub fn ids_within(
     Ok(found.into_values().collect())
 }
 
-/// So many rows are read at a time.
-const STEP: usize = 256;
+/// So many events are read at a time: few enough that they may all be large.
+const STEP: usize = 64;
 /// What reading an event costs, in rows of the terms.
 const EVENT_ROWS: usize = 8;
 

@@ -247,7 +247,7 @@ impl<'a> Connection<'a> {
         if let Some(since_ms) = self.traffic.unread_since_ms {
             due_ms = due_ms.min(since_ms.saturating_add(options.stall_ms));
         }
-        if !self.configured {
+        if !self.configured && self.traffic.callers.is_empty() {
             due_ms = due_ms.min(self.traffic.used_ms.saturating_add(options.guest_idle_ms));
         }
         // One that is set for earlier does no harm; making one for every frame would.

@@ -85,6 +85,8 @@ impl Link {
             } else {
                 tracing::debug!(relay = self.url, why, failures, "a relay is tried again");
             }
+            let word = if state == State::Banned { "banned" } else { "lost" };
+            metrics::counter!("client_connections_ended_total", "why" => word).increment(1);
             self.stand(state, failures, Some(why), &shared);
             shared.clock.sleep(pause_ms).await;
         }

@@ -82,6 +82,17 @@ pub(crate) enum Judged {
     Hostile,
 }
 
+impl Judged {
+    fn as_str(self) -> &'static str {
+        match self {
+            Judged::Stored => "stored",
+            Judged::Known => "known",
+            Judged::Refused => "refused",
+            Judged::Hostile => "hostile",
+        }
+    }
+}
+
 /// An event on its way to the relay.
 #[derive(Debug)]
 struct Publishing {
@@ -205,16 +216,16 @@ impl Session {
     /// A ping or pong has come.
     pub(crate) fn alive(&mut self, now_ms: UnixMs) {
         self.heard_ms = now_ms;
-        if let Some(pinged_ms) = self.pinged_ms.take() {
-            // What was sent before the answer to a ping has been read by now.
-            if self.echo.state != EchoState::Heard && self.live.state == SubState::Live {
-                self.confirm(pinged_ms);
-            }
+        let Some(pinged_ms) = self.pinged_ms.take() else { return self.annoyed(now_ms) };
+        // What was sent before the answer to a ping has been read by now.
+        if self.echo.state != EchoState::Heard && self.live.state == SubState::Live {
+            self.confirm(pinged_ms);
         }
     }
 
     /// What became of an event that was handed on.
     pub(crate) fn judged(&mut self, judged: Judged, now_ms: UnixMs) {
+        metrics::counter!("client_events_total", "verdict" => judged.as_str()).increment(1);
         match judged {
             Judged::Stored => self.counts.stored += 1,
             Judged::Known => self.counts.known += 1,

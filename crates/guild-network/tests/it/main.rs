@@ -5,5 +5,6 @@ mod archive;
 mod client;
 mod index;
 mod intake;
+mod publish;
 mod relay;
 mod support;

@@ -61,6 +61,8 @@ impl Echo {
         every_ms: i64,
         now_ms: UnixMs,
     ) -> Option<Event> {
+        // First: whatever comes of it, the next one is later.
+        self.next_ms = Some(now_ms.saturating_add(every_ms));
         let draft = Draft {
             kind: kind::ECHO,
             created_at: unix_s(now_ms),
@@ -68,7 +70,6 @@ impl Echo {
             content: to_hex(&drawn.to_be_bytes()),
         };
         let event = draft.sign(signer).ok()?;
-        self.next_ms = Some(now_ms.saturating_add(every_ms));
         (self.sent, self.last) = (Some((event.clone(), now_ms)), Some(event.id));
         Some(event)
     }

@@ -317,3 +317,17 @@ fn a_flood_of_events_is_stored_once_and_in_bounds() {
         assert_eq!((counts.stored, counts.known, counts.connections), (3_000, 3_000, 1));
     });
 }
+
+#[test]
+fn a_relay_without_a_certificate_is_not_spoken_to() {
+    run(async {
+        let relay = Relay::script(|mut peer| async move { while peer.hear().await.is_some() {} });
+        let relay = relay.await;
+        let (url, all) = (relay.url.replace("ws://", "wss://"), [Filter::default()]);
+        let refused = guild_network::client::ask(&url, &all, 1, 3_000, &RealClock).await;
+        assert_eq!(refused.unwrap_err().code().name, "network.relay_unreachable");
+        let node = Node::start(Options { connect_ms: 300, ..quick(&[&url]) });
+        node.until_relay(&url, "failed", |relay| relay.failures > 0).await;
+        assert_eq!(node.relay(&url).counts.connections, 0);
+    });
+}
