@@ -11,6 +11,8 @@ use guild_store::{Migration, Rx, Sql, Tx, args};
 use crate::Result;
 
 mod key;
+#[cfg(test)]
+mod plans;
 mod put;
 mod query;
 mod sweep;

@@ -12,6 +12,9 @@ pub use read::{
 };
 pub use write::rebuild;
 
+#[cfg(test)]
+pub(crate) use read::STATEMENTS;
+
 pub(crate) use write::{Seen, apply, forget, sweep};
 
 /// The tables of this module.

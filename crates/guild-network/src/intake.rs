@@ -88,8 +88,8 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            group_max_events: 1_000,
-            origin_max_bytes: 4 << 20,
+            group_max_events: 4_000,
+            origin_max_bytes: 8 << 20,
             total_max_bytes: 64 << 20,
             seen_max_ids: 65_536,
             live_max_events: 4_096,

@@ -25,29 +25,21 @@ CREATE TABLE index_heartbeat (
 );
 CREATE INDEX index_heartbeat_by_time ON index_heartbeat (last_ms);
 
+-- What a request says; when, by whom and under which id is in its event.
 CREATE TABLE index_request (
-    seq         INTEGER PRIMARY KEY,
-    request_id  TEXT   NOT NULL,
-    buyer       TEXT   NOT NULL,
-    kind        BIGINT NOT NULL,
-    schema_id   TEXT,
-    bid_msat    BIGINT,
-    providers   TEXT   NOT NULL,
-    private     BIGINT NOT NULL,
-    created_at  BIGINT NOT NULL,
-    received_ms BIGINT NOT NULL
+    seq       INTEGER PRIMARY KEY,
+    schema_id TEXT,
+    bid_msat  BIGINT,
+    providers TEXT   NOT NULL,
+    private   BIGINT NOT NULL
 );
 
+-- What a result or feedback says. request_key is the first eight bytes of request_id.
 CREATE TABLE index_answer (
     seq         INTEGER PRIMARY KEY,
-    event_id    TEXT   NOT NULL,
     request_key BIGINT NOT NULL,
     request_id  TEXT   NOT NULL,
-    author      TEXT   NOT NULL,
-    kind        BIGINT NOT NULL,
     status      TEXT,
-    price_msat  BIGINT,
-    created_at  BIGINT NOT NULL,
-    received_ms BIGINT NOT NULL
+    price_msat  BIGINT
 );
 CREATE INDEX index_answer_by_request ON index_answer (request_key);

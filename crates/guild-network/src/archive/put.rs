@@ -1,7 +1,7 @@
 //! Puts events into the archive: what is known, who decides, then one set of statements whatever the number of events.
 
 use guild_protocol::env::UnixMs;
-use guild_protocol::nostr::unix_s;
+use guild_protocol::nostr::{EventId, unix_s};
 use guild_store::Tx;
 
 use super::verified::seconds;
@@ -9,9 +9,9 @@ use super::{Head, TOPIC, Verified, head, set_head};
 use crate::Result;
 use crate::index::{self, Seen};
 
-mod load;
+pub(super) mod load;
 mod plan;
-mod save;
+pub(super) mod save;
 
 pub(super) use save::{forget, hide};
 
@@ -42,7 +42,7 @@ pub enum Put {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) seq: i64,
-    pub(crate) event_id: String,
+    pub(crate) event_id: EventId,
     pub(crate) pubkey: String,
     pub(crate) kind: i64,
     pub(crate) created_at: i64,

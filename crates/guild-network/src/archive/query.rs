@@ -132,8 +132,8 @@ pub fn ids_within(
     Ok(found.into_values().collect())
 }
 
-/// So many rows are read at a time.
-const STEP: usize = 256;
+/// So many events are read at a time: few enough that they may all be large.
+const STEP: usize = 64;
 /// What reading an event costs, in rows of the terms.
 const EVENT_ROWS: usize = 8;
 
@@ -199,3 +199,7 @@ fn passing(rows: Vec<Row>, filter: &Filter, now_s: u64) -> Result<Vec<(Event, St
     passing.sort_by(|(_, a), (_, b)| a.order(b));
     Ok(passing)
 }
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(Sql, usize); 3] = [(BY_ID, 1), (BY_SEQ, 1), (scan::AHEAD, 6)];

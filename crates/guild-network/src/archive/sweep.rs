@@ -33,6 +33,12 @@ pub struct Swept {
 /// One sweep never forgets more than this, so that no other write waits long for it.
 const STEP_MAX: i64 = 500;
 
+const EXPIRED: &str = "SELECT seq FROM nostr_event
+     WHERE expires_at IS NOT NULL AND expires_at <= $1 AND pinned = 0
+     ORDER BY expires_at LIMIT $2";
+const OLDEST: &str =
+    "SELECT seq, pinned, bytes FROM nostr_event WHERE seq > $1 ORDER BY seq LIMIT $2";
+
 /// One step: up to 500 events that have expired, or the oldest received beyond the bounds.
 pub fn sweep(tx: &mut Tx<'_>, now_s: u64, bounds: &Bounds) -> Result<Swept> {
     let before = head(tx)?;
@@ -62,12 +68,7 @@ pub fn sweep(tx: &mut Tx<'_>, now_s: u64, bounds: &Bounds) -> Result<Swept> {
 }
 
 fn expired(rx: &mut Rx<'_>, now_s: i64) -> Result<Vec<i64>> {
-    let rows: Vec<(i64,)> = rx.all(
-        "SELECT seq FROM nostr_event
-         WHERE expires_at IS NOT NULL AND expires_at <= $1 AND pinned = 0
-         ORDER BY expires_at LIMIT $2",
-        args![now_s, STEP_MAX],
-    )?;
+    let rows: Vec<(i64,)> = rx.all(EXPIRED, args![now_s, STEP_MAX])?;
     Ok(rows.into_iter().map(|(seq,)| seq).collect())
 }
 
@@ -85,10 +86,7 @@ fn surplus(
     if events <= 0 && bytes <= 0 {
         return Ok(Vec::new());
     }
-    let rows: Vec<(i64, i64, i64)> = rx.all(
-        "SELECT seq, pinned, bytes FROM nostr_event WHERE seq > $1 ORDER BY seq LIMIT $2",
-        args![head.swept_seq, room],
-    )?;
+    let rows: Vec<(i64, i64, i64)> = rx.all(OLDEST, args![head.swept_seq, room])?;
     let must_go = |(_, pinned, size): &(i64, i64, i64)| {
         let go = events > 0 || bytes > 0;
         if *pinned == 0 {
@@ -99,3 +97,7 @@ fn surplus(
     };
     Ok(rows.into_iter().take_while(must_go).collect())
 }
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(super) const STATEMENTS: [(&str, usize); 2] = [(EXPIRED, 2), (OLDEST, 2)];

@@ -130,18 +130,17 @@ macro_rules! providers {
     };
 }
 
+const PROVIDERS_BY_SCHEMA: &str = providers!(
+    "index_schema s JOIN index_provider p ON p.seq = s.seq
+     JOIN nostr_event e ON e.seq = p.seq WHERE s.schema_id = $1"
+);
+
 /// Who announces itself, those heard last first.
 pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     let live_since_ms = wanted.live_since_ms.unwrap_or(i64::MIN);
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
     let rows: Vec<ProviderRow> = match &wanted.schema_id {
-        Some(schema_id) => rx.all(
-            providers!(
-                "index_schema s JOIN index_provider p ON p.seq = s.seq
-                 JOIN nostr_event e ON e.seq = p.seq WHERE s.schema_id = $1"
-            ),
-            args![schema_id, live_since_ms, limit],
-        )?,
+        Some(schema_id) => rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, limit])?,
         None => rx.all(
             providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
             args![0, live_since_ms, limit],
@@ -175,15 +174,14 @@ fn provider_of(row: ProviderRow) -> Result<Provider> {
     })
 }
 
-type RequestRow = (i64, String, String, i64, Option<String>, Option<i64>, String, String);
+type RequestRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>, String, i64);
 
 macro_rules! requests {
     ($rest:literal) => {
         concat!(
-            "SELECT seq, request_id, buyer, kind, schema_id, bid_msat, providers,
-               CAST(private AS TEXT) || ',' || CAST(created_at AS TEXT) || ','
-                 || CAST(received_ms AS TEXT)
-             FROM index_request WHERE ",
+            "SELECT r.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, r.schema_id,
+               r.bid_msat, r.providers, r.private
+             FROM index_request r JOIN nostr_event e ON e.seq = r.seq WHERE ",
             $rest
         )
     };
@@ -192,7 +190,7 @@ macro_rules! requests {
 /// Requests, those that came last first.
 pub fn requests(rx: &mut Rx<'_>, page: &Page) -> Result<Vec<Request>> {
     let rows: Vec<RequestRow> = rx.all(
-        requests!("seq < $1 ORDER BY seq DESC LIMIT $2"),
+        REQUESTS,
         args![page.before_seq.unwrap_or(i64::MAX), i64::try_from(page.limit).unwrap_or(i64::MAX)],
     )?;
     rows.into_iter().map(request_of).collect()
@@ -200,27 +198,22 @@ pub fn requests(rx: &mut Rx<'_>, page: &Page) -> Result<Vec<Request>> {
 
 /// One request.
 pub fn request(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Request>> {
-    let row: Option<RequestRow> = rx.first(
-        requests!(
-            "seq IN (SELECT e.seq FROM nostr_event e WHERE e.id_key = $1 AND e.event_id = $2)"
-        ),
-        args![id_key(id), &id.hex()],
-    )?;
+    let row: Option<RequestRow> = rx.first(REQUEST, args![id_key(id), &id.hex()])?;
     row.map(request_of).transpose()
 }
 
 fn request_of(row: RequestRow) -> Result<Request> {
-    let (seq, request_id, buyer, kind, schema_id, bid_msat, providers, rest) = row;
-    let [private, created_at, received_ms] = numbers(&rest)?;
+    let (seq, event_id, pubkey, kind, created_at, received_ms, schema_id, bid, providers, private) =
+        row;
     let providers: Vec<String> =
         serde_json::from_str(&providers).map_err(|e| unreadable(&e.to_string()))?;
     Ok(Request {
         seq,
-        request_id: request_id.parse()?,
-        buyer: buyer.parse()?,
+        request_id: event_id.parse()?,
+        buyer: pubkey.parse()?,
         kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
         schema_id,
-        bid: bid_msat.map(Msat),
+        bid: bid.map(Msat),
         providers: providers.iter().map(|key| Ok(key.parse()?)).collect::<Result<_>>()?,
         is_private: private != 0,
         created_at: u64::try_from(created_at).unwrap_or(0),
@@ -228,28 +221,30 @@ fn request_of(row: RequestRow) -> Result<Request> {
     })
 }
 
-/// Rows are read as tuples of up to eight: the last numbers of a longer one come as one text.
-fn numbers<const N: usize>(text: &str) -> Result<[i64; N]> {
-    let numbers: Vec<i64> = text.split(',').filter_map(|number| number.parse().ok()).collect();
-    numbers.try_into().map_err(|_| unreadable("a row of the index"))
-}
+type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
-type AnswerRow = (i64, String, String, i64, Option<String>, Option<i64>, i64, i64);
+const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
+       a.status, a.price_msat
+     FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+     WHERE a.request_key = $1 AND a.request_id = $2 ORDER BY a.seq";
+const REQUEST: &str = requests!("e.id_key = $1 AND e.event_id = $2");
+const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
+
+/// What is asked of large tables, and how many values are bound.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [(&str, usize); 4] =
+    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 3)];
 
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
-    let rows: Vec<AnswerRow> = rx.all(
-        "SELECT seq, event_id, author, kind, status, price_msat, created_at, received_ms
-         FROM index_answer WHERE request_key = $1 AND request_id = $2 ORDER BY seq",
-        args![id_key(request_id), &request_id.hex()],
-    )?;
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
     let answer = |row: AnswerRow| {
-        let (seq, event_id, author, kind, status, price_msat, created_at, received_ms) = row;
+        let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
         Ok(Answer {
             seq,
             event_id: event_id.parse()?,
             request_id: *request_id,
-            author: author.parse()?,
+            author: pubkey.parse()?,
             kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
             status,
             price: price_msat.map(Msat),

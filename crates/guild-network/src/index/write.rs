@@ -148,15 +148,10 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
 
 struct RequestRow {
     seq: i64,
-    request_id: String,
-    buyer: String,
-    kind: i64,
     schema_id: Option<String>,
     bid_msat: Option<i64>,
     providers: String,
     is_private: bool,
-    created_at: i64,
-    received_ms: UnixMs,
 }
 
 fn request_row(seen: &Seen<'_>) -> Option<RequestRow> {
@@ -178,50 +173,34 @@ fn request_row(seen: &Seen<'_>) -> Option<RequestRow> {
     let providers: Vec<String> = providers.iter().map(|key| format!("\"{}\"", key.hex())).collect();
     Some(RequestRow {
         seq: seen.seq,
-        request_id: event.id.hex(),
-        buyer: event.pubkey.hex(),
-        kind: i64::from(event.kind),
         schema_id: schema_id.as_deref().and_then(word).map(str::to_owned),
         bid_msat,
         providers: format!("[{}]", providers.join(",")),
         is_private,
-        created_at: seconds(event.created_at),
-        received_ms: seen.received_ms,
     })
 }
 
 const INSERT_REQUESTS: Sql = Sql {
-    lite: "INSERT INTO index_request (seq, request_id, buyer, kind, schema_id, bid_msat, providers,
-             private, created_at, received_ms)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    pg: "INSERT INTO index_request (seq, request_id, buyer, kind, schema_id, bid_msat, providers,
-           private, created_at, received_ms)
-         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::text[],
-           $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])",
+    lite: "INSERT INTO index_request (seq, schema_id, bid_msat, providers, private)
+           VALUES ($1, $2, $3, $4, $5)",
+    pg: "INSERT INTO index_request (seq, schema_id, bid_msat, providers, private)
+         SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])",
 };
 
 fn insert_requests(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let rows: Vec<RequestRow> = seen.iter().filter_map(request_row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let ints = |of: fn(&RequestRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let texts = |of: fn(&RequestRow) -> &str| rows.iter().map(of).collect::<Vec<_>>();
     let schemas: Vec<Option<&str>> = rows.iter().map(|row| row.schema_id.as_deref()).collect();
     let bids: Vec<Option<i64>> = rows.iter().map(|row| row.bid_msat).collect();
+    let providers: Vec<&str> = rows.iter().map(|row| row.providers.as_str()).collect();
     tx.exec_set(
         INSERT_REQUESTS,
         &[
             Column::Ints(&ints(|row| row.seq)),
-            Column::Texts(&texts(|row| &row.request_id)),
-            Column::Texts(&texts(|row| &row.buyer)),
-            Column::Ints(&ints(|row| row.kind)),
             Column::OptTexts(&schemas),
             Column::OptInts(&bids),
-            Column::Texts(&texts(|row| &row.providers)),
+            Column::Texts(&providers),
             Column::Ints(&ints(|row| i64::from(row.is_private))),
-            Column::Ints(&ints(|row| row.created_at)),
-            Column::Ints(&ints(|row| row.received_ms)),
         ],
     )?;
     Ok(())
@@ -229,15 +208,10 @@ fn insert_requests(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
 
 struct AnswerRow {
     seq: i64,
-    event_id: String,
     request: EventId,
     request_id: String,
-    author: String,
-    kind: i64,
     status: Option<String>,
     price_msat: Option<i64>,
-    created_at: i64,
-    received_ms: UnixMs,
 }
 
 /// The request, the status and the price that an answer names; of an encrypted one what everybody sees.
@@ -261,57 +235,40 @@ fn is_answer(event: &Event) -> bool {
 }
 
 fn answer_row(seen: &Seen<'_>) -> Option<AnswerRow> {
-    let event = seen.event;
-    if !is_answer(event) {
+    if !is_answer(seen.event) {
         return None;
     }
-    let (request, status, price_msat) = answer_says(event)?;
+    let (request, status, price_msat) = answer_says(seen.event)?;
     Some(AnswerRow {
         seq: seen.seq,
-        event_id: event.id.hex(),
         request,
         request_id: request.hex(),
-        author: event.pubkey.hex(),
-        kind: i64::from(event.kind),
         status: status.as_deref().and_then(word).map(str::to_owned),
         price_msat,
-        created_at: seconds(event.created_at),
-        received_ms: seen.received_ms,
     })
 }
 
 const INSERT_ANSWERS: Sql = Sql {
-    lite: "INSERT INTO index_answer (seq, event_id, request_key, request_id, author, kind, status,
-             price_msat, created_at, received_ms)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-    pg: "INSERT INTO index_answer (seq, event_id, request_key, request_id, author, kind, status,
-           price_msat, created_at, received_ms)
-         SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[],
-           $6::bigint[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[])",
+    lite: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
+           VALUES ($1, $2, $3, $4, $5)",
+    pg: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])",
 };
 
 fn insert_answers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let rows: Vec<AnswerRow> = seen.iter().filter_map(answer_row).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
     let ints = |of: fn(&AnswerRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let texts = |of: fn(&AnswerRow) -> &str| rows.iter().map(of).collect::<Vec<_>>();
+    let requests: Vec<&str> = rows.iter().map(|row| row.request_id.as_str()).collect();
     let statuses: Vec<Option<&str>> = rows.iter().map(|row| row.status.as_deref()).collect();
     let prices: Vec<Option<i64>> = rows.iter().map(|row| row.price_msat).collect();
     tx.exec_set(
         INSERT_ANSWERS,
         &[
             Column::Ints(&ints(|row| row.seq)),
-            Column::Texts(&texts(|row| &row.event_id)),
             Column::Ints(&ints(|row| id_key(&row.request))),
-            Column::Texts(&texts(|row| &row.request_id)),
-            Column::Texts(&texts(|row| &row.author)),
-            Column::Ints(&ints(|row| row.kind)),
+            Column::Texts(&requests),
             Column::OptTexts(&statuses),
             Column::OptInts(&prices),
-            Column::Ints(&ints(|row| row.created_at)),
-            Column::Ints(&ints(|row| row.received_ms)),
         ],
     )?;
     Ok(())

@@ -3,6 +3,7 @@
 
 mod archive;
 mod client;
+mod index;
 mod intake;
 mod publish;
 mod relay;

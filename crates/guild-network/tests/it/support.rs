@@ -56,6 +56,27 @@ impl Scratch {
         Scratch { store: service.handle(), bus, service: Some(service), _place: place }
     }
 
+    /// Forgets everything: a new database for every case of a property would take too long.
+    pub(crate) fn clear(&self) {
+        let clear = self.store.write(|tx| {
+            for sql in [
+                "DELETE FROM nostr_event",
+                "DELETE FROM nostr_term",
+                "DELETE FROM nostr_deletion",
+                "DELETE FROM index_provider",
+                "DELETE FROM index_schema",
+                "DELETE FROM index_heartbeat",
+                "DELETE FROM index_request",
+                "DELETE FROM index_answer",
+                "UPDATE nostr_archive SET last_seq = 0, events = 0, bytes = 0, deletions = 0, swept_seq = 0",
+            ] {
+                tx.exec(sql, &[])?;
+            }
+            Ok::<(), guild_store::Error>(())
+        });
+        block_on(clear).unwrap();
+    }
+
     pub(crate) fn put(&self, events: &[Event]) -> Vec<Put> {
         self.put_at(events, NOW_S)
     }

@@ -52,7 +52,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
 /// How many events a second reach a subscriber, each acknowledged and received once.
 async fn publish(url: &str, count: u64) -> Result<(f64, String), String> {
     const PUBLISHERS: usize = 4;
-    const ON_THEIR_WAY: usize = 64;
+    const ON_THEIR_WAY: usize = 256;
     let frames = generator::signed(count)?;
     let mut subscriber = Client::connect(url).await?;
     subscriber.subscribe().await?;

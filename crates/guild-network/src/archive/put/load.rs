@@ -1,6 +1,6 @@
 //! What the archive holds of what a group of events is about.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use guild_protocol::nostr::kind;
 use guild_store::{Column, Rx, Sql};
@@ -32,9 +32,10 @@ const DELETIONS: Sql = Sql {
          WHERE target_key = ANY ($1::bigint[])",
 };
 
-fn kept(row: Row) -> Kept {
+fn kept(row: Row) -> Result<Kept> {
     let (seq, event_id, pubkey, kind, created_at, address, pinned, first_ms) = row;
-    Kept { seq, event_id, pubkey, kind, created_at, address, pinned: pinned != 0, first_ms }
+    let (event_id, pinned) = (event_id.parse()?, pinned != 0);
+    Ok(Kept { seq, event_id, pubkey, kind, created_at, address, pinned, first_ms })
 }
 
 /// Reads all that the decisions about these events depend on.
@@ -60,15 +61,19 @@ pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) ->
     }
     let ids: Vec<i64> = ids.into_iter().collect();
     let rows: Vec<Row> = rx.all_set(BY_ID, &[Column::Ints(&ids)])?;
-    known.by_id = rows.into_iter().map(|row| (row.1.clone(), kept(row))).collect();
-    if !addresses.is_empty() {
-        let addresses: Vec<i64> = addresses.into_iter().collect();
-        let rows: Vec<Row> = rx.all_set(BY_ADDRESS, &[Column::Ints(&addresses)])?;
-        known.by_address = by_address(rows.into_iter().map(kept));
+    for row in rows {
+        let row = kept(row)?;
+        known.by_id.insert(row.event_id, row);
+    }
+    let addresses: Vec<i64> = addresses.into_iter().collect();
+    let rows: Vec<Row> = rx.all_set(BY_ADDRESS, &[Column::Ints(&addresses)])?;
+    for row in rows {
+        let row = kept(row)?;
+        known.by_address.extend(row.address.clone().map(|address| (address, row)));
     }
     Ok(known)
 }
 
-fn by_address(rows: impl Iterator<Item = Kept>) -> BTreeMap<String, Kept> {
-    rows.filter_map(|row| Some((row.address.clone()?, row))).collect()
-}
+/// What is asked of large tables.
+#[cfg(test)]
+pub(in super::super) const STATEMENTS: [Sql; 3] = [BY_ID, BY_ADDRESS, DELETIONS];

@@ -26,7 +26,7 @@ pub(super) struct Deletion {
 /// What the archive holds of it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    pub(super) by_id: BTreeMap<String, Kept>,
+    pub(super) by_id: BTreeMap<EventId, Kept>,
     pub(super) by_address: BTreeMap<String, Kept>,
     pub(super) deletions: Vec<Deletion>,
 }
@@ -55,6 +55,8 @@ pub(super) struct Plan<'a> {
     now_ms: UnixMs,
     /// By number, from `first_seq` on; none if a later event of the group removed it again.
     new: Vec<Option<(New<'a>, &'a str)>>,
+    /// Those that are there, by their ids.
+    new_ids: BTreeMap<EventId, usize>,
     forget: Vec<i64>,
     hide: Vec<i64>,
     deletions: Vec<Deletion>,
@@ -69,6 +71,7 @@ impl<'a> Plan<'a> {
             now_s,
             now_ms,
             new: Vec::new(),
+            new_ids: BTreeMap::new(),
             forget: Vec::new(),
             hide: Vec::new(),
             deletions: Vec::new(),
@@ -91,65 +94,48 @@ impl<'a> Plan<'a> {
         if event.expires_at().is_some_and(|at| at <= self.now_s) {
             return Put::Expired;
         }
-        let id = event.event().id.hex();
-        if self.known.by_id.contains_key(&id) {
+        let id = event.event().id;
+        if self.new_ids.contains_key(&id) || self.known.by_id.contains_key(&id) {
             return Put::Known;
         }
-        if self.is_deleted(event, &id) {
+        if self.is_deleted(event) {
             return Put::Deleted;
         }
         let mut first_ms = self.now_ms;
         if let Some(address) = event.address()
             && let Some(there) = self.known.by_address.get(&address.hex)
         {
-            let ours = (-event.created_at(), id.as_str());
-            if ours > (-there.created_at, there.event_id.as_str()) {
+            if (-event.created_at(), id) > (-there.created_at, there.event_id) {
                 return Put::Older;
             }
             let there = there.clone();
             first_ms = there.first_ms;
             self.remove(&there);
         }
-        let seq = self.store(event, origin, id, first_ms);
+        let seq = self.store(event, origin, first_ms);
         if event.event().kind == kind::DELETION {
             self.delete(event, seq);
         }
         Put::New { seq }
     }
 
-    fn store(
-        &mut self,
-        event: &'a Verified,
-        origin: &'a str,
-        event_id: String,
-        first_ms: UnixMs,
-    ) -> i64 {
+    fn store(&mut self, event: &'a Verified, origin: &'a str, first_ms: UnixMs) -> i64 {
         self.last_seq = self.last_seq.saturating_add(1);
         let seq = self.last_seq;
+        self.new_ids.insert(event.event().id, self.new.len());
         self.new.push(Some((New { seq, event, first_ms }, origin)));
-        let kept = Kept {
-            seq,
-            event_id: event_id.clone(),
-            pubkey: event.event().pubkey.hex(),
-            kind: i64::from(event.event().kind),
-            created_at: event.created_at(),
-            address: event.address().map(|address| address.hex.clone()),
-            pinned: false,
-            first_ms,
-        };
-        if let Some(address) = &kept.address {
-            self.known.by_address.insert(address.clone(), kept.clone());
+        if let Some(address) = event.address() {
+            self.known.by_address.insert(address.hex.clone(), kept(seq, event, first_ms));
         }
-        self.known.by_id.insert(event_id, kept);
         seq
     }
 
-    fn is_deleted(&self, event: &Verified, id: &str) -> bool {
+    fn is_deleted(&self, event: &Verified) -> bool {
         // Nobody can take a deletion back.
         if self.known.deletions.is_empty() || event.event().kind == kind::DELETION {
             return false;
         }
-        let author = event.event().pubkey.hex();
+        let (id, author) = (event.event().id.hex(), event.event().pubkey.hex());
         let address = event.address().map(|address| address.hex.as_str());
         self.known.deletions.iter().any(|deletion| {
             deletion.pubkey == author
@@ -163,15 +149,14 @@ impl<'a> Plan<'a> {
         let author = event.event().pubkey.hex();
         let targets = targets(event.event());
         for id in &targets.ids {
-            let target = id.hex();
-            if let Some(there) = self.known.by_id.get(&target).cloned()
+            if let Some(there) = self.there(id)
                 && there.pubkey == author
                 && there.kind != i64::from(kind::DELETION)
             {
                 self.remove_for_good(&there);
             }
             // Whatever its time: an id names one event.
-            self.remember(id_key(id), target, &author, i64::MAX, seq);
+            self.remember(id_key(id), id.hex(), &author, i64::MAX, seq);
         }
         for address in &targets.addresses {
             if let Some(there) = self.known.by_address.get(&address.hex).cloned()
@@ -181,6 +166,13 @@ impl<'a> Plan<'a> {
             }
             self.remember(address.key, address.hex.clone(), &author, event.created_at(), seq);
         }
+    }
+
+    /// The event with this id, stored before or by this group.
+    fn there(&self, id: &EventId) -> Option<Kept> {
+        let new = self.new_ids.get(id).and_then(|place| self.new.get(*place)?.as_ref());
+        let new = new.map(|(new, _)| kept(new.seq, new.event, new.first_ms));
+        new.or_else(|| self.known.by_id.get(id).cloned())
     }
 
     fn remember(&mut self, target_key: i64, target: String, author: &str, until_s: i64, seq: i64) {
@@ -203,6 +195,7 @@ impl<'a> Plan<'a> {
 
     fn remove(&mut self, there: &Kept) {
         self.known.by_id.remove(&there.event_id);
+        self.new_ids.remove(&there.event_id);
         if let Some(address) = &there.address {
             self.known.by_address.remove(address);
         }
@@ -211,6 +204,19 @@ impl<'a> Plan<'a> {
             Some(new) => *new = None,
             None => self.forget.push(there.seq),
         }
+    }
+}
+
+fn kept(seq: i64, event: &Verified, first_ms: UnixMs) -> Kept {
+    Kept {
+        seq,
+        event_id: event.event().id,
+        pubkey: event.event().pubkey.hex(),
+        kind: i64::from(event.event().kind),
+        created_at: event.created_at(),
+        address: event.address().map(|address| address.hex.clone()),
+        pinned: false,
+        first_ms,
     }
 }
 

@@ -37,24 +37,20 @@ const INSERT_DELETIONS: Sql = Sql {
          SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])",
 };
 
+/// Terms of events: term, age, id_key, seq, kind.
 #[derive(Default)]
-struct Terms {
-    term: Vec<i64>,
-    age: Vec<i64>,
-    id_key: Vec<i64>,
-    seq: Vec<i64>,
-    kind: Vec<i64>,
-}
+struct Terms(Vec<[i64; 5]>);
 
 impl Terms {
     fn push(&mut self, terms: &[i64], created_at: i64, id_key: i64, seq: i64, kind: i64) {
-        for term in terms {
-            self.term.push(*term);
-            self.age.push(created_at.saturating_neg());
-            self.id_key.push(id_key);
-            self.seq.push(seq);
-            self.kind.push(kind);
-        }
+        let age = created_at.saturating_neg();
+        self.0.extend(terms.iter().map(|term| [*term, age, id_key, seq, kind]));
+    }
+
+    /// In the order of the table, so that neighbours are written together.
+    fn columns(mut self) -> [Vec<i64>; 5] {
+        self.0.sort_unstable();
+        [0, 1, 2, 3, 4].map(|i| self.0.iter().filter_map(|row| row.get(i).copied()).collect())
     }
 }
 
@@ -97,14 +93,9 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
         let kind = i64::from(n.event.event().kind);
         terms.push(n.event.terms(), n.event.created_at(), n.event.id_key(), n.seq, kind);
     }
-    tx.exec_set(INSERT_TERMS, &terms.columns())?;
+    let columns = terms.columns();
+    tx.exec_set(INSERT_TERMS, &columns.each_ref().map(|column| Column::Ints(column)))?;
     Ok(bytes.iter().sum())
-}
-
-impl Terms {
-    fn columns(&self) -> [Column<'_>; 5] {
-        [&self.term, &self.age, &self.id_key, &self.seq, &self.kind].map(|c| Column::Ints(c))
-    }
 }
 
 fn length(text: &str) -> i64 {
@@ -193,7 +184,8 @@ pub(in super::super) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
 fn delete_terms(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<i64> {
     let (terms, bytes) = terms_of(tx, seqs)?;
     let [term, age, id_key, seq, _] = terms.columns();
-    tx.exec_set(DELETE_TERMS, &[term, age, id_key, seq])?;
+    let key = [&term, &age, &id_key, &seq].map(|column| Column::Ints(column));
+    tx.exec_set(DELETE_TERMS, &key)?;
     Ok(bytes)
 }
 
@@ -209,3 +201,8 @@ fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
     }
     Ok((terms, bytes))
 }
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(in super::super) const STATEMENTS: [(Sql, usize); 5] =
+    [(TEXTS, 1), (DELETE_TERMS, 4), (DELETE, 1), (DELETE_DELETIONS, 1), (HIDE, 1)];

@@ -11,7 +11,7 @@ use super::super::verified::seconds;
 use super::Place;
 use crate::Result;
 
-const AHEAD: Sql = Sql {
+pub(super) const AHEAD: Sql = Sql {
     lite: "SELECT term, age, id_key, seq, kind FROM nostr_term
            WHERE term = $1 AND (age, id_key, seq) > ($2, $3, $4) AND age <= $5
            ORDER BY age, id_key, seq LIMIT $6",
