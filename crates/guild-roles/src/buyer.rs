@@ -44,6 +44,8 @@ pub struct Options {
     pub relays: Vec<String>,
     /// How many of the relays that a provider names are used too.
     pub max_hints: usize,
+    /// Our own keys: nobody hires itself, unless it is named.
+    pub ours: Vec<PublicKey>,
     /// Who has been silent for longer is not hired, unless it is named.
     pub live_ms: i64,
     /// How strict verdicts are.
@@ -59,6 +61,7 @@ impl Default for Options {
         Options {
             relays: Vec::new(),
             max_hints: 2,
+            ours: Vec::new(),
             live_ms: 15 * 60_000,
             verify: verify::Options::default(),
             page_max: 256,

@@ -93,6 +93,13 @@ impl Context<'_> {
         telemetry::start(&loaded.config.log, self.global.louder());
         Ok(loaded)
     }
+
+    /// As [`Context::config`], for a command that tells by itself how it goes: its log is one step quieter.
+    pub(crate) fn config_in_peace(&self) -> Result<Loaded> {
+        let loaded = load(self.global, self.environment)?;
+        telemetry::start(&loaded.config.log, self.global.louder().saturating_sub(1));
+        Ok(loaded)
+    }
 }
 
 /// Runs the command that was asked for.

@@ -203,6 +203,12 @@ impl Parts {
         })
     }
 
+    /// The market, for readers.
+    fn explorer(&self) -> Explorer {
+        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+    }
+
     /// The relays of others, as they are used by a process that does not stay.
     pub(crate) fn relays(&self, loaded: &Loaded, pool: Option<Pool>) -> Relays {
         let configured = &loaded.config.network.relays.0;
@@ -296,7 +302,8 @@ impl Node {
         let drainer = parts.drainer(loaded, address, pool.clone())?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
-        let means = market::Means { loaded, registry, pool };
+        let ours = identity.public_keys();
+        let means = market::Means { loaded, registry, pool, ours };
         let Identity { buyer, provider, .. } = identity;
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;

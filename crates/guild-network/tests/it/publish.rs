@@ -45,7 +45,7 @@ fn an_event_is_kept_pinned_and_queued_once_for_each_relay() {
         assert_eq!(acks(scratch, &ours), [queued("ws://a.example"), queued("wss://b.example")]);
         let id = ours.id;
         let read = scratch.store.read(move |rx| archive::event(rx, &id));
-        assert_eq!(block_on(read).unwrap(), Some(ours.clone()));
+        assert_eq!(block_on(read).unwrap(), Some(ours));
         let pinned =
             scratch.store.read(|rx| rx.all::<(i64,)>("SELECT pinned FROM nostr_event", &[]));
         assert_eq!(block_on(pinned).unwrap(), [(1,)]);

@@ -99,9 +99,10 @@ impl Shared {
             limit: CANDIDATES_MAX,
             ..Wanted::default()
         };
-        let schema_id = schema_id.to_string();
+        let (schema_id, ours) = (schema_id.to_string(), self.options.ours.clone());
         let read = self.node.store.read(move |rx| {
-            let live = index::providers(rx, &wanted)?;
+            let mut live = index::providers(rx, &wanted)?;
+            live.retain(|one| !ours.contains(&one.pubkey));
             Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &schema_id)).collect())
         });
         read.await

@@ -93,7 +93,7 @@ fn input(text: &str) -> Result<Value> {
 
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let input = input(&args.input)?;
-    let loaded = cx.config()?;
+    let loaded = cx.config_in_peace()?;
     let runtime = up::node_runtime()?;
     let interrupted = Shutdown::new();
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;

@@ -1,5 +1,6 @@
 //! The roles that trade: who hires others, and who does work for them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Bundle;
@@ -7,7 +8,7 @@ use guild_market::order;
 use guild_network::client::Pool;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Shutdown};
-use guild_protocol::identity::SecretKey;
+use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::Event;
 use guild_protocol::schema::Registry;
 use guild_roles::buyer::{self, Buyer};
@@ -36,6 +37,8 @@ pub(super) struct Means<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) registry: Arc<Registry>,
     pub(super) pool: Pool,
+    /// All keys of this node.
+    pub(super) ours: BTreeSet<PublicKey>,
 }
 
 /// Starts the role that hires.
@@ -48,6 +51,7 @@ pub(super) fn start_buyer(
 ) -> Buyer {
     let options = buyer::Options {
         relays: means.pool.relays(),
+        ours: means.ours.iter().copied().collect(),
         live_ms: i64::from(means.loaded.config.buyer.live_s).saturating_mul(1_000),
         ..buyer::Options::default()
     };

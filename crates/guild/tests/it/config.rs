@@ -44,6 +44,12 @@ fn each_layer_wins_over_the_one_below() {
     lease_ms = 2000  # from [HOME]/.local/share/guildhall/guild.toml
     max_attempts = 9  # from --set
 
+    [network]
+    relays = ""
+    request_kinds = "5000,5050"
+    jobs_lookback_hours = 24
+    private_hints = false
+
     [policy]
     file = ""
 

@@ -65,16 +65,19 @@ fn steps(order: &Value) -> Vec<String> {
     steps
 }
 
-/// The verdict in words: what holds, or what does not.
+/// The verdict in words: what holds, or which check does not.
 fn verdict(order: &Value) -> String {
-    let checks = order["verdict"]["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let said = |ok: bool| {
-        let of = checks.iter().filter(move |check| check["ok"].as_bool() == Some(ok));
-        of.filter_map(|check| check["message"].as_str())
-    };
-    match order["state"].as_str() {
-        Some("released") => said(true).next_back().unwrap_or("accepted").to_owned(),
-        Some("withheld") => said(false).next().unwrap_or("not accepted").to_owned(),
+    let document = &order["verdict"];
+    let likeness = document["score"].as_f64().map(|score| format!(", likeness {score:.3}"));
+    let likeness = likeness.unwrap_or_default();
+    let checks = document["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let failed = checks.iter().find(|check| check["ok"].as_bool() == Some(false));
+    match (order["state"].as_str(), failed) {
+        (Some("released"), _) => format!("all {} checks hold{likeness}", checks.len()),
+        (Some("withheld"), Some(check)) => {
+            let word = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
+            format!("the check `{}` does not hold{likeness} [{}]", word("name"), word("code"))
+        }
         _ => order["words"].as_str().unwrap_or_default().to_owned(),
     }
 }
