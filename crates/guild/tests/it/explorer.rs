@@ -16,7 +16,8 @@ fn get(node: &Node, path: &str) -> (u16, String) {
 #[test]
 fn a_node_is_ready_shows_its_pages_and_counts_what_it_is_asked() {
     let home = Home::new();
-    let node = Node::up(&home, &ANY_PORT);
+    let alone = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let node = Node::up(&home, &alone);
     let (status, ready) = get(&node, "/readyz");
     assert_eq!((status, ready.as_str()), (200, r#"{"ok":true,"reasons":[]}"#));
     let (status, page) = get(&node, "/");

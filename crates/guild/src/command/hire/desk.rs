@@ -44,10 +44,7 @@ impl Desk {
             return Ok(Desk { client: Client::new(&node), pauses, own: None });
         }
         let identity = Identity::of_keystore(loaded, environment, &SystemRandom)?;
-        let mut loaded = loaded.clone();
-        // It is gone in a moment, and should promise nobody to work.
-        loaded.config.provider.enabled = false;
-        let loaded = &loaded;
+        let loaded = &loaded.for_a_moment();
         let character = Character { identity, worker: None, metrics: None };
         let shutdown = Shutdown::new();
         let node = nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
