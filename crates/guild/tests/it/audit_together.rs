@@ -47,7 +47,11 @@ fn write<T: Send + 'static>(
     run: impl Fn(&mut Tx<'_>) -> guild_market::Result<T> + Send + 'static,
 ) -> T {
     let file = home.path().join(".local/share/guildhall/node.db");
-    let all = Migrations::store().and(guild_ledger::migrations()).and(guild_market::migrations());
+    let all = Migrations::store()
+        .and(guild_ledger::migrations())
+        .and(guild_network::migrations())
+        .and(guild_market::migrations())
+        .and(guild_roles::migrations());
     let service = Service::open(&Options::file(&file), &all, Hooks::default(), 0).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let done = runtime.block_on(service.handle().write(run));

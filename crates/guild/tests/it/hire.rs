@@ -111,11 +111,12 @@ fn a_private_job_through_a_running_node_is_told_step_by_step() {
 #[test]
 fn what_cannot_be_ordered_is_refused() {
     let pair = Pair::funded(&["--set", "provider.price_msat=5000"]);
-    let refusals: [(&[&str], i32, &str); 4] = [
+    let refusals: [(&[&str], i32, &str); 5] = [
         (&["--budget", "1sat"], 2, "buyer.no_provider"),
         (&["--provider", "somebody"], 2, "gateway.bad_request"),
-        (&["--budget", "9999sat"], 2, "market.wallet_empty"),
-        (&["--deadline", "9000d"], 2, "market.order_malformed"),
+        (&["--budget", "11sat"], 2, "market.wallet_empty"),
+        (&["--budget", "9999sat"], 2, "quote.denied"),
+        (&["--budget", "5sat", "--deadline", "9000d"], 2, "market.order_malformed"),
     ];
     for (more, exit, name) in refusals {
         let (code, told) = pair.hire(more);

@@ -42,7 +42,7 @@ fn what_is_exported_is_believed_and_one_changed_byte_is_not() {
     let run = home.run(&["ledger", "export", "--evidence", "proof"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert!(
-        run.stdout.contains(" bytes, 9 records, 1 events, 0 receipts\nhead sha256:"),
+        run.stdout.contains(" bytes, 11 records, 1 events, 0 receipts\nhead sha256:"),
         "{run:?}"
     );
     assert_eq!(node.stop(), 0);
