@@ -7,7 +7,8 @@ use guild_protocol::nostr::{EventId, Filter};
 use guild_store::{Column, Rx, Sql};
 
 use super::{key, parse};
-use crate::Result;
+use crate::error::code;
+use crate::{Error, Result};
 
 mod scan;
 
@@ -70,6 +71,9 @@ pub fn count(rx: &mut Rx<'_>, filters: &[Filter], limit_max: usize, now_s: u64) 
     Ok(u64::try_from(found).unwrap_or(u64::MAX))
 }
 
+/// One filter never looks at more events than this, beyond those that it finds.
+const VISIT_MAX: usize = 100_000;
+
 /// So many rows are read at a time.
 const STEP: usize = 256;
 
@@ -88,11 +92,12 @@ fn find(rx: &mut Rx<'_>, filter: &Filter, limit: usize, now_s: u64) -> Result<Ve
     }
     let mut scan = Scan::new(filter);
     while found.len() < limit {
-        let step = STEP.min(limit.saturating_sub(found.len()));
-        let seqs = scan.next(rx, step)?;
-        if seqs.is_empty() {
-            break;
+        if scan.visited().saturating_sub(found.len()) > VISIT_MAX {
+            let message = format!("{VISIT_MAX} events were looked at and too few pass");
+            return Err(Error::refused(&code::TOO_WIDE, message));
         }
+        let step = STEP.min(limit.saturating_sub(found.len()));
+        let Some(seqs) = scan.next(rx, step)? else { break };
         let rows: Vec<Row> = rx.all_set(BY_SEQ, &[Column::Ints(&seqs)])?;
         let mut passing = passing(rows, filter, now_s)?;
         passing.sort_by(Stored::order);
