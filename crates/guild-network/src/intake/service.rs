@@ -15,8 +15,8 @@ use super::{LiveEvent, NotKept, Refusal, Shared, Verdict};
 use crate::archive::{self, Put, Verified};
 use crate::{Error, Result};
 
-/// So many groups are on their way at once. While it is committed the next is collected: the busier the node, the larger
-/// its groups, and the less an event costs; a lone event waits for nobody.
+/// So many groups are on their way at once. While it is committed the next is collected: the busier the node, the
+/// larger its groups, and the less an event costs; a lone event waits for nobody.
 const GROUPS_ON_THEIR_WAY: usize = 1;
 /// So many events of others are read at a time.
 const GAP_STEP: usize = 64;
