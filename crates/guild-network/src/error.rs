@@ -17,6 +17,9 @@ pub mod code {
         FUTURE = "network.event_from_the_future", Invalid,
             "An event says it was made later than the clocks of two machines may differ.",
             "Set the clock of whoever made it.";
+        TOO_WIDE = "network.query_too_wide", Invalid,
+            "A filter lets so few of so many events through that finding them would take too long.",
+            "Name kinds, authors or a time.";
         STOPPED = "network.stopped", Unavailable,
             "The node stops and takes no more events.", "Send them again when it runs.";
     }
