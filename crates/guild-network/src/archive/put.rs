@@ -38,6 +38,16 @@ pub enum Put {
     Ephemeral,
 }
 
+impl Put {
+    /// The number under which it was stored now, if it was.
+    pub fn seq(self) -> Option<i64> {
+        match self {
+            Put::New { seq } => Some(seq),
+            _ => None,
+        }
+    }
+}
+
 /// A row of the archive, as far as decisions need it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {

@@ -1,13 +1,14 @@
 //! Finds events by filters, newest first, between events of one second the lowest id first (NIP-01).
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_protocol::nostr::{Event, EventId, Filter};
 use guild_store::{Column, Rx, Sql};
 
 use super::{key, parse};
-use crate::Result;
+use crate::error::code;
+use crate::{Error, Result};
 
 mod scan;
 
@@ -41,21 +42,21 @@ struct Place {
     seq: i64,
 }
 
-/// What one question may cost at most. What is left when it is used up is not found.
+/// What one question may cost at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Events of one filter.
+    /// Events of one filter; more are not found.
     pub events: usize,
-    /// Bytes of all their texts; one event is found however long it is.
+    /// Bytes of all their texts; more are not found, but one event is, however long it is.
     pub bytes: usize,
-    /// Rows that are read, also of events that do not pass.
-    pub rows: usize,
+    /// Events that one filter looks at beyond those that it finds; with more it is refused.
+    pub visits: usize,
 }
 
 impl Budget {
     /// As much as it takes, for so many events.
     pub const fn events(events: usize) -> Budget {
-        Budget { events, bytes: usize::MAX, rows: usize::MAX }
+        Budget { events, bytes: usize::MAX, visits: VISIT_MAX }
     }
 }
 
@@ -79,22 +80,22 @@ pub fn query_within(
     may_see: &dyn Fn(&Event) -> bool,
 ) -> Result<Vec<Stored>> {
     let mut found: BTreeMap<i64, Stored> = BTreeMap::new();
-    let mut rows = budget.rows;
     let share = budget.bytes.checked_div(filters.len()).unwrap_or(0);
     for filter in filters {
         let (mut count, mut bytes) = (0_usize, 0_usize);
         let limit = filter.limit.and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(usize::MAX).min(budget.events);
-        walk(rx, filter, limit, &mut rows, now_s, &mut |event, stored| {
-            if may_see(event) {
-                bytes = bytes.saturating_add(stored.json.len());
-                if count > 0 && bytes > share {
-                    return false;
-                }
-                count = count.saturating_add(1);
-                found.insert(stored.seq, stored);
+        walk(rx, filter, limit, budget.visits, now_s, &mut |event, stored| {
+            if !may_see(event) {
+                return Took::Nothing;
             }
-            count < limit
+            bytes = bytes.saturating_add(stored.json.len());
+            if count == limit || (count > 0 && bytes > share) {
+                return Took::Enough;
+            }
+            count = count.saturating_add(1);
+            found.insert(stored.seq, stored);
+            Took::This
         })?;
     }
     let mut found: Vec<Stored> = found.into_values().collect();
@@ -118,64 +119,120 @@ pub fn ids_within(
     may_see: &dyn Fn(&Event) -> bool,
 ) -> Result<Vec<(u64, EventId)>> {
     let mut found: BTreeMap<i64, (u64, EventId)> = BTreeMap::new();
-    let mut rows = budget.rows;
     for filter in filters {
         let mut count = 0_usize;
-        walk(rx, filter, budget.events, &mut rows, now_s, &mut |event, stored| {
-            if may_see(event) {
-                count = count.saturating_add(1);
-                found.insert(stored.seq, (stored.created_at, stored.event_id));
+        walk(rx, filter, budget.events, budget.visits, now_s, &mut |event, stored| {
+            if !may_see(event) {
+                return Took::Nothing;
             }
-            count < budget.events
+            if count == budget.events {
+                return Took::Enough;
+            }
+            count = count.saturating_add(1);
+            found.insert(stored.seq, (stored.created_at, stored.event_id));
+            Took::This
         })?;
     }
     Ok(found.into_values().collect())
 }
 
+/// One filter never looks at more events than this, beyond those that it finds.
+const VISIT_MAX: usize = 100_000;
+
 /// So many events are read at a time: few enough that they may all be large.
 const STEP: usize = 64;
-/// What reading an event costs, in rows of the terms.
-const EVENT_ROWS: usize = 8;
 
-/// Hands over every event that passes, newest first, until `take` wants no more or `rows` are used up.
+/// What became of an event that was handed over.
+enum Took {
+    /// It is part of the answer.
+    This,
+    /// It is not.
+    Nothing,
+    /// It is not, and nothing more is wanted.
+    Enough,
+}
+
+/// Hands over every event that passes, newest first, until `limit` were taken or `take` wants no more.
 fn walk(
     rx: &mut Rx<'_>,
     filter: &Filter,
     limit: usize,
-    rows: &mut usize,
+    visits_max: usize,
     now_s: u64,
-    take: &mut dyn FnMut(&Event, Stored) -> bool,
+    take: &mut dyn FnMut(&Event, Stored) -> Took,
 ) -> Result<()> {
     if filter.is_empty() || limit == 0 {
         return Ok(());
     }
-    if let Some(ids) = &filter.ids {
-        let keys: Vec<i64> = ids.iter().map(key::id_key).collect();
-        *rows = rows.saturating_sub(keys.len().saturating_mul(EVENT_ROWS));
-        let found: Vec<Row> = rx.all_set(BY_ID, &[Column::Ints(&keys)])?;
-        let _ = passing(found, filter, now_s)?.into_iter().all(|(e, stored)| take(&e, stored));
-        return Ok(());
-    }
-    let mut scan = Scan::new(filter);
-    while *rows > 0 {
-        let seqs = scan.next(rx, STEP.min(limit), rows)?;
-        if seqs.is_empty() {
-            break;
+    let mut scan = match &filter.ids {
+        Some(ids) => Walk::Named(named(rx, ids)?.into_iter()),
+        None => Walk::Scan(Box::new(Scan::new(filter))),
+    };
+    let mut found = 0_usize;
+    while found < limit {
+        if scan.visited().saturating_sub(found) > visits_max {
+            let message = format!("{visits_max} events were looked at and too few pass");
+            return Err(Error::refused(&code::TOO_WIDE, message));
         }
-        *rows = rows.saturating_sub(seqs.len().saturating_mul(EVENT_ROWS));
-        let found: Vec<Row> = rx.all_set(BY_SEQ, &[Column::Ints(&seqs)])?;
-        if !passing(found, filter, now_s)?.into_iter().all(|(e, stored)| take(&e, stored)) {
-            break;
+        let Some(seqs) = scan.next(rx, STEP.min(limit.saturating_sub(found)))? else { break };
+        let rows: Vec<Row> = rx.all_set(BY_SEQ, &[Column::Ints(&seqs)])?;
+        for (event, stored) in passing(rows, filter, now_s)? {
+            match take(&event, stored) {
+                Took::This => found = found.saturating_add(1),
+                Took::Nothing => {}
+                Took::Enough => return Ok(()),
+            }
         }
     }
     Ok(())
 }
 
+/// The numbers of events in the order of answers.
+enum Walk {
+    /// Of those that a filter names.
+    Named(std::vec::IntoIter<i64>),
+    /// Of those that have its terms.
+    Scan(Box<Scan>),
+}
+
+impl Walk {
+    fn visited(&self) -> usize {
+        match self {
+            Walk::Named(_) => 0,
+            Walk::Scan(scan) => scan.visited(),
+        }
+    }
+
+    fn next(&mut self, rx: &mut Rx<'_>, step: usize) -> Result<Option<Vec<i64>>> {
+        match self {
+            Walk::Named(seqs) => {
+                let some: Vec<i64> = seqs.by_ref().take(step).collect();
+                Ok((!some.is_empty()).then_some(some))
+            }
+            Walk::Scan(scan) => scan.next(rx, step),
+        }
+    }
+}
+
+/// The numbers of events with these ids, in the order of answers. Their texts are not read yet: all may be large.
+fn named(rx: &mut Rx<'_>, ids: &BTreeSet<EventId>) -> Result<Vec<i64>> {
+    let keys: Vec<i64> = ids.iter().map(key::id_key).collect();
+    let rows: Vec<(i64, i64, i64)> = rx.all_set(BY_ID, &[Column::Ints(&keys)])?;
+    let place = |(created_at, id_key, seq): (i64, i64, i64)| Place {
+        age: created_at.saturating_neg(),
+        id_key,
+        seq,
+    };
+    let mut places: Vec<Place> = rows.into_iter().map(place).collect();
+    places.sort_unstable();
+    Ok(places.into_iter().map(|place| place.seq).collect())
+}
+
 type Row = (i64, Option<i64>, String);
 
 const BY_ID: Sql = Sql {
-    lite: "SELECT seq, expires_at, json FROM nostr_event WHERE id_key = $1 AND hidden = 0",
-    pg: "SELECT seq, expires_at, json FROM nostr_event
+    lite: "SELECT created_at, id_key, seq FROM nostr_event WHERE id_key = $1 AND hidden = 0",
+    pg: "SELECT created_at, id_key, seq FROM nostr_event
          WHERE id_key = ANY ($1::bigint[]) AND hidden = 0",
 };
 const BY_SEQ: Sql = Sql {

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
 use guild_bus::Listener;
-use guild_protocol::env::{BoxFuture, Shutdown};
+use guild_protocol::env::{BoxFuture, Clock, Shutdown};
 use guild_store::Store;
 use tokio::sync::mpsc;
 
 use super::seen::Fate;
 use super::work::{self, Ready};
 use super::{LiveEvent, NotKept, Refusal, Shared, Verdict};
-use crate::Result;
 use crate::archive::{self, Put, Verified};
+use crate::{Error, Result};
 
-/// So many groups are on their way at once. While it is committed the next is collected: the busier the node, the larger
-/// its groups, and the less an event costs; a lone event waits for nobody.
+/// So many groups are on their way at once. While it is committed the next is collected: the busier the node, the
+/// larger its groups, and the less an event costs; a lone event waits for nobody.
 const GROUPS_ON_THEIR_WAY: usize = 1;
 /// So many events of others are read at a time.
-const GAP_STEP: usize = 500;
+const GAP_STEP: usize = 64;
 
 /// The work behind an [`Intake`](super::Intake).
 pub struct Service {
@@ -35,7 +35,7 @@ pub struct Service {
 /// A group whose commit was tried.
 struct Group {
     ready: Vec<Ready>,
-    puts: Result<Vec<Put>>,
+    puts: Vec<Result<Put>>,
 }
 
 impl Service {
@@ -50,7 +50,7 @@ impl Service {
 
     /// Works until the shutdown; what waits by then is finished.
     pub async fn run(mut self, shutdown: Shutdown) -> Result<()> {
-        self.fed_seq = self.store.read(|rx| archive::head(rx)).await?.last_seq;
+        self.fed_seq = self.store.read(archive::head).await?.last_seq;
         let workers = Workers::start(&self.shared)?;
         let mut stop = shutdown.triggered().fuse();
         loop {
@@ -58,9 +58,9 @@ impl Service {
             let idle = self.groups.is_empty();
             futures_util::select_biased! {
                 () = stop => break,
-                group = next_of(&mut self.groups).fuse() => self.settle(group).await?,
+                group = next_of(&mut self.groups).fuse() => self.settle(group).await,
                 ready = receive(&mut self.waiting, may_collect).fuse() => self.collect(ready),
-                _ = hear(&mut self.bell, idle).fuse() => self.feed_others(i64::MAX).await?,
+                () = hear(&mut self.bell, idle).fuse() => drop(self.feed_others(i64::MAX).await),
             }
         }
         self.shared.queue.close();
@@ -69,10 +69,10 @@ impl Service {
         while let Ok(ready) = self.waiting.try_recv() {
             self.collect(ready);
             let group = next_of(&mut self.groups).await;
-            self.settle(group).await?;
+            self.settle(group).await;
         }
         while let Some(group) = self.groups.next().await {
-            self.settle(group).await?;
+            self.settle(group).await;
         }
         Ok(())
     }
@@ -83,55 +83,47 @@ impl Service {
             let Ok(mut more) = self.waiting.try_recv() else { break };
             ready.append(&mut more);
         }
-        let events: Vec<(Verified, Arc<str>)> =
+        let events: Arc<[(Verified, Arc<str>)]> =
             ready.iter().map(|ready| (ready.event.clone(), ready.origin.clone())).collect();
-        let clock = self.shared.clock.clone();
-        let write = self.store.write(move |tx| {
-            let events: Vec<(Verified, &str)> =
-                events.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
-            archive::put_from(tx, &events, clock.now_ms())
-        });
-        self.groups.push_back(Box::pin(async move { Group { ready, puts: write.await } }));
+        let (store, clock) = (self.store.clone(), self.shared.clock.clone());
+        self.groups.push_back(Box::pin(async move {
+            Group { ready, puts: put_all(&store, &clock, events).await }
+        }));
     }
 
-    async fn settle(&mut self, group: Group) -> Result<()> {
+    async fn settle(&mut self, group: Group) {
         let Group { ready, puts } = group;
-        let puts = match puts {
-            Ok(puts) => puts,
-            Err(error) => {
-                let refusal = Refusal::failed(&error);
-                for ready in ready {
-                    self.shared.answer(ready.answer, refusal.clone().into());
-                }
-                return Ok(());
-            }
-        };
-        let seqs = || {
-            puts.iter().filter_map(|put| if let Put::New { seq } = put { Some(*seq) } else { None })
-        };
+        let seqs = || puts.iter().filter_map(|put| put.as_ref().ok()?.seq());
+        // Whatever cannot be read now is fed from the archive later, these among it.
+        let mut may_feed = true;
         if let (Some(first), Some(last)) = (seqs().min(), seqs().max()) {
-            self.feed_others(first).await?;
-            self.fed_seq = self.fed_seq.max(last);
+            may_feed = self.feed_others(first).await;
+            if may_feed {
+                self.fed_seq = self.fed_seq.max(last);
+            }
         }
-        let fates =
-            ready.iter().zip(&puts).map(|(ready, put)| (ready.event.event().id, fate(*put)));
+        let fates = ready.iter().zip(&puts);
+        let fates = fates
+            .filter_map(|(ready, put)| Some((ready.event.event().id, fate(*put.as_ref().ok()?))));
         self.shared.seen.remember(fates);
         for (ready, put) in ready.into_iter().zip(puts) {
             let verdict = match put {
-                Put::New { seq } => {
-                    self.feed(Some(seq), ready.event);
+                Err(error) => Refusal::failed(&error).into(),
+                Ok(Put::New { seq }) => {
+                    if may_feed {
+                        self.feed(Some(seq), ready.event);
+                    }
                     Verdict::Stored { seq }
                 }
-                Put::Ephemeral => {
+                Ok(Put::Ephemeral) => {
                     self.feed(None, ready.event);
                     Verdict::NotKept(NotKept::Ephemeral)
                 }
-                put => fate(put).into(),
+                Ok(put) => fate(put).into(),
             };
             drop(ready.held);
             self.shared.answer(ready.answer, verdict);
         }
-        Ok(())
     }
 
     fn feed(&self, seq: Option<i64>, event: Verified) {
@@ -141,20 +133,67 @@ impl Service {
         }
     }
 
-    /// Feeds what others stored, this node's own roles among them, up to the number before `before_seq`.
-    async fn feed_others(&mut self, before_seq: i64) -> Result<()> {
+    /// Feeds what others stored, this node's own roles among them, up to the number before `before_seq`. False if the
+    /// archive could not be read.
+    async fn feed_others(&mut self, before_seq: i64) -> bool {
         while self.fed_seq.saturating_add(1) < before_seq {
             let after = self.fed_seq;
-            let events =
-                self.store.read(move |rx| archive::after(rx, after, &[], GAP_STEP)).await?;
+            let read = self.store.read(move |rx| archive::after(rx, after, &[], GAP_STEP)).await;
+            let events = match read {
+                Ok(events) => events,
+                Err(error) => {
+                    tracing::warn!(%error, "what others stored could not be read");
+                    return false;
+                }
+            };
             let Some((last, _)) = events.last() else { break };
             self.fed_seq = (*last).min(before_seq.saturating_sub(1));
             for (seq, event) in events.into_iter().take_while(|(seq, _)| *seq < before_seq) {
                 self.feed(Some(seq), Verified::of_checked(event));
             }
         }
-        Ok(())
+        true
     }
+}
+
+/// Stores a group; if one of its events cannot be stored at all, each alone, so that it takes no other down with it.
+async fn put_all(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    events: Arc<[(Verified, Arc<str>)]>,
+) -> Vec<Result<Put>> {
+    match put(store, clock, events.clone()).await {
+        Ok(puts) => puts.into_iter().map(Ok).collect(),
+        Err(error) if events.len() > 1 && may_be_one_event(&error) => {
+            let mut puts = Vec::with_capacity(events.len());
+            for event in events.iter() {
+                let alone = put(store, clock, Arc::from([event.clone()])).await;
+                puts.push(alone.map(|puts| puts.first().copied().unwrap_or(Put::Known)));
+            }
+            puts
+        }
+        Err(error) => events.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+async fn put(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    events: Arc<[(Verified, Arc<str>)]>,
+) -> Result<Vec<Put>> {
+    let clock = clock.clone();
+    let write = store.write(move |tx| {
+        let events: Vec<(Verified, &str)> =
+            events.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
+        archive::put_from(tx, &events, clock.now_ms())
+    });
+    write.await
+}
+
+/// A store that is full, closed or out of reach would only fail as often as there are events.
+fn may_be_one_event(error: &Error) -> bool {
+    use guild_store::Error as Store;
+    matches!(error, Error::Store(Store::Database(_) | Store::Decode(_) | Store::Panicked))
 }
 
 fn fate(put: Put) -> Fate {
@@ -188,7 +227,7 @@ async fn hear(bell: &mut Listener, idle: bool) {
     if idle {
         bell.hear().await;
     } else {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -49,8 +49,8 @@ pub struct Options {
     pub limit_max: usize,
     /// Bytes of the stored events in the answer to one question.
     pub answer_max_bytes: usize,
-    /// Rows of the database that one question may have read: what it finds beyond is left out.
-    pub question_max_rows: usize,
+    /// Events that a filter looks at beyond those that it finds; with more it is refused.
+    pub visits_max: usize,
     /// Bytes of new events that wait for a reader; with more, its subscriptions are closed.
     pub queue_max_bytes: usize,
     /// Connections in all.
@@ -100,7 +100,7 @@ impl Default for Options {
             values_max: 10_000,
             limit_max: 1_000,
             answer_max_bytes: 4 * 1024 * 1024,
-            question_max_rows: 200_000,
+            visits_max: 20_000,
             queue_max_bytes: 1024 * 1024,
             connections_max: 512,
             connections_per_address: 128,

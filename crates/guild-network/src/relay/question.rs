@@ -11,6 +11,7 @@ use guild_store::Rx;
 use super::session::{Answer, refused};
 use super::{Options, Shared, auth};
 use crate::archive::{self, Budget};
+use crate::code;
 
 /// A question.
 #[derive(Debug)]
@@ -80,6 +81,10 @@ async fn ask<T: Send + 'static>(
     read: impl Fn(&mut Rx<'_>) -> crate::Result<T> + Send + 'static,
 ) -> Result<T, String> {
     shared.store.read(read).await.map_err(|error| {
+        if error.code() == &code::TOO_WIDE {
+            refused("wide");
+            return format!("blocked: {error}; name authors, kinds, tags or a time");
+        }
         refused("database");
         tracing::warn!(%error, "a client's question was not answered");
         format!("error: {} happened; try again later", error.code().name)
@@ -88,17 +93,13 @@ async fn ask<T: Send + 'static>(
 
 impl Options {
     fn budget(&self) -> Budget {
-        Budget {
-            events: self.limit_max,
-            bytes: self.answer_max_bytes,
-            rows: self.question_max_rows,
-        }
+        Budget { events: self.limit_max, bytes: self.answer_max_bytes, visits: self.visits_max }
     }
 
     /// Every event of a reconciliation has to be read, and one more to see that there are too many.
     fn sync_budget(&self) -> Budget {
         let events = self.sync_max_events.saturating_add(1);
-        Budget { events, bytes: usize::MAX, rows: events.saturating_mul(10) }
+        Budget { events, bytes: usize::MAX, visits: self.visits_max }
     }
 }
 

@@ -313,3 +313,21 @@ fn a_deleted_event_that_is_pinned_is_kept_and_not_served() {
         assert_eq!(scratch.contents(), ["new card", "bye"]);
     });
 }
+
+#[test]
+fn a_filter_that_passes_none_of_very_many_is_refused() {
+    both(|scratch| {
+        // Rows of another kind under the term of kind 1, as a prolific author's would be.
+        let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 110000)
+                    INSERT INTO nostr_term (term, age, id_key, seq, kind) SELECT 1, -i, i, i, 7 FROM n";
+        block_on(scratch.store.write(move |tx| tx.exec(many, &[]))).unwrap();
+        let query = |filter: Filter| {
+            let read =
+                scratch.store.read(move |rx| archive::query(rx, &[filter.clone()], 10, NOW_S));
+            block_on(read).map_err(|error| error.code().name)
+        };
+        assert_eq!(query(Filter::kinds([1])), Err("network.query_too_wide"));
+        let narrow = Filter { until: Some(1_000), ..Filter::kinds([1]) };
+        assert_eq!(query(narrow), Ok(vec![]));
+    });
+}

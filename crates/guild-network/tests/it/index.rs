@@ -157,7 +157,7 @@ fn requests_and_answers_are_rows() {
         assert_eq!((second.bid, second.kind), (Some(Msat(5)), 5_100));
         assert_eq!(second.providers, [key(2).public_key()]);
         let page = Page { before_seq: Some(2), limit: 5 };
-        assert_eq!(scratch.requests(page), [first.clone()]);
+        assert_eq!(scratch.requests(page), std::slice::from_ref(first));
         let id = asked.id;
         let read = scratch.store.read(move |rx| index::request(rx, &id));
         assert_eq!(block_on(read).unwrap().as_ref(), Some(first));
@@ -205,11 +205,15 @@ fn texts_that_no_row_can_hold_do_no_harm() {
     });
 }
 
+type ProviderRow = (i64, String, String, String, Option<String>, i64, i64);
+type RequestRow = (i64, Option<String>, Option<i64>, String, i64);
+type AnswerRow = (i64, i64, String, Option<String>, Option<i64>);
+
 /// All rows that follow from the archive, as texts.
 fn rows(scratch: &Scratch) -> Vec<String> {
     let read = scratch.store.read(|rx| {
         let mut rows: Vec<String> = Vec::new();
-        let providers: Vec<(i64, String, String, String, Option<String>, i64, i64)> = rx.all(
+        let providers: Vec<ProviderRow> = rx.all(
             "SELECT seq, pubkey, d, canonical_d, name, first_ms, last_ms FROM index_provider ORDER BY seq",
             &[],
         )?;
@@ -217,12 +221,12 @@ fn rows(scratch: &Scratch) -> Vec<String> {
         let schemas: Vec<(String, i64)> =
             rx.all("SELECT schema_id, seq FROM index_schema ORDER BY seq, schema_id", &[])?;
         rows.extend(schemas.iter().map(|row| format!("{row:?}")));
-        let requests: Vec<(i64, Option<String>, Option<i64>, String, i64)> = rx.all(
+        let requests: Vec<RequestRow> = rx.all(
             "SELECT seq, schema_id, bid_msat, providers, private FROM index_request ORDER BY seq",
             &[],
         )?;
         rows.extend(requests.iter().map(|row| format!("{row:?}")));
-        let answers: Vec<(i64, i64, String, Option<String>, Option<i64>)> = rx.all(
+        let answers: Vec<AnswerRow> = rx.all(
             "SELECT seq, request_key, request_id, status, price_msat FROM index_answer ORDER BY seq",
             &[],
         )?;

@@ -1,12 +1,15 @@
 //! From an event that somebody brings to one that is stored.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join;
 use guild_network::archive::{self, Put, Verified};
 use guild_network::intake::{Intake, Lagged, NotKept, Options, Origin, Verdict};
 use guild_protocol::env::Shutdown;
 use guild_protocol::nostr::{Event, Filter, Limits};
+use guild_store::Point;
 
 use crate::support::{NOW_S, Scratch, SetClock, block_on, both, event};
 
@@ -292,4 +295,36 @@ fn a_slow_reader_of_the_feed_is_told_what_it_missed() {
         assert_eq!(live.next().await, Some(Err(Lagged(12))));
         assert_eq!(live.next().await.unwrap().unwrap().seq, Some(13));
     });
+}
+
+#[test]
+fn an_event_that_cannot_be_stored_takes_no_other_down() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let left = failures.clone();
+    let scratch = Scratch::sqlite_with(move |hooks| {
+        hooks.with_faults(move |point, _| {
+            let fails = point == Point::BeforeCommit
+                && left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+                    .is_ok();
+            fails.then(|| guild_store::Error::Database("planted".to_owned()))
+        })
+    });
+    with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
+        let source = intake.source(&Origin::Client(1));
+        // The first group, and the first event of those that are stored alone.
+        failures.store(2, Ordering::SeqCst);
+        let pending =
+            [source.try_offer(note(1)), source.try_offer(note(2)), source.try_offer(note(3))];
+        let mut verdicts = Vec::new();
+        for verdict in pending {
+            verdicts.push(verdict.await);
+        }
+        assert_eq!(refused(&verdicts[0]), Some(("store.database", false)));
+        assert_eq!(verdicts[0].message(), "error: the event could not be stored");
+        assert!(verdicts[1..].iter().all(|verdict| matches!(verdict, Verdict::Stored { .. })));
+        // What was not stored was not seen.
+        assert!(matches!(source.offer(note(1)).await, Verdict::Stored { .. }));
+    });
+    assert_eq!(kept(&scratch), ["2", "3", "1"]);
 }

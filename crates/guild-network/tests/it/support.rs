@@ -36,23 +36,28 @@ pub(crate) fn both(test: impl Fn(&Scratch)) {
 
 impl Scratch {
     pub(crate) fn sqlite() -> Scratch {
+        Scratch::sqlite_with(|hooks| hooks)
+    }
+
+    /// With faults, for example.
+    pub(crate) fn sqlite_with(change: impl FnOnce(Hooks) -> Hooks) -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::file(&dir.path().join("node.db"));
-        Scratch::open(&options, Place::Directory(dir))
+        Scratch::open(&options, Place::Directory(dir), change)
     }
 
     pub(crate) fn postgres() -> Scratch {
         let database = testbed::Database::new().unwrap();
         let options = Options::at(&database.url());
-        Scratch::open(&options, Place::Database(database))
+        Scratch::open(&options, Place::Database(database), |hooks| hooks)
     }
 
-    fn open(options: &Options, place: Place) -> Scratch {
+    fn open(options: &Options, place: Place, change: impl FnOnce(Hooks) -> Hooks) -> Scratch {
         let all = Migrations::store().and(guild_network::migrations());
         let bus = Arc::new(Local::new());
         let bells = bus.clone();
         let hooks = Hooks::on_ring(move |topic, after| bells.ring(topic, after));
-        let service = Service::open(options, &all, hooks, 0).unwrap();
+        let service = Service::open(options, &all, change(hooks), 0).unwrap();
         Scratch { store: service.handle(), bus, service: Some(service), _place: place }
     }
 

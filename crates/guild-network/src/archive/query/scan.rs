@@ -23,6 +23,9 @@ pub(super) const AHEAD: Sql = Sql {
            ORDER BY t.age, t.id_key, t.seq LIMIT ask.step) AS found",
 };
 
+/// After so many a step ends, so that whoever bounds the walk can look.
+const STEP_VISITS: usize = 4_096;
+
 /// One term, read ahead a little.
 struct Lane {
     at: Place,
@@ -38,6 +41,7 @@ pub(super) struct Scan {
     max_age: i64,
     kinds: Option<BTreeSet<i64>>,
     last: Option<Place>,
+    visited: usize,
 }
 
 impl Scan {
@@ -54,27 +58,31 @@ impl Scan {
                 .as_ref()
                 .map(|kinds| kinds.iter().copied().map(i64::from).collect()),
             last: None,
+            visited: 0,
         }
     }
 
-    /// The numbers of the next events, at most `step`; none at the end, or when all `rows` are used up.
-    pub(super) fn next(
-        &mut self,
-        rx: &mut Rx<'_>,
-        step: usize,
-        rows: &mut usize,
-    ) -> Result<Vec<i64>> {
+    /// How many events were looked at.
+    pub(super) fn visited(&self) -> usize {
+        self.visited
+    }
+
+    /// The numbers of the next events, at most `step`, perhaps none; nothing at the end.
+    pub(super) fn next(&mut self, rx: &mut Rx<'_>, step: usize) -> Result<Option<Vec<i64>>> {
         let mut seqs = Vec::new();
-        while seqs.len() < step && *rows > 0 {
-            *rows = rows.saturating_sub(1);
+        let enough = self.visited.saturating_add(STEP_VISITS);
+        while seqs.len() < step && self.visited < enough {
             self.fill(rx, step)?;
-            let Some(Reverse((place, term))) = self.front.pop() else { break };
+            let Some(Reverse((place, term))) = self.front.pop() else {
+                return Ok((!seqs.is_empty()).then_some(seqs));
+            };
             if let Some(lane) = self.lanes.get_mut(&term)
                 && let Some((_, kind)) = lane.ahead.pop_front()
             {
                 if let Some((next, _)) = lane.ahead.front() {
                     self.front.push(Reverse((*next, term)));
                 }
+                self.visited = self.visited.saturating_add(1);
                 let wanted = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
                 // An event with two of the terms stands in two lanes.
                 if wanted && self.last != Some(place) {
@@ -83,7 +91,7 @@ impl Scan {
                 self.last = Some(place);
             }
         }
-        Ok(seqs)
+        Ok(Some(seqs))
     }
 
     /// Reads ahead in every lane that has run dry.
