@@ -98,6 +98,11 @@ impl Watch {
         self.0.elapsed() < Duration::from_secs(seconds)
     }
 
+    /// How long it was.
+    pub fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+
     /// How many of these things were done in a second.
     pub fn per_s(self, things: u64) -> f64 {
         things as f64 / self.0.elapsed().as_secs_f64()

@@ -5,13 +5,16 @@
 //! the first test of a process that asks starts its own.
 
 pub mod bench;
+pub mod javascript;
 pub mod nats;
+pub mod nostr_relay;
 mod port;
 pub mod postgres;
 mod process;
 mod victim;
 
 pub use nats::Nats;
+pub use nostr_relay::NostrRelay;
 pub use port::free_port;
 pub use postgres::{Database, Postgres};
 pub use victim::{Dice, Victim, now_ms, wait_ms};

@@ -35,6 +35,29 @@ impl Process {
         stop_signal: &str,
         directory: &Path,
     ) -> Result<Process, String> {
+        let (mut command, log) = Process::command(program, arguments, stop_signal, directory)?;
+        let keeper = as_ordinary_user(&mut command).spawn().map_err(said)?;
+        Ok(Process { keeper, log })
+    }
+
+    /// The same as whoever runs the tests, for a program that may be where nobody else looks.
+    pub(crate) fn start_as_self(
+        program: &Path,
+        arguments: &[String],
+        stop_signal: &str,
+        directory: &Path,
+    ) -> Result<Process, String> {
+        let (mut command, log) = Process::command(program, arguments, stop_signal, directory)?;
+        let keeper = command.spawn().map_err(said)?;
+        Ok(Process { keeper, log })
+    }
+
+    fn command(
+        program: &Path,
+        arguments: &[String],
+        stop_signal: &str,
+        directory: &Path,
+    ) -> Result<(Command, PathBuf), String> {
         let log = directory.join(LOG);
         let output = File::options().create(true).append(true).open(&log).map_err(said)?;
         let mut command = Command::new("sh");
@@ -50,8 +73,7 @@ impl Process {
             .stdout(output)
             // A Ctrl-C at the terminal ends the tests; the keeper then ends the server in its own way.
             .process_group(0);
-        let keeper = as_ordinary_user(&mut command).spawn().map_err(said)?;
-        Ok(Process { keeper, log })
+        Ok((command, log))
     }
 
     /// Asks until `ready` says yes; the server's log if it ends or takes too long.

@@ -42,6 +42,8 @@ enum Needs {
     Disk,
     /// That, and an empty database on a server that flushes its commits.
     Postgres,
+    /// That directory, and a relay of another make, which the bench starts.
+    Relay,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +82,16 @@ pub(crate) const BENCHES: &[Bench] = &[
         }],
     },
     Bench {
+        name: "intake",
+        package: "guild-network",
+        unit: "",
+        cases: &[
+            limited("new_sqlite", Needs::Disk),
+            limited("new_postgres", Needs::Postgres),
+            limited("known_sqlite", Needs::Disk),
+        ],
+    },
+    Bench {
         name: "ledger",
         package: "guild-ledger",
         unit: "",
@@ -91,6 +103,12 @@ pub(crate) const BENCHES: &[Bench] = &[
             limited("ready_sqlite", Needs::Disk),
             limited("ready_postgres", Needs::Postgres),
         ],
+    },
+    Bench {
+        name: "relay",
+        package: "guild",
+        unit: "",
+        cases: &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)],
     },
     Bench {
         name: "store",
@@ -209,6 +227,10 @@ impl<'a> Stage<'a> {
             match case.needs {
                 Needs::Input(bytes) => stage.generate(case, bytes)?,
                 Needs::Disk => machine::refuse_memory(stage.directory.path())?,
+                Needs::Relay => {
+                    machine::refuse_memory(stage.directory.path())?;
+                    setup::nostr_relay(tree)?;
+                }
                 Needs::Postgres => {
                     machine::refuse_memory(&std::env::temp_dir())?;
                     if stage.server.is_none() {

@@ -44,6 +44,7 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     let (program, arguments) = options.command.split_first().ok_or("name a command")?;
     let here = std::env::current_dir().map_err(|e| e.to_string())?;
     let services = Services::start()?;
+    setup::nostr_relay(tree)?;
     let mut command = tree.program(program);
     command.args(arguments).current_dir(here).stdin(Stdio::inherit());
     workspace::run(command.envs(services.variables()))

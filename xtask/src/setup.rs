@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::Result;
-use crate::workspace;
+use crate::workspace::{self, Workspace};
 
 /// A program and the Debian package that brings it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,12 +21,14 @@ pub(crate) const LIBC_HEADERS: Tool =
 pub(crate) const CXX_COMPILER: Tool =
     Tool { program: "c++", package: "g++", needed_for: "building libFuzzer" };
 pub(crate) const NODE: Tool =
-    Tool { program: "node", package: "nodejs", needed_for: "the bench peers" };
+    Tool { program: "node", package: "nodejs", needed_for: "foreign clients" };
 pub(crate) const POSTGRES: Tool =
     Tool { program: "postgres", package: "postgresql", needed_for: "tests against PostgreSQL" };
 pub(crate) const NATS: Tool =
     Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
-pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "the bench peers" };
+pub(crate) const PYTHON: Tool =
+    Tool { program: "python3", package: "python3-venv", needed_for: "a relay of another make" };
+pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL
 /// cluster that nobody asked for. The rule against starting goes away with the shell, however it ends; a setting
@@ -60,6 +62,25 @@ pub(crate) fn ensure(tools: &[Tool]) -> Result {
     // The lists may be absent or old: fetch them only if the first try fails.
     let installed = install(&missing).or_else(|_| update().and_then(|()| install(&missing)));
     installed.map_err(|e| format!("{e}\n{}", advice(&missing)))
+}
+
+/// Installs the relay of another make that tests talk to, once, into the build directory.
+pub(crate) fn nostr_relay(tree: &Workspace) -> Result {
+    let directory = tree.target("python");
+    let (list, program) = (directory.join("installed.txt"), directory.join("bin/nostr-relay"));
+    let wanted = testbed::nostr_relay::REQUIREMENTS;
+    if program.is_file() && std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
+        return Ok(());
+    }
+    ensure(&[PYTHON])?;
+    println!("  installing nostr-relay, once");
+    let mut make = tree.program("python3");
+    workspace::run(make.args(["-m", "venv", "--clear"]).arg(&directory))?;
+    let mut install = tree.program(directory.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    workspace::run(install.arg(tree.path("testbed/nostr-relay.txt")))?;
+    // Last: whatever was broken off before is done again.
+    std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }
 
 fn missing(tools: &[Tool], is_present: impl Fn(&str) -> bool) -> Vec<Tool> {
@@ -141,7 +162,7 @@ mod tests {
     fn the_advice_names_program_purpose_and_package() {
         assert_eq!(
             advice(&[NODE, CXX_COMPILER]),
-            "programs are missing:\n  node is needed for the bench peers\n  c++ is needed for building libFuzzer\n\
+            "programs are missing:\n  node is needed for foreign clients\n  c++ is needed for building libFuzzer\n\
              install with: apt-get install nodejs g++"
         );
     }

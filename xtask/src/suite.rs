@@ -95,7 +95,15 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         print!("  {version}");
     }
     // The servers of the tests too: better to hear now that they are missing.
-    setup::ensure(&[setup::C_COMPILER, setup::LIBC_HEADERS, setup::POSTGRES, setup::NATS])
+    setup::ensure(&[
+        setup::C_COMPILER,
+        setup::LIBC_HEADERS,
+        setup::POSTGRES,
+        setup::NATS,
+        setup::NODE,
+        setup::NPM,
+    ])?;
+    setup::nostr_relay(tree)
 }
 
 fn format(tree: &Workspace, _: bool) -> Result {

@@ -28,6 +28,9 @@ pub mod code {
         TOO_SLOW = "gateway.too_slow", Unavailable,
             "The request took too long.",
             "Send it again, with the same id: what was done already is not done twice.";
+        NEEDS_WEB_SOCKET = "gateway.needs_web_socket", Invalid,
+            "This path is a Nostr relay.",
+            "Connect by WebSocket, or ask with `accept: application/nostr+json` what it is.";
         SERVE = "gateway.serve", Unavailable,
             "The gateway cannot serve.", "The message names the cause.";
     }
@@ -65,6 +68,9 @@ pub enum Error {
     /// Longer than it waits.
     #[error("there was no answer within {0} ms")]
     TooSlow(i64),
+    /// A relay is there, for those who speak its language.
+    #[error("a relay answers here, by WebSocket")]
+    NeedsWebSocket,
     /// The socket failed.
     #[error("{0}")]
     Serve(String),
@@ -88,6 +94,7 @@ impl Error {
             Error::TooManyStreams(_) => &code::TOO_MANY_STREAMS,
             Error::TooLarge(_) => &code::TOO_LARGE,
             Error::TooSlow(_) => &code::TOO_SLOW,
+            Error::NeedsWebSocket => &code::NEEDS_WEB_SOCKET,
             Error::Serve(_) => &code::SERVE,
             Error::Role(error) => error.code(),
         }
@@ -112,6 +119,7 @@ impl IntoResponse for Error {
         let status = match self {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Error::NeedsWebSocket => StatusCode::UPGRADE_REQUIRED,
             _ => StatusCode::from_u16(code.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };

@@ -9,7 +9,10 @@
 //! | `POST /api/ledger/account` | open an account (with the node's token) |
 //! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
+//! | `GET /api/relays` | what is known of the relays of others |
+//! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
+//! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
 mod error;
 mod events;
@@ -18,17 +21,21 @@ mod health;
 mod ledger;
 mod log;
 mod outbox;
+mod relay;
+mod relays;
 mod socket;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use futures_util::future::{Either, select};
+use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -81,6 +88,10 @@ pub struct Roles {
     pub log: AuditLog,
     /// What must leave the node.
     pub outbox: Outbox,
+    /// The relay for strangers, if there is one.
+    pub relay: Option<Relay>,
+    /// The relays of others.
+    pub relays: Relays,
     /// The money.
     pub treasury: Treasury,
 }
@@ -90,6 +101,8 @@ pub struct Roles {
 struct Shared {
     log: AuditLog,
     outbox: Outbox,
+    relay: Option<Relay>,
+    relays: Relays,
     treasury: Treasury,
     clock: Arc<dyn Clock>,
     shutdown: Shutdown,
@@ -116,10 +129,12 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, treasury } = roles;
+        let Roles { log, outbox, relay, relays, treasury } = roles;
         let shared = Shared {
             log,
             outbox,
+            relay,
+            relays,
             treasury,
             clock: clock.clone(),
             shutdown: shutdown.clone(),
@@ -140,7 +155,8 @@ impl Service {
     pub async fn run(self, listener: TcpListener) -> Result<()> {
         let Options { connections_max, idle_max_ms, farewell_ms, .. } = *self.options;
         let listener = Limited::new(listener, self.clock.clone(), connections_max, idle_max_ms);
-        let served = axum::serve(listener, self.router)
+        let service = self.router.into_make_service_with_connect_info::<relay::Remote>();
+        let served = axum::serve(listener, service)
             .with_graceful_shutdown(self.shutdown.triggered())
             .into_future();
         let late = std::pin::pin!(async {
@@ -167,9 +183,13 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/outbox/retry", post(outbox::retry))
+        .route("/api/relays", get(relays::list))
+        .route("/api/relays/publish", post(relays::publish))
+        .route("/relay", any(relay::relay))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)
         .layer(DefaultBodyLimit::max(body_max_bytes))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), relay::at_root))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::in_time))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::known_host))
         .with_state(shared)

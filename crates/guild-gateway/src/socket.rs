@@ -41,6 +41,8 @@ impl Listener for Limited {
         // The semaphore is never closed, so there is always a permit in the end.
         let permit = self.room.clone().acquire_owned().await.ok();
         let (io, address) = Listener::accept(&mut self.listener).await;
+        // Small frames shall not wait for more of them. A socket that is already dead need not.
+        let _ = io.set_nodelay(true);
         let clock = self.clock.clone();
         (Timed { io, clock, idle_max_ms: self.idle_max_ms, idle: None, _permit: permit }, address)
     }

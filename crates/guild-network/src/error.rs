@@ -7,6 +7,21 @@ pub mod code {
     guild_protocol::codes! {
         BUSY = "network.busy", Unavailable,
             "Too many events wait to be checked.", "Send them again in a moment.";
+        RELAY_URL = "network.relay_url", Invalid,
+            "This is not the address of a relay.", "Write it as wss://host or ws://host:port/path.";
+        RELAY_UNREACHABLE = "network.relay_unreachable", Unavailable,
+            "A relay cannot be reached, or did not answer.",
+            "See that its address is right and that it runs; `guild relay ls` shows what is known of it.";
+        RELAY_REFUSED = "network.relay_refused", Denied,
+            "A relay refuses what it was asked for or given.", "The message has the relay's own words.";
+        FUTURE = "network.event_from_the_future", Invalid,
+            "An event says it was made later than the clocks of two machines may differ.",
+            "Set the clock of whoever made it.";
+        TOO_WIDE = "network.query_too_wide", Invalid,
+            "A filter lets so few of so many events through that finding them would take too long.",
+            "Name kinds, authors or a time.";
+        STOPPED = "network.stopped", Unavailable,
+            "The node stops and takes no more events.", "Send them again when it runs.";
     }
 }
 

@@ -127,27 +127,53 @@ impl fmt::Debug for Hasher {
 
 /// Lower-case hex digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 0x0f)]).collect()
+    let mut hex = vec![0; bytes.len().saturating_mul(2)];
+    for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0x0f)]);
+    }
+    // Digits are ASCII.
+    String::from_utf8(hex).unwrap_or_default()
+}
+
+fn digit(nibble: u8) -> u8 {
+    match nibble {
+        0..=9 => b'0'.saturating_add(nibble),
+        _ => b'a'.saturating_add(nibble.saturating_sub(10)),
+    }
 }
 
 /// The bytes of lower-case hex digits; `None` for anything else.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().chunks_exact(2);
+    if !pairs.remainder().is_empty() {
+        return None;
+    }
+    pairs.map(byte).collect()
+}
+
+/// The bytes of exactly so many lower-case hex digits: as [`from_hex`], where the length is known.
+pub fn from_hex_exact<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let pairs = text.as_bytes().chunks_exact(2);
+    if text.len() != N.checked_mul(2)? {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (place, pair) in bytes.iter_mut().zip(pairs) {
+        *place = byte(pair)?;
+    }
+    Some(bytes)
+}
+
+fn byte(pair: &[u8]) -> Option<u8> {
     let nibble = |b: u8| match b {
         b'0'..=b'9' => b.checked_sub(b'0'),
         b'a'..=b'f' => b.checked_sub(b'a')?.checked_add(10),
         _ => None,
     };
-    let pairs = text.as_bytes().chunks_exact(2);
-    if !pairs.remainder().is_empty() {
-        return None;
+    match pair {
+        [high, low] => Some((nibble(*high)? << 4) | nibble(*low)?),
+        _ => None,
     }
-    pairs
-        .map(|pair| match pair {
-            [high, low] => Some((nibble(*high)? << 4) | nibble(*low)?),
-            _ => None,
-        })
-        .collect()
 }
 
 /// Enough of a hostile text to recognise it in a message.

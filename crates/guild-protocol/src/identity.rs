@@ -8,15 +8,16 @@ use std::str::FromStr;
 
 use ::nostr::nips::nip19::{FromBech32, ToBech32};
 use hmac::{Hmac, KeyInit, Mac};
-use secp256k1::{Keypair, SECP256K1, XOnlyPublicKey, schnorr};
+use secp256k1::{Keypair, SECP256K1, schnorr};
 use sha2::Sha256;
 use sha3::{Digest, Keccak256};
 
 use crate::env::{Random, Signer};
-use crate::hash::{from_hex, shorten, to_hex};
+use crate::hash::{from_hex_exact, shorten, to_hex};
 use crate::{Error, Result};
 
 pub mod nip49;
+mod points;
 
 /// The codes of this module.
 pub mod code {
@@ -47,9 +48,9 @@ pub struct PublicKey([u8; 32]);
 impl PublicKey {
     /// Checks that the bytes are a point on the curve.
     pub fn from_bytes(bytes: [u8; 32]) -> Result<PublicKey> {
-        match XOnlyPublicKey::from_slice(&bytes) {
-            Ok(_) => Ok(PublicKey(bytes)),
-            Err(_) => Err(Error::new(&code::BAD_PUBLIC_KEY, "the key is not a point on the curve")),
+        match points::point(&bytes) {
+            Some(_) => Ok(PublicKey(bytes)),
+            None => Err(Error::new(&code::BAD_PUBLIC_KEY, "the key is not a point on the curve")),
         }
     }
 
@@ -75,7 +76,7 @@ impl PublicKey {
     /// Whether `signature` is this key's over `digest`.
     pub fn verify(&self, digest: &[u8; 32], signature: &Signature) -> Result<()> {
         let wrong = || Error::new(&code::WRONG_SIGNATURE, "the signature does not match");
-        let key = XOnlyPublicKey::from_slice(&self.0).map_err(|_| wrong())?;
+        let key = points::point(&self.0).ok_or_else(wrong)?;
         let signature = schnorr::Signature::from_slice(&signature.0).map_err(|_| wrong())?;
         SECP256K1.verify_schnorr(&signature, digest, &key).map_err(|_| wrong())
     }
@@ -88,7 +89,7 @@ impl FromStr for PublicKey {
         let bytes = if text.starts_with("npub1") {
             ::nostr::key::PublicKey::from_bech32(text).ok().map(|key| *key.as_bytes())
         } else {
-            from_hex(text).and_then(|bytes| bytes.try_into().ok())
+            from_hex_exact(text)
         };
         let malformed = || {
             Error::new(
@@ -131,7 +132,7 @@ impl Signature {
 impl FromStr for Signature {
     type Err = Error;
     fn from_str(text: &str) -> Result<Signature> {
-        let bytes = from_hex(text).and_then(|bytes| bytes.try_into().ok());
+        let bytes = from_hex_exact(text);
         bytes.map(Signature).ok_or_else(|| {
             Error::new(&code::BAD_SIGNATURE_FORM, "a signature is 128 lower-case hex digits")
         })
@@ -223,7 +224,7 @@ impl FromStr for SecretKey {
         let bytes = if text.starts_with("nsec1") {
             ::nostr::key::SecretKey::from_bech32(text).ok().map(|key| key.to_secret_bytes())
         } else {
-            from_hex(text).and_then(|bytes| bytes.try_into().ok())
+            from_hex_exact(text)
         };
         // The text is not repeated: it may be nearly a secret.
         let malformed =

@@ -173,6 +173,11 @@ pub fn require_canonical(text: &[u8], doc: &Doc<'_>) -> Result<()> {
     Err(Error::new(&code::NOT_CANONICAL, what).at(format!("byte {same}")))
 }
 
+/// Writes a text as the canonical form does: for whoever writes many small documents of a known shape.
+pub(crate) fn write_text(text: &str, out: &mut Vec<u8>) {
+    write::string(text, out);
+}
+
 fn decode_checked<T: DeserializeOwned>(doc: Doc<'_>) -> Result<T> {
     serde_path_to_error::deserialize(read::Reader(doc)).map_err(|e| {
         let place = e.path().to_string();

@@ -11,6 +11,9 @@ pub enum Error {
     /// The ledger refused.
     #[error(transparent)]
     Ledger(guild_ledger::Error),
+    /// The network refused.
+    #[error(transparent)]
+    Network(guild_network::Error),
 }
 
 /// The result of this crate.
@@ -22,6 +25,7 @@ impl Error {
         match self {
             Error::Store(error) => error.code(),
             Error::Ledger(error) => error.code(),
+            Error::Network(error) => error.code(),
         }
     }
 
@@ -34,7 +38,7 @@ impl Error {
     pub fn field(&self) -> Option<&str> {
         match self {
             Error::Store(guild_store::Error::EntryMalformed { field, .. }) => Some(field),
-            Error::Store(_) | Error::Ledger(_) => None,
+            Error::Store(_) | Error::Ledger(_) | Error::Network(_) => None,
         }
     }
 
@@ -50,6 +54,16 @@ impl From<guild_ledger::Error> for Error {
             // What the store says is the same, whoever heard it.
             guild_ledger::Error::Store(error) => Error::Store(error),
             error @ guild_ledger::Error::Refused { .. } => Error::Ledger(error),
+        }
+    }
+}
+
+impl From<guild_network::Error> for Error {
+    fn from(error: guild_network::Error) -> Error {
+        match error {
+            // What the store says is the same, whoever heard it.
+            guild_network::Error::Store(error) => Error::Store(error),
+            error => Error::Network(error),
         }
     }
 }

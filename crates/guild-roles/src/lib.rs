@@ -3,6 +3,7 @@
 pub mod audit_log;
 mod error;
 pub mod outbox;
+pub mod relays;
 pub mod sweeper;
 pub mod treasury;
 

@@ -145,6 +145,8 @@ decode_tuple!(A 0, B 1, C 2, D 3, E 4);
 decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5);
 decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8);
+decode_tuple!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9);
 
 /// One SQL text for both databases, or a pair where they differ. Parameters are `$1`, `$2`, …
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -94,6 +94,20 @@ pub fn enqueue(tx: &mut Tx<'_>, message: &NewMessage<'_>, now_ms: UnixMs) -> Res
     Ok(())
 }
 
+/// The way of a lane is open again: what waits there for another try may leave now. How many messages that is.
+pub fn reopen(tx: &mut Tx<'_>, sink: &str, key: &str, now_ms: UnixMs) -> Result<u64> {
+    let waiting = tx.exec(
+        "UPDATE outbox SET due_ms = $3
+         WHERE sink = $1 AND key = $2 AND state = 'queued' AND due_ms > $3",
+        args![sink, key, now_ms],
+    )?;
+    if waiting > 0 {
+        lane::set_due(tx, sink, key)?;
+        tx.ring(TOPIC, 0);
+    }
+    Ok(waiting)
+}
+
 /// Up to `limit` dead letters, oldest first.
 pub fn dead_letters(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<DeadLetter>> {
     type Row = (i64, String, String, String, String, i64, i64, Option<String>);

@@ -141,6 +141,36 @@ impl Client {
         }
     }
 
+    /// Publishes a signed event, given as JSON; the relays that it goes to.
+    pub(crate) fn publish(&self, event_json: &str) -> Result<Vec<String>> {
+        let answer = self
+            .agent
+            .post(format!("{}/api/relays/publish", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .header("content-type", "application/json")
+            .send(event_json)
+            .map_err(|e| self.unreachable(&e))?;
+        let body: Value =
+            self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        let relays = body["relays"].as_array().ok_or_else(not_understood)?;
+        Ok(relays.iter().filter_map(Value::as_str).map(str::to_owned).collect())
+    }
+
+    /// What the node knows of the relays of others.
+    pub(crate) fn relays(&self) -> Result<Vec<Value>> {
+        let answer = self
+            .agent
+            .get(format!("{}/api/relays", self.url))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        let mut body: Value =
+            self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        match body["relays"].take() {
+            Value::Array(relays) => Ok(relays),
+            _ => Err(not_understood()),
+        }
+    }
+
     /// Opens an account.
     pub(crate) fn open_account(&self, account: &Account) -> Result<Changed> {
         let body = json!({

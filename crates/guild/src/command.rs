@@ -22,6 +22,7 @@ mod log;
 mod outbox;
 mod policy;
 mod receipts;
+mod relay;
 mod replay;
 mod schema;
 mod store;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Store(store::Command),
     Hash(hash::Args),
     Cid(cid::Args),
+    #[command(subcommand)]
+    Relay(relay::Command),
     #[command(subcommand)]
     Receipts(receipts::Command),
     #[command(subcommand)]
@@ -94,6 +97,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
+        Command::Relay(command) => relay::run(&command, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),
         Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),

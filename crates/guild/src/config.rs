@@ -10,10 +10,12 @@ use serde::{Deserialize, Serialize};
 
 mod environment;
 pub(crate) mod key;
+mod list;
 mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
+pub(crate) use list::{RelayUrls, RequestKinds};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -29,7 +31,9 @@ pub(crate) struct Config {
     pub(crate) store: Store,
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
+    pub(crate) network: Network,
     pub(crate) policy: Policy,
+    pub(crate) relay: Relay,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,8 +122,60 @@ impl Default for Outbox {
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Network {
+    pub(crate) relays: RelayUrls,
+    pub(crate) request_kinds: RequestKinds,
+    pub(crate) jobs_lookback_hours: u32,
+    pub(crate) private_hints: bool,
+}
+
+impl Default for Network {
+    fn default() -> Network {
+        Network {
+            relays: RelayUrls::default(),
+            request_kinds: RequestKinds::default(),
+            jobs_lookback_hours: 24,
+            private_hints: false,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Policy {
     pub(crate) file: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Relay {
+    pub(crate) enabled: bool,
+    pub(crate) max_events: u32,
+    pub(crate) max_mb: u32,
+    pub(crate) connections_max: u32,
+    pub(crate) connections_per_address: u32,
+    pub(crate) frames_per_minute: u32,
+    pub(crate) events_per_minute: u32,
+    pub(crate) key_events_per_minute: u32,
+    pub(crate) auth_to_read: bool,
+    pub(crate) auth_to_write: bool,
+}
+
+impl Default for Relay {
+    fn default() -> Relay {
+        Relay {
+            enabled: true,
+            max_events: 1_000_000,
+            max_mb: 2_048,
+            connections_max: 512,
+            connections_per_address: 128,
+            frames_per_minute: 12_000,
+            events_per_minute: 6_000,
+            key_events_per_minute: 3_000,
+            auth_to_read: false,
+            auth_to_write: false,
+        }
+    }
 }

@@ -75,6 +75,8 @@ pub(crate) mod code {
         NODE_RUNNING = "node.running", Conflict,
             "Another process holds the data directory.",
             "Use the node that runs, stop it, or choose another --data-dir.";
+        NODE_NOT_RUNNING = "node.not_running", Unavailable,
+            "No node runs on this data directory.", "Start it with `guild up`, or name another --data-dir.";
         NODE_NO_DATABASE = "node.no_database", NotFound,
             "This data directory has no database yet.", "Start the node once with `guild up`.";
         NODE_FILE_VERSION = "node.file_version", Invalid,
@@ -236,6 +238,12 @@ impl From<guild_bus::Error> for Error {
 
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
+impl From<guild_network::Error> for Error {
+    fn from(error: guild_network::Error) -> Error {
         Error::new(error.code(), error.to_string())
     }
 }

@@ -7,10 +7,13 @@ use futures_util::future::{join, select};
 use guild_gateway::{Roles, Service as Gateway};
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
+use guild_network::client::Pool;
+use guild_network::publish;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
 use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
@@ -18,13 +21,15 @@ use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::config::Loaded;
+use crate::config::{Environment, Loaded};
 use crate::error::{Error, Result, code};
 use crate::real::{SystemClock, SystemRandom};
 
 mod bus;
 pub(crate) mod data_dir;
+mod identity;
 mod listen;
+mod network;
 mod policy;
 mod supervise;
 mod upkeep;
@@ -50,7 +55,7 @@ pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
 
 /// Every migration of every crate that owns tables.
 pub(crate) fn migrations() -> Migrations {
-    Migrations::store().and(guild_ledger::migrations())
+    Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations())
 }
 
 /// What every part of a node is made with.
@@ -156,7 +161,7 @@ impl Parts {
         Ok(())
     }
 
-    fn drainer(&self, loaded: &Loaded) -> Result<Drainer> {
+    fn drainer(&self, loaded: &Loaded, pool: Pool) -> Result<Drainer> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
             max_attempts: i64::from(loaded.config.outbox.max_attempts),
@@ -164,14 +169,29 @@ impl Parts {
         };
         let drainer =
             Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
+        let relays = publish::sink(pool, self.store.clone(), self.clock.clone());
+        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake()).sink(
+            publish::SINK,
+            relays,
+            self.wake(),
+        ))
+    }
+
+    /// Ready when something may have been queued.
+    fn wake(&self) -> outbox::Wake {
         let mut listener = self.bus.handle.listen(outbox::TOPIC);
-        let wake = Box::new(move || {
+        Box::new(move || {
             let bell = listener.hear();
             Box::pin(async move {
                 bell.await;
             }) as BoxFuture<()>
-        });
-        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), wake))
+        })
+    }
+
+    /// The relays of others, as they are used by a process that does not stay.
+    pub(crate) fn relays(&self, loaded: &Loaded, pool: Option<Pool>) -> Relays {
+        let configured = &loaded.config.network.relays.0;
+        Relays::new(pool, configured, self.store.clone(), self.clock.clone())
     }
 
     /// Takes no further writes and ends the store's threads.
@@ -191,18 +211,28 @@ pub(crate) struct Node {
 
 impl Node {
     /// Starts every service; when this returns, the node answers.
-    pub(crate) async fn start(loaded: &Loaded, shutdown: &Shutdown) -> Result<Node> {
+    pub(crate) async fn start(
+        loaded: &Loaded,
+        environment: &Environment,
+        shutdown: &Shutdown,
+    ) -> Result<Node> {
         // Before anything is made: with a policy that nobody meant, nothing may be paid.
         let policy = own_bundle(loaded)?;
+        let identity = identity::identity(loaded, environment, &SystemRandom)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
         parts.random.fill(&mut token);
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
-        let drainer = parts.drainer(loaded)?;
         let (treasury, ledger) = parts.treasury()?;
-        let roles = Roles { log: parts.log.clone(), outbox: parts.outbox.clone(), treasury };
+        let mut supervisor = Supervisor::new(shutdown.clone());
+        let network::Started { relay, pool } =
+            network::start(loaded, identity, address, &parts, &mut supervisor, shutdown)?;
+        let drainer = parts.drainer(loaded, pool.clone())?;
+        let relays = parts.relays(loaded, Some(pool));
+        let (log, outbox) = (parts.log.clone(), parts.outbox.clone());
+        let roles = Roles { log, outbox, relay, relays, treasury };
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -216,7 +246,6 @@ impl Node {
             "policy_bundle_id": policy.policy_bundle_id(),
         });
         parts.note("node.started", detail).await?;
-        let mut supervisor = Supervisor::new(shutdown.clone());
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
         if let Some(service) = parts.bus.service.take() {
             let stop = shutdown.clone();
@@ -288,7 +317,8 @@ fn url(address: SocketAddr) -> String {
     format!("http://{}", SocketAddr::new(ip, address.port()))
 }
 
-fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+/// Names under which the node may be asked, beside the loopback ones.
+fn hosts(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
     let named =
         loaded.config.gateway.hosts.split(',').map(str::trim).filter(|name| !name.is_empty());
     let mut hosts: Vec<String> = named.map(str::to_owned).collect();
@@ -297,7 +327,11 @@ fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Optio
         IpAddr::V4(ip) => hosts.push(ip.to_string()),
         IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
     }
-    guild_gateway::Options { hosts, ..guild_gateway::Options::default() }
+    hosts
+}
+
+fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
+    guild_gateway::Options { hosts: hosts(loaded, address), ..guild_gateway::Options::default() }
 }
 
 /// Refuses if there is no database file yet.

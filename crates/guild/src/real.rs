@@ -68,7 +68,7 @@ impl Random for SystemRandom {
 /// A runtime for a command that waits for one thing after another.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
         .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
 }

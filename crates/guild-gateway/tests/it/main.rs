@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod ledger;
+mod relay;
+mod relays;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +16,7 @@ use guild_gateway::{Options, Roles, Service};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::{Hooks, Migrations, Service as StoreService};
 use http_body_util::BodyExt;
@@ -56,7 +59,7 @@ impl Scene {
         let file = guild_store::Options::file(&dir.path().join("node.db"));
         let store = StoreService::open(
             &file,
-            &Migrations::store().and(guild_ledger::migrations()),
+            &Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations()),
             Hooks::default(),
             0,
         )
@@ -79,7 +82,9 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
-        let roles = Roles { log: log.clone(), outbox, treasury };
+        let relay = Some(relay::relay(store.handle(), &bus));
+        let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
+        let roles = Roles { log: log.clone(), outbox, relay, relays, treasury };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

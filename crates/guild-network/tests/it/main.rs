@@ -1,1 +1,10 @@
-//! Integration tests.
+//! One integration binary for the crate: archive, intake and index on real databases.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod archive;
+mod client;
+mod index;
+mod intake;
+mod publish;
+mod relay;
+mod support;

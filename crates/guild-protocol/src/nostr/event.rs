@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use super::{Tag, code, tag};
 use crate::env::Signer;
-use crate::hash::{from_hex, shorten, to_hex};
+use crate::hash::{Hash, from_hex_exact, shorten, to_hex};
 use crate::identity::{PublicKey, Signature};
 use crate::json::{self, Doc, MAX_SAFE_INTEGER};
 use crate::{Error, Result};
@@ -101,7 +101,7 @@ impl EventId {
 impl FromStr for EventId {
     type Err = Error;
     fn from_str(text: &str) -> Result<EventId> {
-        let bytes = from_hex(text).and_then(|bytes| bytes.try_into().ok());
+        let bytes = from_hex_exact(text);
         bytes.map(EventId).ok_or_else(|| {
             let message = format!("{:?} is not 64 lower-case hex digits", shorten(text));
             Error::new(&code::BAD_ID, message)
@@ -249,8 +249,51 @@ impl Event {
 
     /// The event as canonical JSON: equal events have equal texts.
     pub fn to_json(&self) -> String {
-        doc_text(&self.to_doc())
+        let mut out = Vec::with_capacity(self.content.len().saturating_add(TYPICAL_BYTES));
+        // The fields in canonical order. What needs no escape is written as it is.
+        out.extend_from_slice(b"{\"content\":");
+        json::write_text(&self.content, &mut out);
+        out.extend_from_slice(b",\"created_at\":");
+        write_number(self.created_at, &mut out);
+        out.extend_from_slice(b",\"id\":\"");
+        out.extend_from_slice(self.id.hex().as_bytes());
+        out.extend_from_slice(b"\",\"kind\":");
+        write_number(u64::from(self.kind), &mut out);
+        out.extend_from_slice(b",\"pubkey\":\"");
+        out.extend_from_slice(self.pubkey.hex().as_bytes());
+        out.extend_from_slice(b"\",\"sig\":\"");
+        out.extend_from_slice(self.sig.hex().as_bytes());
+        out.extend_from_slice(b"\",\"tags\":");
+        write_tags(&self.tags, &mut out);
+        out.push(b'}');
+        // Made of texts only, so it is UTF-8 and nothing is lost.
+        String::from_utf8(out).unwrap_or_default()
     }
+}
+
+/// About as many bytes as an event has beside its content.
+const TYPICAL_BYTES: usize = 768;
+
+fn write_number(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(number.to_string().as_bytes());
+}
+
+fn write_tags(tags: &[Tag], out: &mut Vec<u8>) {
+    out.push(b'[');
+    for (i, tag) in tags.iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.push(b'[');
+        for (j, item) in tag.iter().enumerate() {
+            if j > 0 {
+                out.push(b',');
+            }
+            json::write_text(item, out);
+        }
+        out.push(b']');
+    }
+    out.push(b']');
 }
 
 /// An event before it has an author.
@@ -292,15 +335,19 @@ fn compute_id(
     tags: &[Tag],
     content: &str,
 ) -> EventId {
-    let signed = Doc::Array(vec![
-        number_doc(0),
-        Doc::Text(pubkey.hex().into()),
-        number_doc(created_at),
-        number_doc(u64::from(kind)),
-        tags_doc(tags),
-        text_doc(content),
-    ]);
-    EventId(*signed.hash().as_bytes())
+    let mut signed = Vec::with_capacity(content.len().saturating_add(TYPICAL_BYTES));
+    signed.extend_from_slice(b"[0,\"");
+    signed.extend_from_slice(pubkey.hex().as_bytes());
+    signed.extend_from_slice(b"\",");
+    write_number(created_at, &mut signed);
+    signed.push(b',');
+    write_number(u64::from(kind), &mut signed);
+    signed.push(b',');
+    write_tags(tags, &mut signed);
+    signed.push(b',');
+    json::write_text(content, &mut signed);
+    signed.push(b']');
+    EventId(*Hash::of(&signed).as_bytes())
 }
 
 fn number_doc(number: u64) -> Doc<'static> {

@@ -36,6 +36,8 @@ pub const RELAY_LIST: u16 = 10002;
 pub const HEARTBEAT: u16 = 11998;
 /// Proves a key to a relay (NIP-42). Never stored or passed on.
 pub const AUTH: u16 = 22242;
+/// A node asks a relay whether it passes events on, by sending this one to itself. Never stored.
+pub const ECHO: u16 = 24_848;
 /// Data of an application, by name (NIP-78). A receipt travels to its provider as one of these.
 pub const APP_DATA: u16 = 30078;
 /// Somebody recommends providers for a kind (NIP-89).

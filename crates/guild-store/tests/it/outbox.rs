@@ -22,6 +22,7 @@ on_both! {
     whatever_a_sink_says_can_be_written_down,
     a_list_of_less_than_nothing_is_empty,
     what_a_wrong_clock_put_into_the_future_leaves_now,
+    what_waits_for_another_try_leaves_when_its_way_is_open_again,
     what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too,
     delivered_messages_and_empty_lanes_are_forgotten_however_many,
     a_sink_that_takes_its_time_is_not_cut_off,
@@ -223,6 +224,25 @@ fn what_a_wrong_clock_put_into_the_future_leaves_now(engine: Engine) {
     block_on(store.write(move |tx| tx.exec(lease, args![year_ms]))).unwrap();
     enqueue(&store, "a", "later", "{}").unwrap();
     assert_eq!(drain(&store, |_| Ok(())), ["early", "later"]);
+}
+
+fn what_waits_for_another_try_leaves_when_its_way_is_open_again(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    for (key, id) in [("a", "1"), ("b", "2")] {
+        enqueue(&store, key, id, id).unwrap();
+    }
+    let later = "UPDATE outbox SET due_ms = 900000";
+    let lanes = "UPDATE outbox_lane SET due_ms = 900000";
+    block_on(store.write(move |tx| tx.exec(later, &[]).and(tx.exec(lanes, &[])))).unwrap();
+    let reopen = |key: &'static str| {
+        block_on(store.write(move |tx| outbox::reopen(tx, "s", key, 1))).unwrap()
+    };
+    assert_eq!([reopen("a"), reopen("a"), reopen("c")], [1, 0, 0]);
+    let due: Vec<(String, i64)> =
+        block_on(store.read(|rx| rx.all("SELECT key, due_ms FROM outbox_lane ORDER BY key", &[])))
+            .unwrap();
+    assert_eq!(due, [("a".to_owned(), 1), ("b".to_owned(), 900_000)]);
 }
 
 fn what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too(engine: Engine) {

@@ -36,7 +36,7 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         let shutdown = Shutdown::new();
         // Before anybody can know that there is something to stop.
         stop_on_signal(&shutdown)?;
-        let node = Node::start(&loaded, &shutdown).await?;
+        let node = Node::start(&loaded, cx.environment, &shutdown).await?;
         let ready = Ready {
             url: node.url(),
             data_dir: &loaded.config.data_dir,

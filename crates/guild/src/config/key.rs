@@ -107,9 +107,56 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 1_000),
     key(
+        "network.relays",
+        "The relays of others that are always connected, separated by commas: wss://host or ws://host:port/path.",
+    ),
+    key(
+        "network.request_kinds",
+        "The kinds of requests that are followed there, with their results, separated by commas: from 5000 to 5999.",
+    ),
+    key(
+        "network.jobs_lookback_hours",
+        "How far back requests and results are fetched from a relay that is new, in hours. What is addressed to this \
+         node, and who offers work, is fetched whole.",
+    )
+    .range(0, 87_600),
+    key(
+        "network.private_hints",
+        "Whether a relay that a stranger names may be on this host or in a private network. With it a stranger can \
+         make this node knock at doors that only it can reach.",
+    ),
+    key(
         "policy.file",
         "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
          Empty: the built-in one, which `guild policy show` prints.",
+    ),
+    key(
+        "relay.enabled",
+        "Whether strangers may publish to this node and read from it, as a Nostr relay at /relay.",
+    ),
+    key(
+        "relay.max_events",
+        "How many events are kept; beyond that the oldest received go, never those of this node's own jobs.",
+    )
+    .range(1_000, 1_000_000_000),
+    key("relay.max_mb", "How many megabytes of events are kept, in the same way.")
+        .range(1, 10_000_000),
+    key("relay.connections_max", "How many clients the relay has at once.").range(1, 100_000),
+    key("relay.connections_per_address", "How many of them may come from one address.")
+        .range(1, 100_000),
+    key("relay.frames_per_minute", "How many messages a client may send in a minute.")
+        .range(1, 1_000_000_000),
+    key("relay.events_per_minute", "How many events a client may publish in a minute.")
+        .range(1, 1_000_000_000),
+    key(
+        "relay.key_events_per_minute",
+        "How many events of one author are stored in a minute, by whichever clients they come.",
+    )
+    .range(1, 1_000_000_000),
+    key("relay.auth_to_read", "Whether a client must prove a key before it may read (NIP-42)."),
+    key(
+        "relay.auth_to_write",
+        "Whether a client must prove a key before it may publish (NIP-42).",
     ),
 ];
 

@@ -30,6 +30,7 @@ fn help_lists_the_commands() {
       store        Save, check and upgrade the database
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
+      relay        Publish events, ask for them, and look at the relays of others
       receipts     Check signed receipts
       replay       Check, repair and convert replays, the record of what a session did
       blueprint    Check what a job must achieve

@@ -129,8 +129,11 @@ fn a_call_that_keeps_the_others_waiting_is_reported_with_its_place() {
         other.batch("COMMIT").unwrap();
         assert_eq!(appended.join().unwrap().code, 0);
     });
-    let reported =
-        log.lines().map_while(Result::ok).find(|line| line.contains("kept the database"));
-    assert!(reported.is_some_and(|line| line.contains("audit_log.rs")));
+    // Others may have waited too, for the same lock.
+    let mut reported = log.lines().map_while(Result::ok);
+    assert!(
+        reported
+            .any(|line| { line.contains("kept the database") && line.contains("audit_log.rs") })
+    );
     assert_eq!(node.stop(), 0);
 }

@@ -44,8 +44,26 @@ fn each_layer_wins_over_the_one_below() {
     lease_ms = 2000  # from [HOME]/.local/share/guildhall/guild.toml
     max_attempts = 9  # from --set
 
+    [network]
+    relays = ""
+    request_kinds = "5000,5050"
+    jobs_lookback_hours = 24
+    private_hints = false
+
     [policy]
     file = ""
+
+    [relay]
+    enabled = true
+    max_events = 1000000
+    max_mb = 2048
+    connections_max = 512
+    connections_per_address = 128
+    frames_per_minute = 12000
+    events_per_minute = 6000
+    key_events_per_minute = 3000
+    auth_to_read = false
+    auth_to_write = false
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

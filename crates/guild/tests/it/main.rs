@@ -15,6 +15,8 @@ mod ledger_export;
 mod node;
 mod outbox;
 mod policy;
+mod relay;
+mod relays;
 mod replay;
 mod store;
 mod support;

@@ -43,6 +43,18 @@ impl Node {
         (node, log)
     }
 
+    /// Its host and port.
+    pub(crate) fn address(&self) -> &str {
+        self.url.strip_prefix("http://").unwrap()
+    }
+
+    /// How much memory it has, in kB.
+    pub(crate) fn resident_kb(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
+    }
+
     fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -182,14 +194,13 @@ fn a_database_of_a_newer_program_is_refused_and_left_alone() {
     let home = Home::new();
     assert_eq!(home.run(&["log", "append", "test.done"]).code, 0);
     let file = home.path().join(".local/share/guildhall/node.db");
-    let newer = guild_store::Migrations::store().and(guild_ledger::migrations()).and([
-        guild_store::Migration {
-            area: "store",
-            number: 99,
-            name: "later",
-            sql: "CREATE TABLE later (x BIGINT)".into(),
-        },
-    ]);
+    let known = guild_store::Migrations::store().and(guild_ledger::migrations());
+    let newer = known.and(guild_network::migrations()).and([guild_store::Migration {
+        area: "store",
+        number: 99,
+        name: "later",
+        sql: "CREATE TABLE later (x BIGINT)".into(),
+    }]);
     newer.apply(&mut guild_store::Sqlite::open(&file).unwrap(), 0).unwrap();
     for args in [&["up"][..], &["log", "append", "test.again"], &["log", "tail"]] {
         let run = home.run(args);

@@ -1,0 +1,43 @@
+//! The relays of others over HTTP.
+
+use axum::http::StatusCode;
+use guild_gateway::Options;
+use guild_protocol::identity::SecretKey;
+use guild_protocol::nostr::{Draft, Event};
+use serde_json::json;
+
+use crate::{Scene, get, post_to};
+
+fn event() -> Event {
+    let key: SecretKey = format!("{:064x}", 7).parse().unwrap();
+    let draft = Draft { kind: 1, created_at: 1, tags: vec![], content: "hello".to_owned() };
+    draft.sign(&key).unwrap()
+}
+
+#[tokio::test]
+async fn a_signed_event_is_published_with_the_token_and_as_often_as_one_likes() {
+    let scene = Scene::new(Options::default());
+    assert_eq!(scene.ask(get("/api/relays")).await, (StatusCode::OK, json!({ "relays": [] })));
+    let publish = |body: &str, token| scene.ask(post_to("/api/relays/publish", body, token));
+    let text = event().to_json();
+    let (status, answer) = publish(&text, None).await;
+    assert_eq!(
+        (status, &answer["error"]["code"]),
+        (StatusCode::FORBIDDEN, &json!("gateway.no_token"))
+    );
+    for _ in 0..2 {
+        let (status, answer) = publish(&text, Some("secret")).await;
+        assert_eq!(
+            (status, answer),
+            (StatusCode::CREATED, json!({ "event_id": event().id, "relays": [] }))
+        );
+    }
+    for (body, code) in [
+        (text.replace("hello", "hallo"), "nostr.event_id_wrong"),
+        ("{}".to_owned(), "gateway.bad_request"),
+        ("rubbish".to_owned(), "gateway.bad_request"),
+    ] {
+        let (status, answer) = publish(&body, Some("secret")).await;
+        assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(code)));
+    }
+}

@@ -1,0 +1,45 @@
+-- Derived from the archive, in the same transaction. `seq` is the number of the event that says it.
+CREATE TABLE index_provider (
+    seq         BIGINT PRIMARY KEY,
+    pubkey      TEXT COLLATE "C" NOT NULL,
+    d           TEXT COLLATE "C" NOT NULL,
+    canonical_d TEXT   NOT NULL,
+    name        TEXT,
+    first_ms    BIGINT NOT NULL,
+    last_ms     BIGINT NOT NULL,
+    UNIQUE (pubkey, d)
+);
+CREATE TABLE index_schema (
+    schema_id TEXT COLLATE "C" NOT NULL,
+    seq       BIGINT NOT NULL,
+    PRIMARY KEY (schema_id, seq)
+);
+CREATE INDEX index_schema_by_seq ON index_schema (seq);
+
+-- When somebody was last heard. An observation: it outlives the event, and no rebuild brings it back.
+CREATE TABLE index_heartbeat (
+    pubkey  TEXT COLLATE "C" NOT NULL,
+    d       TEXT COLLATE "C" NOT NULL,
+    last_ms BIGINT NOT NULL,
+    PRIMARY KEY (pubkey, d)
+);
+CREATE INDEX index_heartbeat_by_time ON index_heartbeat (last_ms);
+
+-- What a request says; when, by whom and under which id is in its event.
+CREATE TABLE index_request (
+    seq       BIGINT PRIMARY KEY,
+    schema_id TEXT,
+    bid_msat  BIGINT,
+    providers TEXT   NOT NULL,
+    private   BIGINT NOT NULL
+);
+
+-- What a result or feedback says. request_key is the first eight bytes of request_id.
+CREATE TABLE index_answer (
+    seq         BIGINT PRIMARY KEY,
+    request_key BIGINT NOT NULL,
+    request_id  TEXT   NOT NULL,
+    status      TEXT,
+    price_msat  BIGINT
+);
+CREATE INDEX index_answer_by_request ON index_answer (request_key);

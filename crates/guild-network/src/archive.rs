@@ -1,0 +1,146 @@
+//! One archive for all events, whoever brought them. The relay serves from it, the index is derived from it, and what
+//! is published is put into it first.
+//!
+//! Relays forget, and so does the archive: replaced versions, what its author deleted (NIP-09), what has expired
+//! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: a deleted pinned event is only
+//! no longer served.
+
+use guild_protocol::nostr::{Event, EventId, Limits};
+use guild_store::{Migration, Rx, Sql, Tx, args};
+
+use crate::Result;
+
+mod key;
+#[cfg(test)]
+mod plans;
+mod put;
+mod query;
+mod sweep;
+mod verified;
+
+pub use put::{Put, put};
+pub use query::{Budget, Stored, count, ids_within, query, query_within};
+pub use sweep::{Bounds, Swept, sweep};
+pub use verified::Verified;
+
+pub(crate) use key::id_key;
+pub(crate) use put::put_from;
+
+/// The bell that rings after a commit that stored events: new after a number.
+pub const TOPIC: &str = "nostr";
+
+/// The tables of this module.
+pub(crate) fn migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0001_archive.sql"),
+        pg: include_str!("../migrations/postgres/0001_archive.sql"),
+    };
+    Migration { area: "network", number: 1, name: "archive", sql }
+}
+
+/// What is in the archive has been read within limits once.
+const STORED: Limits = Limits {
+    max_bytes: usize::MAX,
+    max_content_bytes: usize::MAX,
+    max_tags: usize::MAX,
+    max_tag_items: usize::MAX,
+    max_tag_item_bytes: usize::MAX,
+};
+
+/// How much is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// The last number that was given.
+    pub last_seq: i64,
+    /// How many events are kept.
+    pub events: i64,
+    /// How many bytes their texts have.
+    pub bytes: i64,
+    /// How many deletions are remembered.
+    pub(crate) deletions: i64,
+    /// Up to here only pinned events are left.
+    pub(crate) swept_seq: i64,
+}
+
+/// How much is kept, and the last number given.
+pub fn head(rx: &mut Rx<'_>) -> Result<Head> {
+    let row: Option<(i64, i64, i64, i64, i64)> =
+        rx.first("SELECT last_seq, events, bytes, deletions, swept_seq FROM nostr_archive", &[])?;
+    let (last_seq, events, bytes, deletions, swept_seq) =
+        row.ok_or_else(|| unreadable("the archive has no head"))?;
+    Ok(Head { last_seq, events, bytes, deletions, swept_seq })
+}
+
+fn set_head(tx: &mut Tx<'_>, head: &Head) -> Result<()> {
+    tx.exec(
+        "UPDATE nostr_archive
+         SET last_seq = $1, events = $2, bytes = $3, deletions = $4, swept_seq = $5",
+        args![head.last_seq, head.events, head.bytes, head.deletions, head.swept_seq],
+    )?;
+    Ok(())
+}
+
+/// An event by its id, also one that is no longer served.
+pub fn event(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Event>> {
+    let row: Option<(String,)> = rx.first(
+        "SELECT json FROM nostr_event WHERE id_key = $1 AND event_id = $2",
+        args![id_key(id), &id.hex()],
+    )?;
+    row.map(|(json,)| parse(&json)).transpose()
+}
+
+const AFTER: Sql = Sql {
+    lite: "SELECT seq, json FROM nostr_event WHERE seq > $1
+           AND ($2 = '[]' OR kind IN (SELECT value FROM json_each($2))) ORDER BY seq LIMIT $3",
+    pg: "SELECT seq, json FROM nostr_event WHERE seq > $1
+         AND ($2 = '[]' OR kind = ANY (translate($2, '[]', '{}')::bigint[])) ORDER BY seq LIMIT $3",
+};
+
+/// Up to `limit` events after a number, in the order in which they came; of these kinds, or of any if none is named.
+/// What was replaced or forgotten since is left out.
+pub fn after(rx: &mut Rx<'_>, seq: i64, kinds: &[u16], limit: usize) -> Result<Vec<(i64, Event)>> {
+    let kinds: Vec<String> = kinds.iter().map(u16::to_string).collect();
+    let kinds = format!("[{}]", kinds.join(","));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows: Vec<(i64, String)> = rx.all(AFTER, args![seq, &kinds, limit])?;
+    rows.into_iter().map(|(seq, json)| Ok((seq, parse(&json)?))).collect()
+}
+
+/// Keeps an event for ever: ours, or of a job of ours. False if it is not there.
+pub fn pin(tx: &mut Tx<'_>, id: &EventId) -> Result<bool> {
+    let pinned = tx.exec(
+        "UPDATE nostr_event SET pinned = 1 WHERE id_key = $1 AND event_id = $2",
+        args![id_key(id), &id.hex()],
+    )?;
+    Ok(pinned > 0)
+}
+
+/// A row with its event.
+pub(crate) struct Whole {
+    pub(crate) seq: i64,
+    pub(crate) is_hidden: bool,
+    pub(crate) first_ms: i64,
+    pub(crate) received_ms: i64,
+    pub(crate) event: Event,
+}
+
+/// Up to `limit` rows after a number.
+pub(crate) fn rows_after(rx: &mut Rx<'_>, seq: i64, limit: i64) -> Result<Vec<Whole>> {
+    let rows: Vec<(i64, i64, i64, i64, String)> = rx.all(
+        "SELECT seq, hidden, first_ms, received_ms, json FROM nostr_event
+         WHERE seq > $1 ORDER BY seq LIMIT $2",
+        args![seq, limit],
+    )?;
+    let whole = |(seq, hidden, first_ms, received_ms, json): (i64, i64, i64, i64, String)| {
+        Ok(Whole { seq, is_hidden: hidden != 0, first_ms, received_ms, event: parse(&json)? })
+    };
+    rows.into_iter().map(whole).collect()
+}
+
+pub(crate) fn parse(json: &str) -> Result<Event> {
+    Event::parse(json.as_bytes(), &STORED).map_err(|e| unreadable(&e.to_string()))
+}
+
+pub(crate) fn unreadable(what: &str) -> crate::Error {
+    guild_store::Error::Decode(format!("nostr archive: {what}")).into()
+}

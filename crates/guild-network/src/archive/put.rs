@@ -1,0 +1,122 @@
+//! Puts events into the archive: what is known, who decides, then one set of statements whatever the number of events.
+
+use guild_protocol::env::UnixMs;
+use guild_protocol::nostr::{EventId, unix_s};
+use guild_store::Tx;
+
+use super::verified::seconds;
+use super::{Head, TOPIC, Verified, head, set_head};
+use crate::Result;
+use crate::index::{self, Seen};
+
+pub(super) mod load;
+mod plan;
+pub(super) mod save;
+
+pub(super) use save::{forget, hide};
+
+use load::load;
+use plan::Plan;
+
+/// What became of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// Stored now, under this number.
+    New {
+        /// Its place in the order in which events came.
+        seq: i64,
+    },
+    /// Stored before.
+    Known,
+    /// A newer version is there.
+    Older,
+    /// Its author has deleted it.
+    Deleted,
+    /// Its time is over.
+    Expired,
+    /// Of a kind that is passed on and not kept.
+    Ephemeral,
+}
+
+impl Put {
+    /// The number under which it was stored now, if it was.
+    pub fn seq(self) -> Option<i64> {
+        match self {
+            Put::New { seq } => Some(seq),
+            _ => None,
+        }
+    }
+}
+
+/// A row of the archive, as far as decisions need it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) seq: i64,
+    pub(crate) event_id: EventId,
+    pub(crate) pubkey: String,
+    pub(crate) kind: i64,
+    pub(crate) created_at: i64,
+    pub(crate) address: Option<String>,
+    pub(crate) pinned: bool,
+    pub(crate) first_ms: UnixMs,
+}
+
+/// An event that is stored now.
+pub(crate) struct New<'a> {
+    pub(crate) seq: i64,
+    pub(crate) event: &'a Verified,
+    /// When the first version of it came.
+    pub(crate) first_ms: UnixMs,
+}
+
+/// Stores events, by the rules of NIP-01, 09 and 40; one answer for each, in order. What they say is indexed in the
+/// same transaction, and after it the bell rings.
+pub fn put(tx: &mut Tx<'_>, events: &[Verified], origin: &str, now_ms: UnixMs) -> Result<Vec<Put>> {
+    put_from(tx, &events.iter().map(|event| (event.clone(), origin)).collect::<Vec<_>>(), now_ms)
+}
+
+/// As [`put`], each event with its own origin.
+pub(crate) fn put_from(
+    tx: &mut Tx<'_>,
+    events: &[(Verified, &str)],
+    now_ms: UnixMs,
+) -> Result<Vec<Put>> {
+    let before = head(tx)?;
+    let known = load(tx, events, &before)?;
+    let mut plan = Plan::new(known, before.last_seq, seconds(unix_s(now_ms)), now_ms);
+    let puts: Vec<Put> = events.iter().map(|(event, origin)| plan.put(event, origin)).collect();
+    let decided = plan.decided();
+    if decided.is_nothing() {
+        return Ok(puts);
+    }
+    let gone = forget(tx, &decided.forget)?;
+    hide(tx, &decided.hide)?;
+    let added_bytes = save::insert(tx, &decided.new, now_ms)?;
+    let deletions = save::insert_deletions(tx, &decided.deletions)?;
+    let seen: Vec<Seen<'_>> = decided
+        .new
+        .iter()
+        .map(|(New { seq, event, first_ms }, _)| Seen {
+            seq: *seq,
+            event: event.event(),
+            first_ms: *first_ms,
+            received_ms: now_ms,
+        })
+        .collect();
+    index::apply(tx, &seen)?;
+    let added = i64::try_from(decided.new.len()).unwrap_or(i64::MAX);
+    set_head(
+        tx,
+        &Head {
+            last_seq: decided.last_seq,
+            events: before.events.saturating_add(added).saturating_sub(gone.events),
+            bytes: before.bytes.saturating_add(added_bytes).saturating_sub(gone.bytes),
+            deletions: before.deletions.saturating_add(deletions).saturating_sub(gone.deletions),
+            ..before
+        },
+    )?;
+    if !decided.new.is_empty() {
+        tx.ring(TOPIC, before.last_seq);
+    }
+    Ok(puts)
+}

@@ -1,0 +1,208 @@
+//! Writes what was decided.
+
+use guild_protocol::env::UnixMs;
+use guild_store::{Column, Rx, Sql, Tx};
+
+use super::super::{key, parse};
+use super::New;
+use super::plan::Deletion;
+use crate::{Result, index};
+
+const INSERT: Sql = Sql {
+    lite: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
+             address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, json)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, $10, $11, $12, $13, $14)",
+    pg: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
+           address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, json)
+         SELECT seq, id_key, event_id, pubkey, kind, created_at, address_key,
+           address, expires_at, 0, 0, origin, first_ms, received_ms, bytes, json
+         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
+           $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::bigint[],
+           $12::bigint[], $13::bigint[], $14::text[])
+         AS new (seq, id_key, event_id, pubkey, kind, created_at, address_key, address,
+           expires_at, origin, first_ms, received_ms, bytes, json)",
+};
+
+const INSERT_TERMS: Sql = Sql {
+    lite: "INSERT INTO nostr_term (term, age, id_key, seq, kind) VALUES ($1, $2, $3, $4, $5)",
+    pg:
+        "INSERT INTO nostr_term (term, age, id_key, seq, kind)
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])",
+};
+
+const INSERT_DELETIONS: Sql = Sql {
+    lite: "INSERT INTO nostr_deletion (target_key, target, pubkey, until_s, seq)
+           VALUES ($1, $2, $3, $4, $5)",
+    pg: "INSERT INTO nostr_deletion (target_key, target, pubkey, until_s, seq)
+         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])",
+};
+
+/// Terms of events: term, age, id_key, seq, kind.
+#[derive(Default)]
+struct Terms(Vec<[i64; 5]>);
+
+impl Terms {
+    fn push(&mut self, terms: &[i64], created_at: i64, id_key: i64, seq: i64, kind: i64) {
+        let age = created_at.saturating_neg();
+        self.0.extend(terms.iter().map(|term| [*term, age, id_key, seq, kind]));
+    }
+
+    /// In the order of the table, so that neighbours are written together.
+    fn columns(mut self) -> [Vec<i64>; 5] {
+        self.0.sort_unstable();
+        [0, 1, 2, 3, 4].map(|i| self.0.iter().filter_map(|row| row.get(i).copied()).collect())
+    }
+}
+
+/// Stores rows and terms; how many bytes came in.
+pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -> Result<i64> {
+    let ints =
+        |of: &dyn Fn(&New<'_>) -> i64| new.iter().map(|(new, _)| of(new)).collect::<Vec<_>>();
+    let opt_ints =
+        |of: &dyn Fn(&New<'_>) -> Option<i64>| new.iter().map(|(n, _)| of(n)).collect::<Vec<_>>();
+    let hex: Vec<(String, String)> =
+        new.iter().map(|(n, _)| (n.event.event().id.hex(), n.event.event().pubkey.hex())).collect();
+    let event_id: Vec<&str> = hex.iter().map(|(id, _)| id.as_str()).collect();
+    let pubkey: Vec<&str> = hex.iter().map(|(_, pubkey)| pubkey.as_str()).collect();
+    let address: Vec<Option<&str>> =
+        new.iter().map(|(n, _)| n.event.address().map(|address| address.hex.as_str())).collect();
+    let origin: Vec<&str> = new.iter().map(|(_, origin)| *origin).collect();
+    let json: Vec<&str> = new.iter().map(|(n, _)| n.event.json()).collect();
+    let bytes = ints(&|n| length(n.event.json()));
+    tx.exec_set(
+        INSERT,
+        &[
+            Column::Ints(&ints(&|n| n.seq)),
+            Column::Ints(&ints(&|n| n.event.id_key())),
+            Column::Texts(&event_id),
+            Column::Texts(&pubkey),
+            Column::Ints(&ints(&|n| i64::from(n.event.event().kind))),
+            Column::Ints(&ints(&|n| n.event.created_at())),
+            Column::OptInts(&opt_ints(&|n| n.event.address().map(|address| address.key))),
+            Column::OptTexts(&address),
+            Column::OptInts(&opt_ints(&|n| n.event.expires_at())),
+            Column::Texts(&origin),
+            Column::Ints(&ints(&|n| n.first_ms)),
+            Column::Ints(&ints(&|_| now_ms)),
+            Column::Ints(&bytes),
+            Column::Texts(&json),
+        ],
+    )?;
+    let mut terms = Terms::default();
+    for (n, _) in new {
+        let kind = i64::from(n.event.event().kind);
+        terms.push(n.event.terms(), n.event.created_at(), n.event.id_key(), n.seq, kind);
+    }
+    let columns = terms.columns();
+    tx.exec_set(INSERT_TERMS, &columns.each_ref().map(|column| Column::Ints(column)))?;
+    Ok(bytes.iter().sum())
+}
+
+fn length(text: &str) -> i64 {
+    i64::try_from(text.len()).unwrap_or(i64::MAX)
+}
+
+/// Remembers what is deleted; how many targets.
+pub(super) fn insert_deletions(tx: &mut Tx<'_>, deletions: &[Deletion]) -> Result<i64> {
+    if deletions.is_empty() {
+        return Ok(0);
+    }
+    let ints = |of: fn(&Deletion) -> i64| deletions.iter().map(of).collect::<Vec<_>>();
+    let target: Vec<&str> = deletions.iter().map(|d| d.target.as_str()).collect();
+    let pubkey: Vec<&str> = deletions.iter().map(|d| d.pubkey.as_str()).collect();
+    let inserted = tx.exec_set(
+        INSERT_DELETIONS,
+        &[
+            Column::Ints(&ints(|d| d.target_key)),
+            Column::Texts(&target),
+            Column::Texts(&pubkey),
+            Column::Ints(&ints(|d| d.until_s)),
+            Column::Ints(&ints(|d| d.seq)),
+        ],
+    )?;
+    Ok(i64::try_from(inserted).unwrap_or(i64::MAX))
+}
+
+/// How much went.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) events: i64,
+    pub(crate) bytes: i64,
+    pub(crate) deletions: i64,
+}
+
+const TEXTS: Sql = Sql {
+    lite: "SELECT seq, json FROM nostr_event WHERE seq = $1",
+    pg: "SELECT seq, json FROM nostr_event WHERE seq = ANY ($1::bigint[])",
+};
+const DELETE_TERMS: Sql = Sql {
+    lite: "DELETE FROM nostr_term WHERE term = $1 AND age = $2 AND id_key = $3 AND seq = $4",
+    pg: "DELETE FROM nostr_term t
+         USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+           AS gone (term, age, id_key, seq)
+         WHERE t.term = gone.term AND t.age = gone.age AND t.id_key = gone.id_key
+           AND t.seq = gone.seq",
+};
+const DELETE: Sql = Sql {
+    lite: "DELETE FROM nostr_event WHERE seq = $1",
+    pg: "DELETE FROM nostr_event WHERE seq = ANY ($1::bigint[])",
+};
+const DELETE_DELETIONS: Sql = Sql {
+    lite: "DELETE FROM nostr_deletion WHERE seq = $1",
+    pg: "DELETE FROM nostr_deletion WHERE seq = ANY ($1::bigint[])",
+};
+const HIDE: Sql = Sql {
+    lite: "UPDATE nostr_event SET hidden = 1, address_key = NULL WHERE seq = $1",
+    pg: "UPDATE nostr_event SET hidden = 1, address_key = NULL WHERE seq = ANY ($1::bigint[])",
+};
+
+/// Removes events and all that stands for them.
+pub(in super::super) fn forget(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<Gone> {
+    if seqs.is_empty() {
+        return Ok(Gone::default());
+    }
+    let bytes = delete_terms(tx, seqs)?;
+    index::forget(tx, seqs)?;
+    let deletions = tx.exec_set(DELETE_DELETIONS, &[Column::Ints(seqs)])?;
+    let events = tx.exec_set(DELETE, &[Column::Ints(seqs)])?;
+    let count = |rows: u64| i64::try_from(rows).unwrap_or(i64::MAX);
+    Ok(Gone { events: count(events), bytes, deletions: count(deletions) })
+}
+
+/// Serves events no longer, and keeps them.
+pub(in super::super) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
+    if seqs.is_empty() {
+        return Ok(());
+    }
+    delete_terms(tx, seqs)?;
+    index::forget(tx, seqs)?;
+    tx.exec_set(HIDE, &[Column::Ints(seqs)])?;
+    Ok(())
+}
+
+/// Removes the terms of events; how many bytes the events have.
+fn delete_terms(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<i64> {
+    let (terms, bytes) = terms_of(tx, seqs)?;
+    let [term, age, id_key, seq, _] = terms.columns();
+    let key = [&term, &age, &id_key, &seq].map(|column| Column::Ints(column));
+    tx.exec_set(DELETE_TERMS, &key)?;
+    Ok(bytes)
+}
+
+fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
+    let texts: Vec<(i64, String)> = rx.all_set(TEXTS, &[Column::Ints(seqs)])?;
+    let (mut terms, mut bytes) = (Terms::default(), 0_i64);
+    for (seq, json) in texts {
+        let event = parse(&json)?;
+        bytes = bytes.saturating_add(length(&json));
+        let created_at = super::super::verified::seconds(event.created_at);
+        let id_key = key::id_key(&event.id);
+        terms.push(&key::terms(&event), created_at, id_key, seq, i64::from(event.kind));
+    }
+    Ok((terms, bytes))
+}
+
+/// What is asked of large tables, and how many numbers are bound.
+#[cfg(test)]
+pub(in super::super) const STATEMENTS: [(Sql, usize); 5] =
+    [(TEXTS, 1), (DELETE_TERMS, 4), (DELETE, 1), (DELETE_DELETIONS, 1), (HIDE, 1)];

@@ -1,0 +1,148 @@
+//! Walks along the terms of a filter, all of them at once, in the order of answers.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
+
+use guild_protocol::nostr::Filter;
+use guild_store::{Column, Rx, Sql};
+
+use super::super::key;
+use super::super::verified::seconds;
+use super::Place;
+use crate::Result;
+
+pub(super) const AHEAD: Sql = Sql {
+    lite: "SELECT term, age, id_key, seq, kind FROM nostr_term
+           WHERE term = $1 AND (age, id_key, seq) > ($2, $3, $4) AND age <= $5
+           ORDER BY age, id_key, seq LIMIT $6",
+    pg: "SELECT found.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[],
+           $5::bigint[], $6::bigint[]) AS ask (term, age, id_key, seq, max_age, step),
+         LATERAL (SELECT t.term, t.age, t.id_key, t.seq, t.kind FROM nostr_term t
+           WHERE t.term = ask.term AND (t.age, t.id_key, t.seq) > (ask.age, ask.id_key, ask.seq)
+             AND t.age <= ask.max_age
+           ORDER BY t.age, t.id_key, t.seq LIMIT ask.step) AS found",
+};
+
+/// After so many a step ends, so that whoever bounds the walk can look.
+const STEP_VISITS: usize = 4_096;
+
+/// One term, read ahead a little.
+struct Lane {
+    at: Place,
+    ahead: VecDeque<(Place, i64)>,
+    is_done: bool,
+}
+
+/// A walk along several terms.
+pub(super) struct Scan {
+    lanes: BTreeMap<i64, Lane>,
+    /// The first of every lane that has one.
+    front: BinaryHeap<Reverse<(Place, i64)>>,
+    max_age: i64,
+    kinds: Option<BTreeSet<i64>>,
+    last: Option<Place>,
+    visited: usize,
+}
+
+impl Scan {
+    pub(super) fn new(filter: &Filter) -> Scan {
+        let newest = filter.until.map_or(i64::MIN, |until| seconds(until).saturating_neg());
+        let start = Place { age: newest, id_key: i64::MIN, seq: 0 };
+        let lane = |term| (term, Lane { at: start, ahead: VecDeque::new(), is_done: false });
+        Scan {
+            lanes: terms(filter).into_iter().map(lane).collect(),
+            front: BinaryHeap::new(),
+            max_age: filter.since.map_or(i64::MAX, |since| seconds(since).saturating_neg()),
+            kinds: filter
+                .kinds
+                .as_ref()
+                .map(|kinds| kinds.iter().copied().map(i64::from).collect()),
+            last: None,
+            visited: 0,
+        }
+    }
+
+    /// How many events were looked at.
+    pub(super) fn visited(&self) -> usize {
+        self.visited
+    }
+
+    /// The numbers of the next events, at most `step`, perhaps none; nothing at the end.
+    pub(super) fn next(&mut self, rx: &mut Rx<'_>, step: usize) -> Result<Option<Vec<i64>>> {
+        let mut seqs = Vec::new();
+        let enough = self.visited.saturating_add(STEP_VISITS);
+        while seqs.len() < step && self.visited < enough {
+            self.fill(rx, step)?;
+            let Some(Reverse((place, term))) = self.front.pop() else {
+                return Ok((!seqs.is_empty()).then_some(seqs));
+            };
+            if let Some(lane) = self.lanes.get_mut(&term)
+                && let Some((_, kind)) = lane.ahead.pop_front()
+            {
+                if let Some((next, _)) = lane.ahead.front() {
+                    self.front.push(Reverse((*next, term)));
+                }
+                self.visited = self.visited.saturating_add(1);
+                let wanted = self.kinds.as_ref().is_none_or(|kinds| kinds.contains(&kind));
+                // An event with two of the terms stands in two lanes.
+                if wanted && self.last != Some(place) {
+                    seqs.push(place.seq);
+                }
+                self.last = Some(place);
+            }
+        }
+        Ok(Some(seqs))
+    }
+
+    /// Reads ahead in every lane that has run dry.
+    fn fill(&mut self, rx: &mut Rx<'_>, step: usize) -> Result<()> {
+        let dry = |(_, lane): &(&i64, &Lane)| lane.ahead.is_empty() && !lane.is_done;
+        let lanes: Vec<(i64, Place)> =
+            self.lanes.iter().filter(dry).map(|(term, lane)| (*term, lane.at)).collect();
+        if lanes.is_empty() {
+            return Ok(());
+        }
+        let step = i64::try_from(step.clamp(8, 512)).unwrap_or(i64::MAX);
+        let column = |of: fn(&(i64, Place)) -> i64| lanes.iter().map(of).collect::<Vec<_>>();
+        let rows: Vec<(i64, i64, i64, i64, i64)> = rx.all_set(
+            AHEAD,
+            &[
+                Column::Ints(&column(|(term, _)| *term)),
+                Column::Ints(&column(|(_, at)| at.age)),
+                Column::Ints(&column(|(_, at)| at.id_key)),
+                Column::Ints(&column(|(_, at)| at.seq)),
+                Column::Ints(&vec![self.max_age; lanes.len()]),
+                Column::Ints(&vec![step; lanes.len()]),
+            ],
+        )?;
+        for (term, age, id_key, seq, kind) in rows {
+            if let Some(lane) = self.lanes.get_mut(&term) {
+                lane.ahead.push_back((Place { age, id_key, seq }, kind));
+            }
+        }
+        for (term, _) in lanes {
+            let Some(lane) = self.lanes.get_mut(&term) else { continue };
+            lane.is_done = i64::try_from(lane.ahead.len()).unwrap_or(0) < step;
+            if let (Some((first, _)), Some((last, _))) = (lane.ahead.front(), lane.ahead.back()) {
+                self.front.push(Reverse((*first, term)));
+                lane.at = *last;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The terms to walk along: those of the condition that is likely to let the least through.
+fn terms(filter: &Filter) -> BTreeSet<i64> {
+    let tags = filter.tags.iter().min_by_key(|(_, values)| values.len());
+    if let Some((letter, values)) = tags {
+        return values.iter().map(|value| key::tag_term(*letter, value)).collect();
+    }
+    if let Some(authors) = &filter.authors {
+        return authors.iter().map(key::author_term).collect();
+    }
+    match &filter.kinds {
+        Some(kinds) => kinds.iter().map(|kind| key::kind_term(*kind)).collect(),
+        None => BTreeSet::from([key::EVERYTHING]),
+    }
+}

@@ -1,0 +1,340 @@
+//! One connection to a relay: carries frames, events, answers and time between the session and the world, and decides
+//! nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::task::{Context, Poll};
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Sink, StreamExt};
+use guild_protocol::env::{BoxFuture, UnixMs};
+use guild_protocol::nostr::{Event, EventId};
+use tokio::sync::{mpsc, oneshot};
+use tokio_tungstenite::tungstenite::{self, Message};
+
+use super::Shared;
+use super::dial::Socket;
+use super::session::{Answer, Effect, End, Judged, Session};
+use super::status::{RelayStatus, words};
+use crate::intake::{NotKept, Origin, Pending, Prefix, Refusal, Source, Verdict};
+use crate::marks;
+use crate::sync::lock;
+
+/// An event to be published, and whom to tell.
+pub(super) struct Command {
+    pub(super) event: Event,
+    pub(super) caller: oneshot::Sender<Answer>,
+}
+
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// It broke, or was given up.
+    Lost(String),
+    /// The relay takes events and does not pass them on.
+    Deaf,
+    /// The relay did too much harm.
+    Banned(String),
+    /// Nobody needs it any more.
+    Idle,
+}
+
+/// What can happen next.
+enum Happened {
+    Frame(Option<Result<Message, tungstenite::Error>>),
+    Judged(Verdict),
+    Command(Option<Command>),
+    Broke(tungstenite::Error),
+    Time,
+}
+
+/// A connection that stands.
+pub(super) struct Connection<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) status: &'a Mutex<RelayStatus>,
+    pub(super) url: &'a str,
+    pub(super) configured: bool,
+    pub(super) socket: Socket,
+    pub(super) session: Session,
+    pub(super) commands: &'a mut mpsc::Receiver<Command>,
+    source: Source,
+    traffic: Traffic,
+}
+
+/// An event that is taken up; its verdict is to come.
+struct Submitted(Pending);
+
+/// What is under way.
+#[derive(Default)]
+struct Traffic {
+    outgoing: VecDeque<Message>,
+    /// Since when the relay has not read what we sent.
+    unread_since_ms: Option<UnixMs>,
+    /// An event that waits for room. Nothing is read meanwhile.
+    submitting: Option<BoxFuture<Submitted>>,
+    /// Events that are being checked and stored.
+    offers: FuturesUnordered<Pending>,
+    callers: BTreeMap<EventId, Vec<oneshot::Sender<Answer>>>,
+    timer: Option<(UnixMs, BoxFuture<()>)>,
+    used_ms: UnixMs,
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        shared: &'a Shared,
+        (status, url, configured): (&'a Mutex<RelayStatus>, &'a str, bool),
+        commands: &'a mut mpsc::Receiver<Command>,
+        socket: Socket,
+        session: Session,
+    ) -> Connection<'a> {
+        let source = shared.intake.source(&Origin::Relay(url.to_owned()));
+        let traffic = Traffic { used_ms: shared.clock.now_ms(), ..Traffic::default() };
+        Connection { shared, status, url, configured, socket, session, commands, source, traffic }
+    }
+
+    /// Talks until the connection ends; the session tells what was learnt.
+    pub(super) async fn run(mut self) -> (Ended, Session) {
+        loop {
+            if let Some(ended) = self.carry_out().await {
+                self.report();
+                return (ended, self.session);
+            }
+            self.report();
+            let now_ms = self.shared.clock.now_ms();
+            self.set_timer(now_ms);
+            let happened = poll_fn(|cx| self.poll(cx)).await;
+            let now_ms = self.shared.clock.now_ms();
+            let ended = self.take(happened, now_ms).or_else(|| self.look(now_ms));
+            if let Some(ended) = ended {
+                self.report();
+                return (ended, self.session);
+            }
+        }
+    }
+
+    /// Does what the session wants; how the connection ended, if it did.
+    async fn carry_out(&mut self) -> Option<Ended> {
+        while let Some(effect) = self.session.next_effect() {
+            match effect {
+                Effect::Send(text) => self.traffic.outgoing.push_back(Message::text(text)),
+                Effect::Ping => {
+                    self.traffic.outgoing.push_back(Message::Ping(Vec::new().into()));
+                }
+                Effect::Offer(event) => {
+                    self.submitted().await;
+                    let source = self.source.clone();
+                    let submitting = async move { Submitted(source.submit(*event).await) };
+                    self.traffic.submitting = Some(Box::pin(submitting));
+                }
+                Effect::Answer(id, answer) => {
+                    for caller in self.traffic.callers.remove(&id).unwrap_or_default() {
+                        // Whoever no longer waits asks again.
+                        let _ = caller.send(answer.clone());
+                    }
+                }
+                Effect::Mark(name, mark) => {
+                    if let Some(ended) = self.mark(name, mark).await {
+                        return Some(ended);
+                    }
+                }
+                Effect::End(End::Silent) => {
+                    return Some(Ended::Lost("the relay is silent".to_owned()));
+                }
+                Effect::End(End::Deaf) => return Some(Ended::Deaf),
+                Effect::End(End::Banned(why)) => return Some(Ended::Banned(why.to_owned())),
+            }
+        }
+        None
+    }
+
+    /// Writes a watermark, once everything that it vouches for is stored. Nothing is read meanwhile.
+    async fn mark(&mut self, name: String, mark: marks::Mark) -> Option<Ended> {
+        self.submitted().await;
+        while let Some(verdict) = self.traffic.offers.next().await {
+            if let Some(ended) = self.judged(&verdict) {
+                return Some(ended);
+            }
+        }
+        let (relay, clock) = (self.url.to_owned(), self.shared.clock.clone());
+        let written = self
+            .shared
+            .store
+            .write(move |tx| marks::set(tx, &relay, &name, &mark, clock.now_ms()))
+            .await;
+        // The next connection begins a little earlier then: nothing is lost.
+        written.err().map(|error| Ended::Lost(format!("a watermark was not written: {error}")))
+    }
+
+    /// Waits until what waits for room has it.
+    async fn submitted(&mut self) {
+        if let Some(submitting) = self.traffic.submitting.take() {
+            self.traffic.offers.push(submitting.await.0);
+        }
+    }
+
+    fn judged(&mut self, verdict: &Verdict) -> Option<Ended> {
+        let judged = match verdict {
+            Verdict::Stored { .. } => Judged::Stored,
+            Verdict::Known | Verdict::NotKept(NotKept::Older) => Judged::Known,
+            Verdict::NotKept(_) => Judged::Refused,
+            Verdict::Refused(refusal) if refusal.is_hostile() => Judged::Hostile,
+            // It must come again, so nothing after it may move the watermark.
+            Verdict::Refused(Refusal { prefix: Prefix::Error | Prefix::RateLimited, .. }) => {
+                return Some(Ended::Lost("an event could not be stored".to_owned()));
+            }
+            Verdict::Refused(_) => Judged::Refused,
+        };
+        self.session.judged(judged, self.shared.clock.now_ms());
+        None
+    }
+
+    fn take(&mut self, happened: Happened, now_ms: UnixMs) -> Option<Ended> {
+        match happened {
+            Happened::Frame(Some(Ok(frame))) => match frame {
+                Message::Text(text) => self.session.text(&text, now_ms),
+                Message::Binary(bytes) => self.session.binary(bytes.len(), now_ms),
+                Message::Close(_) => return Some(lost("the relay closed the connection")),
+                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {
+                    self.session.alive(now_ms);
+                }
+            },
+            Happened::Frame(Some(Err(error))) | Happened::Broke(error) => {
+                return Some(lost(&error.to_string()));
+            }
+            Happened::Frame(None) => return Some(lost("the relay closed the connection")),
+            Happened::Judged(verdict) => return self.judged(&verdict),
+            Happened::Command(Some(Command { event, caller })) => {
+                if !caller.is_closed() {
+                    self.traffic.used_ms = now_ms;
+                    let callers = self.traffic.callers.entry(event.id).or_default();
+                    callers.push(caller);
+                    // Whoever publishes the same a second time waits with the first.
+                    if callers.len() == 1 {
+                        self.session.publish(&event, now_ms);
+                    }
+                }
+            }
+            // The pool is gone.
+            Happened::Command(None) => return Some(Ended::Idle),
+            Happened::Time => {}
+        }
+        None
+    }
+
+    /// What time alone decides.
+    fn look(&mut self, now_ms: UnixMs) -> Option<Ended> {
+        if now_ms >= self.session.due_ms() {
+            self.session.tick(now_ms);
+        }
+        let Traffic { unread_since_ms, used_ms, callers, .. } = &self.traffic;
+        let unread_ms = unread_since_ms.map_or(0, |since_ms| now_ms.saturating_sub(since_ms));
+        if unread_ms >= self.shared.options.stall_ms {
+            return Some(lost("the relay does not read"));
+        }
+        let unused_ms = now_ms.saturating_sub(*used_ms);
+        let idle = !self.configured
+            && callers.is_empty()
+            && self.session.is_idle()
+            && unused_ms >= self.shared.options.guest_idle_ms;
+        idle.then_some(Ended::Idle)
+    }
+
+    fn set_timer(&mut self, now_ms: UnixMs) {
+        let options = &self.shared.options;
+        let mut due_ms = self.session.due_ms();
+        if let Some(since_ms) = self.traffic.unread_since_ms {
+            due_ms = due_ms.min(since_ms.saturating_add(options.stall_ms));
+        }
+        if !self.configured && self.traffic.callers.is_empty() {
+            due_ms = due_ms.min(self.traffic.used_ms.saturating_add(options.guest_idle_ms));
+        }
+        // One that is set for earlier does no harm; making one for every frame would.
+        if self.traffic.timer.as_ref().is_none_or(|(set_ms, _)| due_ms < *set_ms) {
+            let sleep = self.shared.clock.sleep(due_ms.saturating_sub(now_ms).max(1));
+            self.traffic.timer = Some((due_ms, sleep));
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
+        if let Poll::Ready(Err(error)) = self.poll_send(cx) {
+            return Poll::Ready(Happened::Broke(error));
+        }
+        let Traffic { offers, submitting, callers, timer, .. } = &mut self.traffic;
+        if let Some(Poll::Ready(pending)) = submitting.as_mut().map(|s| s.as_mut().poll(cx)) {
+            *submitting = None;
+            offers.push(pending.0);
+        }
+        if let Poll::Ready(Some(verdict)) = offers.poll_next_unpin(cx) {
+            return Poll::Ready(Happened::Judged(verdict));
+        }
+        if callers.len() < self.shared.options.publishing_max
+            && let Poll::Ready(command) = self.commands.poll_recv(cx)
+        {
+            return Poll::Ready(Happened::Command(command));
+        }
+        if let Some((_, sleep)) = timer
+            && sleep.as_mut().poll(cx).is_ready()
+        {
+            *timer = None;
+            return Poll::Ready(Happened::Time);
+        }
+        // What cannot be stored as fast as it comes stays in the socket, and in the end with the relay.
+        if submitting.is_some() || offers.len() >= self.shared.options.offers_max {
+            return Poll::Pending;
+        }
+        self.socket.poll_next_unpin(cx).map(Happened::Frame)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), tungstenite::Error>> {
+        let mut socket = Pin::new(&mut self.socket);
+        if self.traffic.outgoing.is_empty() && self.traffic.unread_since_ms.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        let now_ms = self.shared.clock.now_ms();
+        self.traffic.unread_since_ms.get_or_insert(now_ms);
+        while let Some(message) = self.traffic.outgoing.pop_front() {
+            match socket.as_mut().poll_ready(cx) {
+                Poll::Ready(Ok(())) => socket.as_mut().start_send(message)?,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.traffic.outgoing.push_front(message);
+                    return Poll::Pending;
+                }
+            }
+        }
+        let flushed = socket.poll_flush(cx);
+        if flushed.is_ready() {
+            self.traffic.unread_since_ms = None;
+        }
+        flushed
+    }
+
+    /// Tells what is known by now.
+    fn report(&self) {
+        let mut status = lock(self.status);
+        let (echo, echo_ms) = self.session.echo_state();
+        status.counts = self.session.counts();
+        status.fetched = self.session.is_fetched();
+        status.echo_ms = echo_ms;
+        // Texts are copied only if they have changed.
+        if status.live != *self.session.live_state() {
+            status.live = self.session.live_state().clone();
+        }
+        if status.auth != *self.session.auth_state() {
+            status.auth = self.session.auth_state().clone();
+        }
+        if status.echo != *echo {
+            status.echo = echo.clone();
+        }
+        if status.last_error.as_deref() != self.session.notice() && self.session.notice().is_some()
+        {
+            status.last_error = self.session.notice().map(str::to_owned);
+        }
+    }
+}
+
+fn lost(why: &str) -> Ended {
+    Ended::Lost(words(why))
+}

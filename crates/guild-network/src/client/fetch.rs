@@ -1,0 +1,243 @@
+//! Fetching what a relay has stored, page by page from the newest to the oldest. Pure.
+//!
+//! Relays cut their answers where they like, and seldom say so. So a page that is short proves nothing: only an empty
+//! one does. The next page ends at the second of the oldest event of this one, because a second may have been cut in
+//! two.
+
+use crate::marks::Mark;
+
+/// Nothing is newer than this much after now.
+pub(super) const FUTURE_S: u64 = 15 * 60;
+
+/// A stretch of time that is still to be fetched, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Gap {
+    since_s: u64,
+    until_s: u64,
+}
+
+/// How far the fetch of one want has come.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    mark: Option<Mark>,
+    /// When the connection began: what is newer comes by itself.
+    begun_s: u64,
+    floor_s: u64,
+    /// What has come in since the watermark.
+    newer: Option<Gap>,
+    /// What lies below the lowest page ever fetched.
+    older: Option<Gap>,
+    page_events: u64,
+    page_oldest_s: u64,
+    events_left: u64,
+}
+
+/// What the next page is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) since_s: u64,
+    pub(super) until_s: u64,
+}
+
+impl Fetch {
+    /// What is missing, given what an earlier connection has got. At most `events_max` events are taken.
+    pub(super) fn new(
+        mark: Option<Mark>,
+        now_s: u64,
+        lookback_s: Option<u64>,
+        overlap_s: u64,
+        events_max: u64,
+    ) -> Fetch {
+        let top_s = now_s.saturating_add(FUTURE_S);
+        let floor_s = lookback_s.map_or(0, |lookback_s| now_s.saturating_sub(lookback_s));
+        // A watermark of the future was set by a wrong clock: nobody knows what it stands for.
+        let mark = mark.filter(|mark| mark.high_s <= top_s);
+        let (newer_since_s, older) = match &mark {
+            None => (floor_s, None),
+            Some(mark) => {
+                let since_s = mark.high_s.saturating_sub(overlap_s).max(floor_s);
+                let older = Gap { since_s: floor_s, until_s: mark.low_s };
+                (since_s, (!mark.complete && floor_s <= mark.low_s).then_some(older))
+            }
+        };
+        Fetch {
+            mark,
+            begun_s: now_s,
+            floor_s,
+            newer: Some(Gap { since_s: newer_since_s, until_s: top_s }),
+            older,
+            page_events: 0,
+            page_oldest_s: u64::MAX,
+            events_left: events_max,
+        }
+    }
+
+    /// The page to ask for; nothing if all is there.
+    pub(super) fn page(&self) -> Option<Page> {
+        let Gap { since_s, until_s } = self.newer.or(self.older)?;
+        Some(Page { since_s, until_s })
+    }
+
+    /// Whether all is there.
+    pub(super) fn is_done(&self) -> bool {
+        self.page().is_none()
+    }
+
+    /// Begins a page, perhaps once more.
+    pub(super) fn begin(&mut self) {
+        (self.page_events, self.page_oldest_s) = (0, u64::MAX);
+    }
+
+    /// An event of the page has come; how many it has now.
+    pub(super) fn take(&mut self, created_s: u64) -> u64 {
+        self.page_events = self.page_events.saturating_add(1);
+        self.page_oldest_s = self.page_oldest_s.min(created_s);
+        self.page_events
+    }
+
+    /// The page is over. Once its events are stored, this is the watermark, if it has changed.
+    pub(super) fn end(&mut self) -> Option<Mark> {
+        self.events_left = self.events_left.saturating_sub(self.page_events);
+        let next = |gap: Gap, oldest_s: u64| {
+            // A second with more events than a page holds cannot be seen whole: go on below it.
+            let until_s = match oldest_s < gap.until_s {
+                true => Some(oldest_s),
+                false => gap.until_s.checked_sub(1),
+            };
+            until_s.filter(|until_s| *until_s >= gap.since_s).map(|until_s| Gap { until_s, ..gap })
+        };
+        let over = self.page_events == 0 || self.events_left == 0;
+        let (first_ever, oldest_s) = (self.mark.is_none(), self.page_oldest_s);
+        if let Some(gap) = self.newer.take() {
+            let rest = if over { None } else { next(gap, oldest_s) };
+            return match (rest, first_ever) {
+                // Nothing was ever fetched: what is left is kept, so that a broken connection does not begin anew.
+                (Some(rest), true) => {
+                    self.older = Some(rest);
+                    self.set(Mark { high_s: self.begun_s, low_s: rest.until_s, complete: false })
+                }
+                (Some(rest), false) => {
+                    self.newer = Some(rest);
+                    None
+                }
+                (None, _) => {
+                    let (complete, low_s) = match self.older {
+                        Some(older) => (false, older.until_s),
+                        None => (true, self.floor_s),
+                    };
+                    self.set(Mark { high_s: self.begun_s, low_s, complete })
+                }
+            };
+        }
+        let gap = self.older.take()?;
+        self.older = if over { None } else { next(gap, oldest_s) };
+        let high_s = self.mark.as_ref().map_or(self.begun_s, |mark| mark.high_s);
+        match self.older {
+            Some(rest) => self.set(Mark { high_s, low_s: rest.until_s, complete: false }),
+            None => self.set(Mark { high_s, low_s: self.floor_s, complete: true }),
+        }
+    }
+
+    /// The relay has shown that whatever came before this moment has been sent.
+    pub(super) fn confirm(&mut self, at_s: u64) -> Option<Mark> {
+        let mark = self.mark.clone().filter(|mark| self.newer.is_none() && at_s > mark.high_s)?;
+        self.set(Mark { high_s: at_s, ..mark })
+    }
+
+    fn set(&mut self, mark: Mark) -> Option<Mark> {
+        self.mark = Some(mark.clone());
+        Some(mark)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW_S: u64 = 10_000;
+
+    /// A relay with events at these seconds that answers with at most `limit` of them.
+    fn answer(stored: &[u64], page: Page, limit: usize) -> Vec<u64> {
+        let within = |at: &&u64| (page.since_s..=page.until_s).contains(*at);
+        let mut found: Vec<u64> = stored.iter().filter(within).copied().collect();
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found.truncate(limit);
+        found
+    }
+
+    /// Fetches for at most `pages` pages; the seconds seen.
+    fn run(fetch: &mut Fetch, stored: &[u64], limit: usize, pages: usize) -> Vec<u64> {
+        let mut seen = Vec::new();
+        for _ in 0..pages {
+            let Some(page) = fetch.page() else { break };
+            fetch.begin();
+            for at in answer(stored, page, limit) {
+                fetch.take(at);
+                seen.push(at);
+            }
+            fetch.end();
+        }
+        seen
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn everything_is_seen_whatever_the_relay_cuts_and_whenever_the_connection_breaks(
+            stored in prop::collection::btree_set(0..=NOW_S, 0..60),
+            limit in 1_usize..8,
+            breaks in prop::collection::vec(1_usize..6, 0..6),
+        ) {
+            let stored: Vec<u64> = stored.into_iter().collect();
+            let (mut mark, mut seen) = (None, std::collections::BTreeSet::new());
+            for pages in breaks.into_iter().chain([usize::MAX]) {
+                let mut fetch = Fetch::new(mark, NOW_S, None, 10, u64::MAX);
+                seen.extend(run(&mut fetch, &stored, limit, pages));
+                mark = fetch.mark;
+            }
+            prop_assert_eq!(seen.into_iter().collect::<Vec<_>>(), stored);
+            prop_assert!(mark.unwrap().complete);
+        }
+    }
+
+    #[test]
+    fn later_connections_fetch_only_what_is_new_and_an_overlap() {
+        let mark = Mark { high_s: 9_000, low_s: 0, complete: true };
+        let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
+        assert_eq!(fetch.page(), Some(Page { since_s: 8_900, until_s: NOW_S + FUTURE_S }));
+        let seen = run(&mut fetch, &[5, 8_899, 8_900, 9_999], 500, 9);
+        assert!(seen.contains(&8_900) && !seen.contains(&8_899));
+        assert_eq!(fetch.mark, Some(Mark { high_s: NOW_S, low_s: 0, complete: true }));
+    }
+
+    #[test]
+    fn neither_a_future_event_nor_a_wrong_clock_freezes_the_watermark() {
+        let mut fetch = Fetch::new(None, NOW_S, None, 10, u64::MAX);
+        run(&mut fetch, &[NOW_S + FUTURE_S], 500, 9);
+        assert_eq!(fetch.mark.as_ref().unwrap().high_s, NOW_S);
+        let far = Mark { high_s: NOW_S * 9, low_s: 0, complete: true };
+        let fetch = Fetch::new(Some(far), NOW_S, None, 10, u64::MAX);
+        assert_eq!(fetch.page().unwrap().since_s, 0, "all of it once more");
+    }
+
+    #[test]
+    fn a_relay_that_never_ends_is_left_at_the_limit() {
+        let mut fetch = Fetch::new(None, NOW_S, None, 10, 7);
+        let stored: Vec<u64> = (0..100).collect();
+        assert!(run(&mut fetch, &stored, 3, usize::MAX).len() <= 9);
+        assert!(fetch.is_done() && fetch.mark.unwrap().complete);
+    }
+
+    #[test]
+    fn a_confirmation_moves_a_watermark_only_when_nothing_is_missing_below_it() {
+        let mut fetch = Fetch::new(None, NOW_S, Some(100), 10, u64::MAX);
+        assert_eq!(fetch.confirm(NOW_S + 5), None);
+        run(&mut fetch, &[NOW_S], 1, 9);
+        let mark = fetch.confirm(NOW_S + 5).unwrap();
+        assert_eq!((mark.high_s, mark.low_s), (NOW_S + 5, NOW_S - 100));
+        assert_eq!(fetch.confirm(NOW_S + 4), None);
+    }
+}

@@ -1,0 +1,76 @@
+//! What a node wants to hear from relays.
+
+use std::collections::BTreeSet;
+
+use guild_protocol::hash::Hash;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::{Filter, kind};
+
+/// One thing that is fetched whole once, and then followed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// What it is called in the status of a relay.
+    pub name: String,
+    /// What passes; without `since`, `until` and `limit`.
+    pub filter: Filter,
+    /// How far back the first fetch goes; `None` fetches all.
+    pub lookback_s: Option<u64>,
+}
+
+impl Want {
+    /// Under what its watermark is kept. Another filter is another want, and begins anew.
+    pub(super) fn mark_name(&self) -> String {
+        let hash = Hash::of(self.filter.to_json().as_bytes()).to_string();
+        let digits = hash.rsplit(':').next().unwrap_or_default();
+        format!("{}:{}", self.name, digits.get(..16).unwrap_or_default())
+    }
+}
+
+/// All that the open market needs: who offers work, what is asked for and answered lately, and whatever was ever
+/// addressed to one of our keys.
+///
+/// ```
+/// # use std::collections::BTreeSet;
+/// use guild_network::client::market_wants;
+/// let wants = market_wants(&BTreeSet::new(), &BTreeSet::from([5050]), 3_600);
+/// assert_eq!(wants.iter().map(|want| want.name.as_str()).collect::<Vec<_>>(), ["providers", "jobs", "withdrawals"]);
+/// ```
+pub fn market_wants(
+    keys: &BTreeSet<PublicKey>,
+    request_kinds: &BTreeSet<u16>,
+    lookback_s: u64,
+) -> Vec<Want> {
+    let results = request_kinds.iter().filter_map(|kind| kind::result_of(*kind));
+    let jobs: BTreeSet<u16> =
+        request_kinds.iter().copied().chain(results).chain([kind::FEEDBACK]).collect();
+    let want = |name: &str, filter, lookback_s| Want { name: name.to_owned(), filter, lookback_s };
+    let providers = [kind::ANNOUNCEMENT, kind::RECOMMENDATION, kind::RELAY_LIST, kind::HEARTBEAT];
+    let withdrawn = request_kinds.iter().copied().chain([kind::ANNOUNCEMENT]);
+    let withdrawn = withdrawn.map(|kind| kind.to_string());
+    let mut wants = vec![
+        want("providers", Filter::kinds(providers), None),
+        want("jobs", Filter::kinds(jobs.iter().copied()), Some(lookback_s)),
+        want("withdrawals", Filter::kinds([kind::DELETION]).tag('k', withdrawn), Some(lookback_s)),
+    ];
+    if !keys.is_empty() {
+        let kinds = jobs.into_iter().chain([kind::APP_DATA, kind::DELETION]);
+        let ours = Filter::kinds(kinds).tag('p', keys.iter().map(PublicKey::hex));
+        wants.insert(1, want("inbox", ours, None));
+    }
+    wants
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_filter_has_another_watermark() {
+        let wants = |kind| market_wants(&BTreeSet::new(), &BTreeSet::from([kind]), 1);
+        let names = |kind| wants(kind).iter().map(Want::mark_name).collect::<Vec<_>>();
+        let (a, b) = (names(5000), names(5050));
+        assert_eq!(a[0], b[0], "providers do not depend on it");
+        assert_ne!(a[1], b[1]);
+        assert_eq!(a[0].len(), "providers:".len() + 16);
+    }
+}

@@ -1,0 +1,27 @@
+//! What the events of the archive say about the market, as rows: written in the transaction that stores the events.
+//!
+//! All rows but the heartbeats follow from the archive alone: [`rebuild`] makes them again.
+
+use guild_store::{Migration, Sql};
+
+mod read;
+mod write;
+
+pub use read::{
+    Answer, Page, Provider, Request, Wanted, answers, provider, providers, request, requests,
+};
+pub use write::rebuild;
+
+#[cfg(test)]
+pub(crate) use read::STATEMENTS;
+
+pub(crate) use write::{Seen, apply, forget, sweep};
+
+/// The tables of this module.
+pub(crate) fn migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0002_index.sql"),
+        pg: include_str!("../migrations/postgres/0002_index.sql"),
+    };
+    Migration { area: "network", number: 2, name: "index", sql }
+}

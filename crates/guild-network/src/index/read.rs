@@ -1,0 +1,256 @@
+//! Reads the index.
+
+use guild_protocol::amount::Msat;
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::EventId;
+use guild_protocol::nostr::announcement::Announcement;
+use guild_store::{Rx, args};
+
+use crate::Result;
+use crate::archive::{id_key, parse, unreadable};
+
+/// A provider, as it announces itself and as it was seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Provider {
+    /// The number of its announcement.
+    pub seq: i64,
+    /// Its key.
+    pub pubkey: PublicKey,
+    /// Its announcement's event.
+    pub event_id: EventId,
+    /// When the announcement was made, in Unix seconds, as it says.
+    pub created_at: u64,
+    /// What it announces.
+    pub card: Announcement,
+    /// Its `d` for searching: others may share it.
+    pub canonical_d: String,
+    /// When its first announcement came.
+    pub first_ms: UnixMs,
+    /// When this announcement came.
+    pub last_ms: UnixMs,
+    /// When it last gave a sign of life.
+    pub heard_ms: Option<UnixMs>,
+}
+
+/// Which providers are wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Only who claims this schema.
+    pub schema_id: Option<String>,
+    /// Only who was heard since.
+    pub live_since_ms: Option<UnixMs>,
+    /// At most so many, those heard last.
+    pub limit: usize,
+}
+
+impl Default for Wanted {
+    fn default() -> Wanted {
+        Wanted { schema_id: None, live_since_ms: None, limit: 1_000 }
+    }
+}
+
+/// A page of a list, newest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Page {
+    /// Only what came before this number; none for the first page.
+    pub before_seq: Option<i64>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for Page {
+    fn default() -> Page {
+        Page { before_seq: None, limit: 100 }
+    }
+}
+
+/// A request, as everybody sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The number of its event.
+    pub seq: i64,
+    /// Its event's id.
+    pub request_id: EventId,
+    /// Who asks.
+    pub buyer: PublicKey,
+    /// Its event's kind.
+    pub kind: u16,
+    /// What is asked; hidden if it is private.
+    pub schema_id: Option<String>,
+    /// The most that is paid.
+    pub bid: Option<Msat>,
+    /// Whom it addresses.
+    pub providers: Vec<PublicKey>,
+    /// Whether input and settings are encrypted.
+    pub is_private: bool,
+    /// Unix seconds, as it says.
+    pub created_at: u64,
+    /// When it came.
+    pub received_ms: UnixMs,
+}
+
+/// A result or feedback, as everybody sees it. Whether the author was addressed is for the reader to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The number of its event.
+    pub seq: i64,
+    /// Its event's id.
+    pub event_id: EventId,
+    /// Which request it answers.
+    pub request_id: EventId,
+    /// Who answers.
+    pub author: PublicKey,
+    /// Its event's kind: 7000, or the request's and 1000.
+    pub kind: u16,
+    /// What feedback says; hidden if it is private.
+    pub status: Option<String>,
+    /// What is asked for it.
+    pub price: Option<Msat>,
+    /// Unix seconds, as it says.
+    pub created_at: u64,
+    /// When it came.
+    pub received_ms: UnixMs,
+}
+
+type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
+
+macro_rules! providers {
+    ($from:literal) => {
+        concat!(
+            "SELECT seq, canonical_d, first_ms, last_ms, heard_ms, json FROM (
+               SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms, e.json,
+                 (SELECT max(h.last_ms) FROM index_heartbeat h
+                  WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '')) AS heard_ms
+               FROM ",
+            $from,
+            ") AS found WHERE coalesce(heard_ms, 0) >= $2
+             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $3"
+        )
+    };
+}
+
+const PROVIDERS_BY_SCHEMA: &str = providers!(
+    "index_schema s JOIN index_provider p ON p.seq = s.seq
+     JOIN nostr_event e ON e.seq = p.seq WHERE s.schema_id = $1"
+);
+
+/// Who announces itself, those heard last first.
+pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
+    let live_since_ms = wanted.live_since_ms.unwrap_or(i64::MIN);
+    let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
+    let rows: Vec<ProviderRow> = match &wanted.schema_id {
+        Some(schema_id) => rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, limit])?,
+        None => rx.all(
+            providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
+            args![0, live_since_ms, limit],
+        )?,
+    };
+    rows.into_iter().map(provider_of).collect()
+}
+
+/// All that one key announces.
+pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
+    let rows: Vec<ProviderRow> = rx.all(
+        providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.pubkey = $1"),
+        args![&pubkey.hex(), i64::MIN, i64::MAX],
+    )?;
+    rows.into_iter().map(provider_of).collect()
+}
+
+fn provider_of(row: ProviderRow) -> Result<Provider> {
+    let (seq, canonical_d, first_ms, last_ms, heard_ms, json) = row;
+    let event = parse(&json)?;
+    Ok(Provider {
+        seq,
+        pubkey: event.pubkey,
+        event_id: event.id,
+        created_at: event.created_at,
+        card: Announcement::parse(&event)?,
+        canonical_d,
+        first_ms,
+        last_ms,
+        heard_ms,
+    })
+}
+
+type RequestRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>, String, i64);
+
+macro_rules! requests {
+    ($rest:literal) => {
+        concat!(
+            "SELECT r.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, r.schema_id,
+               r.bid_msat, r.providers, r.private
+             FROM index_request r JOIN nostr_event e ON e.seq = r.seq WHERE ",
+            $rest
+        )
+    };
+}
+
+/// Requests, those that came last first.
+pub fn requests(rx: &mut Rx<'_>, page: &Page) -> Result<Vec<Request>> {
+    let rows: Vec<RequestRow> = rx.all(
+        REQUESTS,
+        args![page.before_seq.unwrap_or(i64::MAX), i64::try_from(page.limit).unwrap_or(i64::MAX)],
+    )?;
+    rows.into_iter().map(request_of).collect()
+}
+
+/// One request.
+pub fn request(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Request>> {
+    let row: Option<RequestRow> = rx.first(REQUEST, args![id_key(id), &id.hex()])?;
+    row.map(request_of).transpose()
+}
+
+fn request_of(row: RequestRow) -> Result<Request> {
+    let (seq, event_id, pubkey, kind, created_at, received_ms, schema_id, bid, providers, private) =
+        row;
+    let providers: Vec<String> =
+        serde_json::from_str(&providers).map_err(|e| unreadable(&e.to_string()))?;
+    Ok(Request {
+        seq,
+        request_id: event_id.parse()?,
+        buyer: pubkey.parse()?,
+        kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
+        schema_id,
+        bid: bid.map(Msat),
+        providers: providers.iter().map(|key| Ok(key.parse()?)).collect::<Result<_>>()?,
+        is_private: private != 0,
+        created_at: u64::try_from(created_at).unwrap_or(0),
+        received_ms,
+    })
+}
+
+type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
+
+const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
+       a.status, a.price_msat
+     FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+     WHERE a.request_key = $1 AND a.request_id = $2 ORDER BY a.seq";
+const REQUEST: &str = requests!("e.id_key = $1 AND e.event_id = $2");
+const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
+
+/// What is asked of large tables, and how many values are bound.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [(&str, usize); 4] =
+    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 3)];
+
+/// All results and feedback that name a request, in the order in which they came.
+pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
+    let answer = |row: AnswerRow| {
+        let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
+        Ok(Answer {
+            seq,
+            event_id: event_id.parse()?,
+            request_id: *request_id,
+            author: pubkey.parse()?,
+            kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
+            status,
+            price: price_msat.map(Msat),
+            created_at: u64::try_from(created_at).unwrap_or(0),
+            received_ms,
+        })
+    };
+    rows.into_iter().map(answer).collect()
+}

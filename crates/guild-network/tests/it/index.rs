@@ -1,0 +1,396 @@
+//! What the events say about the market.
+
+use guild_network::archive::{self, Bounds};
+use guild_network::index::{self, Answer, Page, Provider, Request, Wanted};
+use guild_protocol::amount::Msat;
+use guild_protocol::env::Signer;
+use guild_protocol::nostr::announcement::Announcement;
+use guild_protocol::nostr::job::{self, Feedback, Input, JobResult, Price, Status};
+use guild_protocol::nostr::{Event, EventId, kind};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use crate::support::{NOW_S, Scratch, block_on, both, event, key};
+
+const NOW_MS: i64 = NOW_S as i64 * 1000;
+
+impl Scratch {
+    fn providers(&self, wanted: Wanted) -> Vec<Provider> {
+        block_on(self.store.read(move |rx| index::providers(rx, &wanted))).unwrap()
+    }
+
+    fn requests(&self, page: Page) -> Vec<Request> {
+        block_on(self.store.read(move |rx| index::requests(rx, &page))).unwrap()
+    }
+
+    fn answers(&self, request: EventId) -> Vec<Answer> {
+        block_on(self.store.read(move |rx| index::answers(rx, &request))).unwrap()
+    }
+}
+
+fn card(author: u64, d: &str, schemas: &[&str], created_at: u64) -> Event {
+    let mut card = Announcement::new(d);
+    card.kinds.push("5050".to_owned());
+    card.topics.extend(schemas.iter().map(|&schema| schema.to_owned()));
+    card.relays.push("wss://relay.example".to_owned());
+    card.content.name = Some(format!("Provider {author}"));
+    card.draft(created_at).unwrap().sign(&key(author)).unwrap()
+}
+
+fn request(buyer: u64, provider: Option<u64>, created_at: u64) -> Event {
+    let mut request = job::Request::new(kind::DEFAULT_REQUEST);
+    request.inputs.push(Input::text("{}"));
+    request.schema_id = Some("oa.embedding.v1".to_owned());
+    request.bid = Some(Msat(21));
+    request.providers.extend(provider.map(|n| key(n).public_key()));
+    request.draft(created_at).unwrap().sign(&key(buyer)).unwrap()
+}
+
+fn result(request: &Event, provider: u64, created_at: u64) -> Event {
+    let mut result = JobResult::answering(request, "done").unwrap();
+    result.price = Some(Price::new(Msat(20)));
+    result.draft(created_at).unwrap().sign(&key(provider)).unwrap()
+}
+
+fn feedback(request: &Event, provider: u64, status: Status, created_at: u64) -> Event {
+    Feedback::about(request, status).draft(created_at).unwrap().sign(&key(provider)).unwrap()
+}
+
+fn heartbeat(author: u64, d: &str, created_at: u64) -> Event {
+    event(author, kind::HEARTBEAT, created_at, &[&["d", d]], "")
+}
+
+#[test]
+fn a_provider_is_found_by_what_it_claims_while_it_is_heard() {
+    both(|scratch| {
+        let cards = [
+            card(1, "Box One", &["oa.embedding.v1"], NOW_S - 9_000),
+            card(2, "b", &["oa.embedding.v1", "oa.sandbox_run.v1"], NOW_S - 8_000),
+            card(3, "c", &[], NOW_S - 7_000),
+        ];
+        scratch.put(&cards);
+        let of = |wanted: Wanted| {
+            let found = scratch.providers(wanted);
+            found.into_iter().map(|provider| provider.card.d).collect::<Vec<_>>()
+        };
+        let schema = |id: &str| Wanted { schema_id: Some(id.to_owned()), ..Wanted::default() };
+        assert_eq!(of(Wanted::default()), ["c", "b", "Box One"]);
+        assert_eq!(of(Wanted { limit: 1, ..Wanted::default() }), ["c"]);
+        assert_eq!(of(schema("oa.embedding.v1")), ["b", "Box One"]);
+        assert_eq!(of(schema("oa.sandbox_run.v1")), ["b"]);
+        assert_eq!(of(schema("nobody.v1")), [""; 0]);
+        // Only who was heard: by a heartbeat for that very offer, or by an answer to somebody.
+        let live = || Wanted { live_since_ms: Some(NOW_MS - 900_000), ..Wanted::default() };
+        assert_eq!(of(live()), [""; 0]);
+        scratch.put(&[heartbeat(1, "Box One", NOW_S - 60), heartbeat(3, "another", NOW_S - 60)]);
+        assert_eq!(of(live()), ["Box One"]);
+        let asked = request(9, Some(2), NOW_S - 50);
+        scratch.put(&[asked.clone(), feedback(&asked, 2, Status::Processing, NOW_S - 40)]);
+        assert_eq!(of(live()), ["b", "Box One"]);
+        // An old heartbeat that comes late is an old sign of life.
+        scratch.put(&[heartbeat(3, "c", NOW_S - 5_000)]);
+        assert_eq!(of(live()), ["b", "Box One"]);
+        let one = key(1).public_key();
+        let found = block_on(scratch.store.read(move |rx| index::provider(rx, &one))).unwrap();
+        let [provider] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((provider.pubkey, provider.event_id), (one, cards[0].id));
+        assert_eq!(provider.canonical_d, "box-one");
+        assert_eq!(provider.heard_ms, Some(NOW_MS - 60_000));
+        assert_eq!((provider.first_ms, provider.last_ms), (NOW_MS, NOW_MS));
+        assert_eq!(provider.card.relays, ["wss://relay.example"]);
+    });
+}
+
+#[test]
+fn a_new_version_takes_the_place_of_the_old_and_keeps_when_it_was_first_seen() {
+    both(|scratch| {
+        scratch.put_at(&[card(1, "x", &["a.v1"], 1)], NOW_S);
+        scratch.put_at(&[card(1, "x", &["b.v1"], 2)], NOW_S + 7);
+        let found = scratch.providers(Wanted::default());
+        let [provider] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((provider.first_ms, provider.last_ms), (NOW_MS, NOW_MS + 7_000));
+        assert_eq!(provider.card.schema_ids(), ["b.v1"]);
+        let a = Wanted { schema_id: Some("a.v1".to_owned()), ..Wanted::default() };
+        assert_eq!(scratch.providers(a), []);
+        let address = format!("31990:{}:x", key(1).public_key().hex());
+        scratch.put(&[event(1, kind::DELETION, 3, &[&["a", &address]], "")]);
+        assert_eq!(scratch.providers(Wanted::default()), []);
+    });
+}
+
+#[test]
+fn requests_and_answers_are_rows() {
+    both(|scratch| {
+        let asked = request(1, Some(2), NOW_S);
+        let mut private = job::Request::new(5_100);
+        private.schema_id = Some("secret.v1".to_owned());
+        private.bid = Some(Msat(5));
+        private.providers.push(key(2).public_key());
+        let private = private.sealed_draft(NOW_S, &key(1), &Zeros).unwrap().sign(&key(1)).unwrap();
+        let answers = [
+            feedback(&asked, 2, Status::Processing, NOW_S + 1),
+            result(&asked, 2, NOW_S + 2),
+            // Anybody can answer; whether it counts is for the reader to say.
+            result(&asked, 3, NOW_S + 3),
+        ];
+        scratch.put(&[asked.clone(), private.clone()]);
+        scratch.put(&answers);
+        scratch.put(&[event(1, 5050, NOW_S, &[&["bid", "much"]], ""), event(2, 7000, 1, &[], "")]);
+        let requests = scratch.requests(Page::default());
+        let [second, first] = requests.as_slice() else { panic!("{requests:?}") };
+        assert_eq!(
+            *first,
+            Request {
+                seq: 1,
+                request_id: asked.id,
+                buyer: key(1).public_key(),
+                kind: 5050,
+                schema_id: Some("oa.embedding.v1".to_owned()),
+                bid: Some(Msat(21)),
+                providers: vec![key(2).public_key()],
+                is_private: false,
+                created_at: NOW_S,
+                received_ms: NOW_MS,
+            }
+        );
+        assert!(second.is_private && second.schema_id.is_none());
+        assert_eq!((second.bid, second.kind), (Some(Msat(5)), 5_100));
+        assert_eq!(second.providers, [key(2).public_key()]);
+        let page = Page { before_seq: Some(2), limit: 5 };
+        assert_eq!(scratch.requests(page), std::slice::from_ref(first));
+        let id = asked.id;
+        let read = scratch.store.read(move |rx| index::request(rx, &id));
+        assert_eq!(block_on(read).unwrap().as_ref(), Some(first));
+        let rows = scratch.answers(asked.id);
+        let said: Vec<_> = rows
+            .iter()
+            .map(|a| (a.event_id, a.kind, a.status.as_deref(), a.price.map(|price| price.0)))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                (answers[0].id, 7000, Some("processing"), None),
+                (answers[1].id, 6050, None, Some(20)),
+                (answers[2].id, 6050, None, Some(20)),
+            ]
+        );
+        assert_eq!(rows[2].author, key(3).public_key());
+        assert_eq!(scratch.answers(private.id), []);
+    });
+}
+
+#[test]
+fn texts_that_no_row_can_hold_do_no_harm() {
+    both(|scratch| {
+        let long = "x".repeat(5_000);
+        let odd = [
+            event(1, kind::ANNOUNCEMENT, 1, &[&["d", "a\0b"]], ""),
+            event(1, kind::ANNOUNCEMENT, 1, &[&["d", &long], &["t", "a.v1"]], ""),
+            event(
+                1,
+                kind::ANNOUNCEMENT,
+                1,
+                &[&["d", "x"], &["t", &format!("{long}.v1")]],
+                "{\"name\":\"a\\u0000\"}",
+            ),
+            event(1, kind::ANNOUNCEMENT, 1, &[&["d", "broken"]], "{"),
+            event(1, kind::HEARTBEAT, 1, &[&["d", "\0"]], ""),
+            event(1, 5050, 1, &[&["param", "schema_id", "\0"]], ""),
+            event(1, 7000, 1, &[&["status", "\0"], &["e", &"0".repeat(64)]], ""),
+        ];
+        let puts = scratch.put(&odd);
+        assert!(puts.iter().all(|put| matches!(put, archive::Put::New { .. })), "{puts:?}");
+        let found = scratch.providers(Wanted::default());
+        assert_eq!(found.iter().map(|p| p.card.d.as_str()).collect::<Vec<_>>(), ["x"]);
+    });
+}
+
+type ProviderRow = (i64, String, String, String, Option<String>, i64, i64);
+type RequestRow = (i64, Option<String>, Option<i64>, String, i64);
+type AnswerRow = (i64, i64, String, Option<String>, Option<i64>);
+
+/// All rows that follow from the archive, as texts.
+fn rows(scratch: &Scratch) -> Vec<String> {
+    let read = scratch.store.read(|rx| {
+        let mut rows: Vec<String> = Vec::new();
+        let providers: Vec<ProviderRow> = rx.all(
+            "SELECT seq, pubkey, d, canonical_d, name, first_ms, last_ms FROM index_provider ORDER BY seq",
+            &[],
+        )?;
+        rows.extend(providers.iter().map(|row| format!("{row:?}")));
+        let schemas: Vec<(String, i64)> =
+            rx.all("SELECT schema_id, seq FROM index_schema ORDER BY seq, schema_id", &[])?;
+        rows.extend(schemas.iter().map(|row| format!("{row:?}")));
+        let requests: Vec<RequestRow> = rx.all(
+            "SELECT seq, schema_id, bid_msat, providers, private FROM index_request ORDER BY seq",
+            &[],
+        )?;
+        rows.extend(requests.iter().map(|row| format!("{row:?}")));
+        let answers: Vec<AnswerRow> = rx.all(
+            "SELECT seq, request_key, request_id, status, price_msat FROM index_answer ORDER BY seq",
+            &[],
+        )?;
+        rows.extend(answers.iter().map(|row| format!("{row:?}")));
+        Ok::<_, guild_store::Error>(rows)
+    });
+    block_on(read).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Card {
+        author: u64,
+        d: usize,
+        schemas: usize,
+        at: u64,
+    },
+    Request {
+        buyer: u64,
+        to: Option<u64>,
+        at: u64,
+    },
+    /// Of the nth event before it, if that is a request.
+    Answer {
+        of: usize,
+        provider: u64,
+        is_result: bool,
+        at: u64,
+    },
+    Delete {
+        of: usize,
+    },
+    Heartbeat {
+        author: u64,
+        at: u64,
+    },
+    Pin {
+        of: usize,
+    },
+    Sweep {
+        max_events: i64,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let of = 0..30usize;
+    let at = 0..5u64;
+    prop_oneof![
+        4 => (1..4u64, 0..2usize, 0..3usize, at.clone())
+            .prop_map(|(author, d, schemas, at)| Step::Card { author, d, schemas, at }),
+        3 => (1..4u64, proptest::option::of(1..4u64), at.clone())
+            .prop_map(|(buyer, to, at)| Step::Request { buyer, to, at }),
+        4 => (of.clone(), 1..4u64, any::<bool>(), at.clone())
+            .prop_map(|(of, provider, is_result, at)| Step::Answer { of, provider, is_result, at }),
+        2 => of.clone().prop_map(|of| Step::Delete { of }),
+        1 => (1..4u64, at).prop_map(|(author, at)| Step::Heartbeat { author, at }),
+        1 => of.prop_map(|of| Step::Pin { of }),
+        1 => (0..12i64).prop_map(|max_events| Step::Sweep { max_events }),
+    ]
+}
+
+/// The event of a step, or none if it is another sort of step.
+fn made(step: &Step, n: u64, before: &[Event]) -> Option<Event> {
+    let at = |at: &u64| NOW_S + at;
+    match step {
+        Step::Card { author, d, schemas, at: t } => {
+            Some(card(*author, ["x", "y"][*d], &["a.v1", "b.v1"][..*schemas], at(t)))
+        }
+        Step::Request { buyer, to, at: t } => Some(request(*buyer, *to, at(t) + 10 * n)),
+        Step::Answer { of, provider, is_result, at: t } => {
+            let asked = before.get(*of).filter(|event| kind::is_request(event.kind))?;
+            Some(if *is_result {
+                result(asked, *provider, at(t))
+            } else {
+                feedback(asked, *provider, Status::Processing, at(t))
+            })
+        }
+        Step::Delete { of } => {
+            let target = before.get(*of)?;
+            let id = target.id.hex();
+            let author = (1..4).find(|n| key(*n).public_key() == target.pubkey)?;
+            Some(event(author, kind::DELETION, NOW_S + 9, &[&["e", &id]], ""))
+        }
+        Step::Heartbeat { author, at: t } => Some(heartbeat(*author, "x", at(t))),
+        Step::Pin { .. } | Step::Sweep { .. } => None,
+    }
+}
+
+fn follow(scratch: &Scratch, steps: &[Step]) {
+    let mut events: Vec<Event> = Vec::new();
+    for (n, step) in (0..).zip(steps) {
+        if let Some(event) = made(step, n, &events) {
+            scratch.put_at(std::slice::from_ref(&event), NOW_S + n);
+            events.push(event);
+        }
+        match step {
+            Step::Pin { of } => {
+                if let Some(id) = events.get(*of).map(|event| event.id) {
+                    block_on(scratch.store.write(move |tx| archive::pin(tx, &id))).unwrap();
+                }
+            }
+            Step::Sweep { max_events } => {
+                let bounds = Bounds { max_events: *max_events, max_bytes: i64::MAX };
+                let sweep = scratch.store.write(move |tx| archive::sweep(tx, NOW_S, &bounds));
+                block_on(sweep).unwrap();
+            }
+            _ => {}
+        }
+    }
+}
+
+fn rebuild(scratch: &Scratch) {
+    block_on(scratch.store.write(index::rebuild)).unwrap();
+}
+
+fn equals_its_rebuild(scratch: &Scratch, cases: u32) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&proptest::collection::vec(step(), 1..30), |steps| {
+            scratch.clear();
+            follow(scratch, &steps);
+            let before = rows(scratch);
+            rebuild(scratch);
+            prop_assert_eq!(before, rows(scratch));
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn the_index_equals_its_rebuild_after_anything_on_sqlite() {
+    equals_its_rebuild(&Scratch::sqlite(), 150);
+}
+
+#[test]
+fn the_index_equals_its_rebuild_after_anything_on_postgres() {
+    equals_its_rebuild(&Scratch::postgres(), 8);
+}
+
+#[test]
+fn a_row_that_is_wrong_is_seen_and_repaired_by_a_rebuild() {
+    both(|scratch| {
+        let asked = request(1, Some(2), NOW_S);
+        scratch.put(&[card(1, "x", &["a.v1"], 1), asked.clone(), result(&asked, 2, NOW_S)]);
+        let right = rows(scratch);
+        for damage in [
+            "UPDATE index_provider SET first_ms = 7",
+            "DELETE FROM index_schema",
+            "UPDATE index_request SET bid_msat = 1",
+            "DELETE FROM index_answer",
+        ] {
+            block_on(scratch.store.write(move |tx| tx.exec(damage, &[]))).unwrap();
+            assert_ne!(rows(scratch), right, "{damage}");
+            rebuild(scratch);
+            assert_eq!(rows(scratch), right, "{damage}");
+        }
+    });
+}
+
+/// No randomness is needed to be read again.
+struct Zeros;
+
+impl guild_protocol::env::Random for Zeros {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+}

@@ -1,0 +1,330 @@
+//! From an event that somebody brings to one that is stored.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use futures_util::future::join;
+use guild_network::archive::{self, Put, Verified};
+use guild_network::intake::{Intake, Lagged, NotKept, Options, Origin, Verdict};
+use guild_protocol::env::Shutdown;
+use guild_protocol::nostr::{Event, Filter, Limits};
+use guild_store::Point;
+
+use crate::support::{NOW_S, Scratch, SetClock, block_on, both, event};
+
+/// Runs a test beside the service of an intake.
+fn with_intake<F: Future<Output = ()>>(
+    scratch: &Scratch,
+    options: Options,
+    test: impl FnOnce(Intake) -> F,
+) {
+    let (intake, service) =
+        Intake::new(options, scratch.store.clone(), &*scratch.bus, SetClock::at(NOW_S));
+    let shutdown = Shutdown::new();
+    let stop = shutdown.clone();
+    let test = test(intake);
+    let beside = async move {
+        test.await;
+        stop.trigger();
+    };
+    block_on(join(service.run(shutdown), beside)).0.unwrap();
+}
+
+#[test]
+fn an_event_is_stored_once_and_fed_to_whoever_listens() {
+    both(|scratch| {
+        for workers in [0, 2] {
+            let options = Options { workers, ..Options::default() };
+            with_intake(scratch, options, async |intake| {
+                let mut live = intake.live();
+                let content = format!("hello {workers}");
+                let note = event(1, 1, NOW_S, &[&["t", "x"]], &content);
+                let relay = Origin::Relay("wss://relay.example".to_owned());
+                let verdict = intake.offer(&relay, note.clone()).await;
+                assert!(matches!(verdict, Verdict::Stored { .. }), "{verdict:?}");
+                assert_eq!(intake.offer(&Origin::Own, note.clone()).await, Verdict::Known);
+                let fed = live.next().await.unwrap().unwrap();
+                assert_eq!((fed.event(), fed.json()), (&note, note.to_json().as_str()));
+                let passed = event(1, 20_001, NOW_S, &[], &content);
+                let verdict = intake.offer(&Origin::Client(1), passed.clone()).await;
+                assert_eq!(verdict, Verdict::NotKept(NotKept::Ephemeral));
+                assert_eq!(live.next().await.unwrap().unwrap().event(), &passed);
+                assert_eq!(intake.counts().stored, 1);
+            });
+        }
+        let all = [Filter::default()];
+        let found = block_on(scratch.store.read(move |rx| archive::query(rx, &all, 9, NOW_S)));
+        assert_eq!(found.unwrap().len(), 2);
+    });
+}
+
+/// Refused: the code, and whether it was forged.
+fn refused(verdict: &Verdict) -> Option<(&'static str, bool)> {
+    match verdict {
+        Verdict::Refused(refusal) => Some((refusal.code.name, refusal.is_hostile())),
+        _ => None,
+    }
+}
+
+fn note(n: u64) -> Event {
+    event(1 + n % 5, 1, NOW_S, &[], &n.to_string())
+}
+
+/// The signature of another event by the same author: right in form, wrong in fact.
+fn forged(n: u64) -> Event {
+    Event { sig: note(n + 5).sig, ..note(n) }
+}
+
+#[test]
+fn a_changed_content_under_a_known_id_is_refused() {
+    both(|scratch| {
+        with_intake(scratch, Options::default(), async |intake| {
+            let honest = note(1);
+            let source = intake.source(&Origin::Client(1));
+            assert!(matches!(source.offer(honest.clone()).await, Verdict::Stored { .. }));
+            let changed = Event { content: "changed".to_owned(), ..honest.clone() };
+            let verdict = source.offer(changed.clone()).await;
+            assert_eq!(refused(&verdict), Some(("nostr.event_id_wrong", true)));
+            assert!(verdict.message().starts_with("invalid: "), "{}", verdict.message());
+            // With the id that fits, the signature does not.
+            let resealed = Event { id: changed.compute_id(), ..changed };
+            assert_eq!(refused(&source.offer(resealed).await), Some(("key.signature_wrong", true)));
+            assert_eq!((source.hostile_events(), intake.counts().hostile), (2, 2));
+            // A copy with another signature is the same event, and is not looked at again.
+            let copy = Event { sig: note(6).sig, ..honest };
+            assert_eq!(source.offer(copy).await, Verdict::Known);
+        });
+        assert_eq!(kept(scratch), ["1"]);
+    });
+}
+
+fn kept(scratch: &Scratch) -> Vec<String> {
+    let read = scratch.store.read(|rx| archive::after(rx, 0, &[], 100_000));
+    block_on(read).unwrap().into_iter().map(|(_, event)| event.content).collect()
+}
+
+#[test]
+fn a_flood_of_bad_signatures_is_counted_and_honest_work_goes_on() {
+    let scratch = Scratch::sqlite();
+    let options = Options { origin_max_bytes: 64 << 10, workers: 2, ..Options::default() };
+    with_intake(&scratch, options, async |intake| {
+        let (bad, good) = (intake.source(&Origin::Client(1)), intake.source(&Origin::Client(2)));
+        let template = forged(0);
+        let flood = async {
+            let mut pending = Vec::new();
+            for n in 0..3_000_u64 {
+                let content = format!("forged {n}");
+                let mut forged = Event { content, ..template.clone() };
+                forged.id = forged.compute_id();
+                pending.push(bad.submit(forged).await);
+            }
+            for verdict in pending {
+                assert_eq!(refused(&verdict.await), Some(("key.signature_wrong", true)));
+            }
+        };
+        let honest = async {
+            for n in 0..100 {
+                assert!(matches!(good.offer(note(n)).await, Verdict::Stored { .. }));
+            }
+        };
+        join(flood, honest).await;
+        assert_eq!((bad.hostile_events(), good.hostile_events()), (3_000, 0));
+        let counts = intake.counts();
+        assert_eq!((counts.hostile, counts.stored), (3_000, 100));
+    });
+    assert_eq!(kept(&scratch).len(), 100);
+}
+
+#[test]
+fn what_waits_is_bounded_for_each_origin_and_for_all() {
+    let scratch = Scratch::sqlite();
+    let options =
+        Options { origin_max_bytes: 20_000, total_max_bytes: 50_000, ..Options::default() };
+    // The service does not run: nothing is ever checked.
+    let (intake, service) =
+        Intake::new(options, scratch.store.clone(), &*scratch.bus, SetClock::at(NOW_S));
+    let mut taken = Vec::new();
+    for origin in 0..4 {
+        let source = intake.source(&Origin::Client(origin));
+        let mut pending = Vec::new();
+        for n in 0..100 {
+            let mut verdict = source.try_offer(note(n));
+            match futures_util::FutureExt::now_or_never(&mut verdict) {
+                None => pending.push(verdict),
+                Some(verdict) => {
+                    assert_eq!(refused(&verdict), Some(("network.busy", false)));
+                    assert!(verdict.message().starts_with("rate-limited: "));
+                    break;
+                }
+            }
+        }
+        taken.push(pending.len());
+    }
+    assert_eq!(taken, [19, 19, 10, 0]);
+    // Whoever waits for room waits, and a stopped intake says so.
+    let source = intake.source(&Origin::Own);
+    let mut waiting = Box::pin(source.offer(note(1)));
+    assert_eq!(futures_util::FutureExt::now_or_never(&mut waiting), None);
+    drop(service);
+}
+
+#[test]
+fn an_intake_that_has_stopped_says_so() {
+    both(|scratch| {
+        let mut kept = None;
+        with_intake(scratch, Options::default(), async |intake| kept = Some(intake));
+        let verdict = block_on(kept.unwrap().offer(&Origin::Own, note(1)));
+        assert_eq!(refused(&verdict), Some(("network.stopped", false)));
+        assert_eq!(verdict.message(), "error: this node is stopping");
+    });
+}
+
+#[test]
+fn the_future_and_the_oversized_are_refused_before_any_signature() {
+    both(|scratch| {
+        let limits = Limits { max_content_bytes: 100, max_tags: 2, ..Limits::DEFAULT };
+        with_intake(scratch, Options { limits, ..Options::default() }, async |intake| {
+            let soon = event(1, 1, NOW_S + 900, &[], "soon");
+            let late = event(1, 1, NOW_S + 901, &[], "too late");
+            let large = event(1, 1, NOW_S, &[], &"x".repeat(101));
+            let tagged = event(1, 1, NOW_S, &[&["t"], &["t"], &["t"]], "");
+            let source = intake.source(&Origin::Client(1));
+            assert!(matches!(source.offer(soon).await, Verdict::Stored { .. }));
+            let mut codes = Vec::new();
+            for event in [late, large, tagged] {
+                codes.push(refused(&source.offer(event).await).unwrap());
+            }
+            assert_eq!(
+                codes,
+                [
+                    ("network.event_from_the_future", false),
+                    ("nostr.content_size", false),
+                    ("nostr.tag_count", false),
+                ]
+            );
+            assert_eq!(intake.counts().refused, 3);
+        });
+    });
+}
+
+#[test]
+fn a_flood_of_copies_is_stored_once() {
+    both(|scratch| {
+        with_intake(scratch, Options { workers: 2, ..Options::default() }, async |intake| {
+            let sources = [1, 2, 3].map(|n| intake.source(&Origin::Client(n)));
+            let mut pending = Vec::new();
+            for n in 0..600 {
+                pending.push(sources[n % 3].submit(note(n as u64 % 10)).await);
+            }
+            let mut stored = 0;
+            for verdict in pending {
+                match verdict.await {
+                    Verdict::Stored { .. } => stored += 1,
+                    verdict => assert_eq!(verdict, Verdict::Known),
+                }
+            }
+            assert_eq!((stored, intake.counts().known), (10, 590));
+        });
+        assert_eq!(kept(scratch).len(), 10);
+    });
+}
+
+#[test]
+fn a_verdict_says_why_a_good_event_is_not_kept() {
+    both(|scratch| {
+        let gone = event(1, 1, NOW_S, &[], "gone");
+        let id = gone.id.hex();
+        let profile = |at: u64| event(1, 0, NOW_S + at, &[], "");
+        scratch.put(&[event(1, 5, NOW_S, &[&["e", &id]], ""), profile(2)]);
+        with_intake(scratch, Options::default(), async |intake| {
+            let over = event(1, 1, NOW_S, &[&["expiration", "1"]], "");
+            for (event, reason, accepted) in [
+                (gone, NotKept::Deleted, false),
+                (profile(1), NotKept::Older, true),
+                (over, NotKept::Expired, false),
+            ] {
+                // Twice: what became of it is remembered.
+                for _ in 0..2 {
+                    let verdict = intake.offer(&Origin::Own, event.clone()).await;
+                    assert_eq!(verdict, Verdict::NotKept(reason));
+                    assert_eq!(verdict.is_accepted(), accepted);
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn the_feed_has_everything_in_order_whoever_stored_it() {
+    both(|scratch| {
+        with_intake(scratch, Options { workers: 2, ..Options::default() }, async |intake| {
+            let mut live = intake.live();
+            let source = intake.source(&Origin::Client(1));
+            let mut expected = Vec::new();
+            for n in 0..30 {
+                let event = note(n);
+                if n % 3 == 0 {
+                    let own = [Verified::check(event).unwrap()];
+                    let write = scratch.store.write(move |tx| archive::put(tx, &own, "own", 1));
+                    assert!(matches!(write.await.unwrap()[..], [Put::New { .. }]));
+                } else {
+                    assert!(matches!(source.offer(event).await, Verdict::Stored { .. }));
+                }
+                expected.push((Some(i64::try_from(n).unwrap() + 1), n.to_string()));
+            }
+            let mut fed = Vec::new();
+            for _ in 0..30 {
+                let event = live.next().await.unwrap().unwrap();
+                fed.push((event.seq, event.event().content.clone()));
+            }
+            assert_eq!(fed, expected);
+        });
+    });
+}
+
+#[test]
+fn a_slow_reader_of_the_feed_is_told_what_it_missed() {
+    let scratch = Scratch::sqlite();
+    let options = Options { live_max_events: 8, ..Options::default() };
+    with_intake(&scratch, options, async |intake| {
+        let mut live = intake.live();
+        for n in 0..20 {
+            assert!(matches!(intake.offer(&Origin::Own, note(n)).await, Verdict::Stored { .. }));
+        }
+        assert_eq!(live.next().await, Some(Err(Lagged(12))));
+        assert_eq!(live.next().await.unwrap().unwrap().seq, Some(13));
+    });
+}
+
+#[test]
+fn an_event_that_cannot_be_stored_takes_no_other_down() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let left = failures.clone();
+    let scratch = Scratch::sqlite_with(move |hooks| {
+        hooks.with_faults(move |point, _| {
+            let fails = point == Point::BeforeCommit
+                && left
+                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+                    .is_ok();
+            fails.then(|| guild_store::Error::Database("planted".to_owned()))
+        })
+    });
+    with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
+        let source = intake.source(&Origin::Client(1));
+        // The first group, and the first event of those that are stored alone.
+        failures.store(2, Ordering::SeqCst);
+        let pending =
+            [source.try_offer(note(1)), source.try_offer(note(2)), source.try_offer(note(3))];
+        let mut verdicts = Vec::new();
+        for verdict in pending {
+            verdicts.push(verdict.await);
+        }
+        assert_eq!(refused(&verdicts[0]), Some(("store.database", false)));
+        assert_eq!(verdicts[0].message(), "error: the event could not be stored");
+        assert!(verdicts[1..].iter().all(|verdict| matches!(verdict, Verdict::Stored { .. })));
+        // What was not stored was not seen.
+        assert!(matches!(source.offer(note(1)).await, Verdict::Stored { .. }));
+    });
+    assert_eq!(kept(&scratch), ["2", "3", "1"]);
+}

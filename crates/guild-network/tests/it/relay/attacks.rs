@@ -1,0 +1,193 @@
+//! Clients that mean harm: each is answered in words or sent away, and costs a bounded amount.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use guild_network::intake::{Intake, Options as IntakeOptions};
+use guild_network::relay::{Frame, Options, Relay};
+use guild_protocol::env::{BoxFuture, Clock, UnixMs};
+use guild_protocol::nostr::Filter;
+use guild_protocol::nostr::message::RelayMessage;
+use tokio::sync::mpsc;
+
+use super::{Server, Zeros, peer, with_relay};
+use crate::support::{NOW_S, Scratch, event};
+
+#[test]
+fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
+    let scratch = Scratch::sqlite();
+    let options = Options { queue_max_bytes: 10_000, ..Options::default() };
+    with_relay(&scratch, options, |stage| async move {
+        let mut slow = stage.connect_slow(3);
+        let mut quick = stage.connect();
+        slow.ask("s", Filter::kinds([1]));
+        assert_eq!(quick.stored("s", Filter::kinds([1])).await, []);
+        // Its greeting and its EOSE have gone out, so one frame more fits.
+        let mut writer = stage.connect();
+        for n in 0..200 {
+            writer.publish(&event(1, 1, NOW_S - n, &[], &n.to_string()));
+            assert!(writer.hear_ok().await.0);
+            assert!(matches!(quick.hear().await, Some(RelayMessage::Event { .. })));
+        }
+        let (mut events, mut closed) = (0, None);
+        while closed.is_none() {
+            match slow.hear().await.unwrap() {
+                RelayMessage::Event { .. } => events += 1,
+                RelayMessage::Closed { message, .. } => closed = Some(message),
+                _ => {}
+            }
+        }
+        assert!(events < 100, "{events} events were kept for a reader that does not read");
+        assert!(closed.unwrap().starts_with("rate-limited: "));
+        // It may begin again.
+        assert_eq!(
+            slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(),
+            2
+        );
+    });
+}
+
+#[test]
+fn forgers_and_babblers_are_sent_away() {
+    let scratch = Scratch::sqlite();
+    let options = Options { strikes_per_minute: 5, ..Options::default() };
+    with_relay(&scratch, options, |stage| async move {
+        let (mut forger, mut babbler) = (stage.connect(), stage.connect());
+        for n in 0..20 {
+            let mut forged = event(1, 1, NOW_S, &[], &n.to_string());
+            forged.sig = event(1, 1, NOW_S, &[], "another").sig;
+            forger.publish(&forged);
+            babbler.say_text(r#"["REQ","s",{"#);
+        }
+        for client in [&mut forger, &mut babbler] {
+            let mut refusals = 0;
+            while let Some(said) = client.hear().await {
+                match said {
+                    RelayMessage::Ok { accepted: false, message, .. }
+                    | RelayMessage::Notice(message) => {
+                        assert!(message.starts_with("invalid: "), "{message}");
+                        refusals += 1;
+                    }
+                    RelayMessage::Auth(_) => {}
+                    other => panic!("{other:?}"),
+                }
+            }
+            assert_eq!(refusals, 6, "five in words, and the last with the end");
+        }
+        assert_eq!(stage.connect().stored("s", Filter::default()).await, []);
+    });
+}
+
+#[test]
+fn a_storm_of_questions_is_answered_or_refused_one_by_one() {
+    let scratch = Scratch::sqlite();
+    let options = Options { frames_per_minute: 400, subscriptions_max: 10, ..Options::default() };
+    with_relay(&scratch, options, |stage| async move {
+        let mut client = stage.connect();
+        for n in 0..300 {
+            client.ask(&n.to_string(), Filter::default());
+        }
+        let (mut answered, mut refused) = (0, 0);
+        while answered + refused < 300 {
+            match client.hear().await.unwrap() {
+                RelayMessage::Eose(_) => answered += 1,
+                RelayMessage::Closed { message, .. } => {
+                    assert_eq!(message, "rate-limited: at most 10 subscriptions at once");
+                    refused += 1;
+                }
+                RelayMessage::Auth(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!((answered, refused), (10, 290));
+    });
+}
+
+#[test]
+fn an_author_has_a_limit_over_all_connections_and_forgeries_do_not_use_it_up() {
+    let scratch = Scratch::sqlite();
+    let options = Options { key_events_per_minute: 3, ..Options::default() };
+    with_relay(&scratch, options, |stage| async move {
+        let mut forger = stage.connect();
+        for n in 0..10 {
+            let mut forged = event(1, 1, NOW_S, &[], &n.to_string());
+            forged.sig = event(1, 1, NOW_S, &[], "another").sig;
+            forger.publish(&forged);
+            assert!(!forger.hear_ok().await.0);
+        }
+        let mut stored = Vec::new();
+        for n in 0..6 {
+            let mut client = stage.connect();
+            client.publish(&event(1, 1, NOW_S, &[], &n.to_string()));
+            stored.push(client.hear_ok().await);
+        }
+        let good = stored.iter().filter(|(accepted, _)| *accepted).count();
+        assert_eq!(good, 3, "{stored:?}");
+        assert_eq!(stored[5].1, "rate-limited: too many events of this author");
+    });
+}
+
+/// Every sleep is over at once, and that much later it is.
+#[derive(Default)]
+struct Hasty(AtomicI64);
+
+impl Clock for Hasty {
+    fn now_ms(&self) -> UnixMs {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        self.0.fetch_add(duration_ms, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// How often a client that says this much at the beginning is asked whether it is there, and how long it is kept.
+fn kept(says: &[&str]) -> (usize, i64) {
+    let scratch = Scratch::sqlite();
+    let clock = Arc::new(Hasty::default());
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let options = Options { ping_ms: 10_000, silence_max_ms: 30_000, ..Options::default() };
+    let (relay, _service) =
+        Relay::new(options, intake, scratch.store.clone(), clock.clone(), Arc::new(Zeros));
+    let (to_relay, from_client) = mpsc::unbounded_channel();
+    let (to_client, mut from_relay) = mpsc::channel(1_000);
+    says.iter().for_each(|text| to_relay.send(Frame::Text((*text).to_owned())).unwrap());
+    let server = Server { from_client, to_client, permit: None, reserving: None };
+    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    let mut pings = 0;
+    while let Ok(frame) = from_relay.try_recv() {
+        pings += usize::from(frame == Frame::Ping);
+    }
+    (pings, clock.now_ms())
+}
+
+#[test]
+fn whoever_says_nothing_is_asked_and_then_let_go() {
+    let (pings, kept_ms) = kept(&[r#"["CLOSE","x"]"#]);
+    assert_eq!(pings, 3);
+    assert!((30_000..60_000).contains(&kept_ms), "{kept_ms}");
+    assert_eq!(kept(&[]).0, 2, "also without a first word");
+}
+
+#[test]
+fn a_socket_that_takes_nothing_is_given_up() {
+    let scratch = Scratch::sqlite();
+    let clock = Arc::new(Hasty::default());
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let (relay, _service) = Relay::new(
+        Options::default(),
+        intake,
+        scratch.store.clone(),
+        clock.clone(),
+        Arc::new(Zeros),
+    );
+    let (to_relay, from_client) = mpsc::unbounded_channel();
+    // Room for the greeting, and nothing more, for ever.
+    let (to_client, _from_relay) = mpsc::channel(1);
+    to_relay.send(Frame::Text("rubbish".to_owned())).unwrap();
+    let server = Server { from_client, to_client, permit: None, reserving: None };
+    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    assert!(clock.now_ms() >= Options::default().silence_max_ms);
+}

@@ -1,0 +1,71 @@
+//! Settings that are lists, written with commas.
+
+use std::collections::BTreeSet;
+
+use guild_network::client::relay_url;
+use guild_protocol::nostr::kind;
+use serde::{Deserialize, Serialize};
+
+/// More relays are a mistake: every one of them is a connection.
+const RELAYS_MAX: usize = 64;
+
+/// The addresses of relays, each in its one spelling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct RelayUrls(pub(crate) Vec<String>);
+
+impl TryFrom<String> for RelayUrls {
+    type Error = String;
+    fn try_from(text: String) -> Result<RelayUrls, String> {
+        let mut urls: Vec<String> = Vec::new();
+        for part in parts(&text) {
+            let url = relay_url(part).map_err(|e| e.to_string())?;
+            if !urls.contains(&url) {
+                urls.push(url);
+            }
+        }
+        match urls.len() {
+            0..=RELAYS_MAX => Ok(RelayUrls(urls)),
+            n => Err(format!("{n} relays are more than the limit of {RELAYS_MAX}")),
+        }
+    }
+}
+
+impl From<RelayUrls> for String {
+    fn from(urls: RelayUrls) -> String {
+        urls.0.join(",")
+    }
+}
+
+/// Kinds of requests.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct RequestKinds(pub(crate) BTreeSet<u16>);
+
+impl Default for RequestKinds {
+    fn default() -> RequestKinds {
+        RequestKinds([kind::BENCHMARK_REQUEST, kind::DEFAULT_REQUEST].into())
+    }
+}
+
+impl TryFrom<String> for RequestKinds {
+    type Error = String;
+    fn try_from(text: String) -> Result<RequestKinds, String> {
+        let read = |part: &str| {
+            let number = part.parse().ok().filter(|number| kind::is_request(*number));
+            number.ok_or_else(|| format!("{part:?} is not a number from 5000 to 5999"))
+        };
+        let kinds: BTreeSet<u16> = parts(&text).map(read).collect::<Result<_, _>>()?;
+        if kinds.is_empty() { Err("there is no kind".to_owned()) } else { Ok(RequestKinds(kinds)) }
+    }
+}
+
+impl From<RequestKinds> for String {
+    fn from(kinds: RequestKinds) -> String {
+        kinds.0.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}

@@ -1,0 +1,110 @@
+//! The open world: what takes events in, keeps them within bounds, and serves them to strangers.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use guild_network::archive::Bounds;
+use guild_network::client::{Options as PoolOptions, Pool, market_wants};
+use guild_network::intake::{Intake, Options as IntakeOptions};
+use guild_network::keeper::Keeper;
+use guild_network::relay::{Options as RelayOptions, Relay};
+use guild_protocol::env::Shutdown;
+use guild_protocol::identity::PublicKey;
+
+use super::identity::Identity;
+use super::{Parts, Supervisor, hosts};
+use crate::config::Loaded;
+use crate::error::Result;
+
+/// The handles of what was started.
+pub(super) struct Started {
+    /// For strangers, if the settings want one.
+    pub(super) relay: Option<Relay>,
+    /// The relays of others.
+    pub(super) pool: Pool,
+}
+
+/// Starts the services.
+pub(super) fn start(
+    loaded: &Loaded,
+    identity: Identity,
+    address: SocketAddr,
+    parts: &Parts,
+    supervisor: &mut Supervisor,
+    shutdown: &Shutdown,
+) -> Result<Started> {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let (intake, service) =
+        Intake::new(IntakeOptions::default(), store.clone(), &*parts.bus.handle, clock.clone());
+    let stop = shutdown.clone();
+    supervisor.start("intake", async move { Ok(service.run(stop).await?) });
+    let keeper = Keeper::new(bounds(loaded), store.clone(), clock.clone());
+    let stop = shutdown.clone();
+    supervisor.start("archive", async move {
+        keeper.run(stop).await;
+        Ok(())
+    });
+    let (pool, service) = Pool::new(
+        pool_options(loaded, identity.keys),
+        identity.signer,
+        intake.clone(),
+        store.clone(),
+        clock.clone(),
+        parts.random.clone(),
+    )?;
+    let stop = shutdown.clone();
+    supervisor.start("relays", async move {
+        service.run(stop).await;
+        Ok(())
+    });
+    if !loaded.config.relay.enabled {
+        return Ok(Started { relay: None, pool });
+    }
+    let options = relay_options(loaded, address);
+    let (relay, service) = Relay::new(options, intake, store, clock, parts.random.clone());
+    let stop = shutdown.clone();
+    supervisor.start("relay", async move {
+        service.run(stop).await;
+        Ok(())
+    });
+    Ok(Started { relay: Some(relay), pool })
+}
+
+fn pool_options(loaded: &Loaded, keys: BTreeSet<PublicKey>) -> PoolOptions {
+    let network = &loaded.config.network;
+    let lookback_s = u64::from(network.jobs_lookback_hours).saturating_mul(3_600);
+    let defaults = PoolOptions::default();
+    // Within the lease: otherwise a slow relay is a lost lease, and everything is sent twice.
+    let lease_ms = i64::from(loaded.config.outbox.lease_ms);
+    PoolOptions {
+        relays: network.relays.0.clone(),
+        wants: market_wants(&keys, &network.request_kinds.0, lookback_s),
+        publish_ms: defaults.publish_ms.min(lease_ms.saturating_mul(8) / 10),
+        private_guests: network.private_hints,
+        ..defaults
+    }
+}
+
+fn bounds(loaded: &Loaded) -> Bounds {
+    let relay = &loaded.config.relay;
+    Bounds {
+        max_events: i64::from(relay.max_events),
+        max_bytes: i64::from(relay.max_mb).saturating_mul(1_000_000),
+    }
+}
+
+fn relay_options(loaded: &Loaded, address: SocketAddr) -> RelayOptions {
+    let relay = &loaded.config.relay;
+    let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    RelayOptions {
+        hosts: hosts(loaded, address),
+        connections_max: count(relay.connections_max),
+        connections_per_address: count(relay.connections_per_address),
+        frames_per_minute: relay.frames_per_minute,
+        events_per_minute: relay.events_per_minute,
+        key_events_per_minute: relay.key_events_per_minute,
+        auth_to_read: relay.auth_to_read,
+        auth_to_write: relay.auth_to_write,
+        ..RelayOptions::default()
+    }
+}
