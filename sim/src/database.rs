@@ -22,14 +22,14 @@ enum Place {
 }
 
 impl Place {
-    fn for_seed(seed: u64) -> Place {
+    fn for_seed(seed: u64, node: usize) -> Place {
         if seed % 10 == 9
             && let Ok(dir) = tempfile::tempdir()
         {
             return Place::File(dir);
         }
         // The name is shared by all threads of this program.
-        Place::Memory(format!("seed-{seed}-{:?}", std::thread::current().id()))
+        Place::Memory(format!("seed-{seed}-{node}-{:?}", std::thread::current().id()))
     }
 
     fn connect(&self) -> Result<Sqlite> {
@@ -74,7 +74,18 @@ impl Database {
         migrations: &Migrations,
         plant: Plant,
     ) -> Result<Database> {
-        let place = Place::for_seed(seed);
+        Database::of_node(world, seed, 0, migrations, plant)
+    }
+
+    /// As [`Database::new`], for one of several nodes, each with a database of its own.
+    pub fn of_node(
+        world: &World,
+        seed: u64,
+        node: usize,
+        migrations: &Migrations,
+        plant: Plant,
+    ) -> Result<Database> {
+        let place = Place::for_seed(seed, node);
         let db = place.connect()?;
         let mut db = SimDb { db, world: world.clone(), plant, life: None };
         migrations.apply(&mut db, BEGIN_MS)?;

@@ -2,6 +2,7 @@
 
 pub mod audit_log;
 pub mod ledger;
+pub mod market;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,17 +18,20 @@ pub enum Scenario {
     AuditLog(Option<audit_log::Bug>),
     /// Money: transfers, holds and rules by many clients through several processes.
     Ledger(Option<ledger::Bug>),
+    /// Work for money between nodes: orders, jobs, verdicts, receipts.
+    Market(Option<market::Bug>),
 }
 
 impl Scenario {
     /// Their names.
-    pub const NAMES: [&str; 2] = ["audit-log", "ledger"];
+    pub const NAMES: [&str; 3] = ["audit-log", "ledger", "market"];
 
     /// The scenario of this name with the bug of this name, if there are such.
     pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
         match name {
             "audit-log" => planted(bug).map(Scenario::AuditLog),
             "ledger" => planted(bug).map(Scenario::Ledger),
+            "market" => planted(bug).map(Scenario::Market),
             _ => {
                 Err(format!("there is no scenario {name:?}; there are {}", Self::NAMES.join(", ")))
             }
@@ -39,6 +43,7 @@ impl Scenario {
         match self {
             Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
             Scenario::Ledger(bug) => ledger::run(seed, bug, selection),
+            Scenario::Market(bug) => market::run(seed, bug, selection),
         }
     }
 }

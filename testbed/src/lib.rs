@@ -5,6 +5,7 @@
 //! the first test of a process that asks starts its own.
 
 pub mod bench;
+pub mod browser;
 pub mod javascript;
 pub mod nats;
 pub mod nostr_relay;
@@ -13,6 +14,7 @@ pub mod postgres;
 mod process;
 mod victim;
 
+pub use browser::{Browser, Look};
 pub use nats::Nats;
 pub use nostr_relay::NostrRelay;
 pub use port::free_port;

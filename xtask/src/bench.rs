@@ -72,6 +72,12 @@ pub(crate) const BENCHES: &[Bench] = &[
         }],
     },
     Bench {
+        name: "footprint",
+        package: "guild",
+        unit: "",
+        cases: &[limited("memory", Needs::Disk), limited("ready", Needs::Disk)],
+    },
+    Bench {
         name: "hash",
         package: "guild-protocol",
         unit: "MB",

@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod fuzz;
+mod pictures;
 mod services;
 mod setup;
 mod sim;
@@ -61,6 +62,8 @@ enum Command {
     Fuzz(fuzz::Options),
     /// Run a command with a PostgreSQL and a NATS server for its tests.
     Services(services::Options),
+    /// Take pictures of the pages in a real browser.
+    Pictures(pictures::Options),
     /// Write the generated documents anew.
     Docs,
 }
@@ -87,6 +90,7 @@ fn run(command: &Command) -> Result {
         Command::Sim(options) => sim::run(&here, options),
         Command::Fuzz(options) => fuzz::run(&here, options),
         Command::Services(options) => services::run(&here, options),
+        Command::Pictures(options) => pictures::run(&here, options),
         Command::Docs => {
             here.cargo(&["run", "-q", "-p", "guild", "--", "generate", "docs", "--dir", "docs"])
         }

@@ -20,6 +20,16 @@ pub(crate) const LIBC_HEADERS: Tool =
     Tool { program: "/usr/include/stdio.h", package: "libc6-dev", needed_for: "compiling C" };
 pub(crate) const CXX_COMPILER: Tool =
     Tool { program: "c++", package: "g++", needed_for: "building libFuzzer" };
+pub(crate) const BROWSER: Tool = Tool {
+    program: testbed::browser::PROGRAM,
+    package: testbed::browser::PROGRAM,
+    needed_for: "tests that look at the pages",
+};
+pub(crate) const FONT: Tool = Tool {
+    program: "/usr/share/doc/fonts-inter",
+    package: "fonts-inter",
+    needed_for: "pictures of the pages",
+};
 pub(crate) const NODE: Tool =
     Tool { program: "node", package: "nodejs", needed_for: "foreign clients" };
 pub(crate) const POSTGRES: Tool =

@@ -30,6 +30,10 @@ const SUBJECTS: &[Subject] = &[
         run: |tree, amount| sim::soak(tree, "ledger", amount.seconds, amount.seeds),
     },
     Subject {
+        name: "market",
+        run: |tree, amount| sim::soak(tree, "market", amount.seconds, amount.seeds),
+    },
+    Subject {
         name: "sim",
         run: |tree, amount| sim::soak(tree, "audit-log", amount.seconds, amount.seeds),
     },

@@ -100,6 +100,7 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         setup::LIBC_HEADERS,
         setup::POSTGRES,
         setup::NATS,
+        setup::BROWSER,
         setup::NODE,
         setup::NPM,
     ])?;

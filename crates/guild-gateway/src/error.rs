@@ -1,10 +1,12 @@
 //! The one mapping from errors to HTTP.
 
-use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use guild_protocol::error::Code;
 use serde_json::json;
+
+use crate::dress::Told;
 
 /// The codes of this crate.
 pub mod code {
@@ -13,6 +15,12 @@ pub mod code {
             "A parameter, header or body of the request is wrong.", "Correct what the message names.";
         NO_SUCH_PATH = "gateway.no_such_path", NotFound,
             "There is nothing at this path.", "The README lists the paths.";
+        UNKNOWN = "gateway.unknown_id", NotFound,
+            "This node knows nothing under that id.",
+            "Look at /providers, /requests or /receipts for those that it knows.";
+        CORRUPT = "gateway.corrupt", Corrupt,
+            "Something that this node keeps cannot be read.",
+            "Run `guild store check`; restore from a backup if it finds damage.";
         NO_SUCH_METHOD = "gateway.no_such_method", Invalid,
             "This path does not know the method.", "The header `allow` lists those it knows.";
         UNKNOWN_HOST = "gateway.unknown_host", Denied,
@@ -50,6 +58,17 @@ pub enum Error {
     /// Nothing is there.
     #[error("there is nothing at {0}")]
     NoSuchPath(String),
+    /// Nothing has this id.
+    #[error("there is no {what} {id} here")]
+    Unknown {
+        /// What sort of thing.
+        what: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// What is kept cannot be read.
+    #[error("what is kept cannot be read: {0}")]
+    Corrupt(String),
     /// Not with this method.
     #[error("this path does not know the method {0}")]
     NoSuchMethod(String),
@@ -88,6 +107,8 @@ impl Error {
         match self {
             Error::BadRequest { .. } => &code::BAD_REQUEST,
             Error::NoSuchPath(_) => &code::NO_SUCH_PATH,
+            Error::Unknown { .. } => &code::UNKNOWN,
+            Error::Corrupt(_) => &code::CORRUPT,
             Error::NoSuchMethod(_) => &code::NO_SUCH_METHOD,
             Error::UnknownHost(_) => &code::UNKNOWN_HOST,
             Error::NoToken => &code::NO_TOKEN,
@@ -133,7 +154,8 @@ impl IntoResponse for Error {
             "field": self.field(),
             "help": code.remedy,
         }});
-        (status, Json(body)).into_response()
+        let told = Told { status, code, message: self.to_string() };
+        (status, Extension(told), Json(body)).into_response()
     }
 }
 

@@ -2,7 +2,12 @@
 //!
 //! | path | what |
 //! |---|---|
-//! | `GET /healthz` | whether the process answers |
+//! | `GET /`, `/providers`, `/requests`, `/receipts`, and one of each by its id | the explorer's pages |
+//! | `GET /api/summary`, `/api/providers`, `/api/requests`, `/api/receipts`, and one of each | the same as JSON |
+//! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals |
+//! | `GET /api/market/events` | what happens on the market, as a server-sent stream |
+//! | `GET /healthz`, `/readyz` | whether the process answers; whether all of it runs |
+//! | `GET /metrics` | its numbers, for Prometheus |
 //! | `GET /api/events` | the audit log as a server-sent stream |
 //! | `GET /api/log` | a page of the audit log |
 //! | `POST /api/log` | append to it (with the node's token) |
@@ -11,19 +16,25 @@
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
 //! | `GET /api/relays` | what is known of the relays of others |
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
+//! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
+mod dress;
 mod error;
 mod events;
+mod explore;
 mod guard;
 mod health;
 mod ledger;
 mod log;
+mod meter;
+mod orders;
 mod outbox;
 mod relay;
 mod relays;
 mod socket;
+mod web;
 
 use std::sync::Arc;
 
@@ -34,6 +45,8 @@ use futures_util::future::{Either, select};
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
+use guild_roles::buyer::Buyer;
+use guild_roles::explorer::Explorer;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
@@ -43,6 +56,8 @@ use tokio::sync::Semaphore;
 use socket::Limited;
 
 pub use error::{Error, Result, code};
+pub use health::Services;
+pub use meter::{REQUEST_MS, Render};
 
 /// How the gateway serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +109,14 @@ pub struct Roles {
     pub relays: Relays,
     /// The money.
     pub treasury: Treasury,
+    /// Who hires others, if this node does.
+    pub buyer: Option<Buyer>,
+    /// The market, for readers.
+    pub explorer: Explorer,
+    /// What runs.
+    pub services: Services,
+    /// The numbers of this process, if somebody keeps them.
+    pub metrics: Option<Render>,
 }
 
 /// What every handler may use.
@@ -104,6 +127,10 @@ struct Shared {
     relay: Option<Relay>,
     relays: Relays,
     treasury: Treasury,
+    buyer: Option<Buyer>,
+    explorer: Explorer,
+    services: Services,
+    metrics: Option<Render>,
     clock: Arc<dyn Clock>,
     shutdown: Shutdown,
     token: Arc<str>,
@@ -129,13 +156,18 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, relay, relays, treasury } = roles;
+        let Roles { log, outbox, relay, relays, treasury, buyer, explorer, services, metrics } =
+            roles;
         let shared = Shared {
             log,
             outbox,
             relay,
             relays,
             treasury,
+            buyer,
+            explorer,
+            services,
+            metrics,
             clock: clock.clone(),
             shutdown: shutdown.clone(),
             token: token.into(),
@@ -176,12 +208,17 @@ impl Service {
 fn router(shared: Shared) -> Router {
     let body_max_bytes = shared.options.body_max_bytes;
     Router::new()
+        .merge(explorer_routes())
         .route("/healthz", get(health::healthz))
+        .route("/readyz", get(health::readyz))
+        .route("/metrics", get(meter::metrics))
         .route("/api/events", get(events::events))
         .route("/api/log", get(log::page).post(log::append))
         .route("/api/ledger/account", post(ledger::open))
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/rule", post(ledger::rule))
+        .route("/api/orders", post(orders::create))
+        .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
         .route("/api/outbox/retry", post(outbox::retry))
         .route("/api/relays", get(relays::list))
         .route("/api/relays/publish", post(relays::publish))
@@ -192,5 +229,29 @@ fn router(shared: Shared) -> Router {
         .layer(axum::middleware::from_fn_with_state(shared.clone(), relay::at_root))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::in_time))
         .layer(axum::middleware::from_fn_with_state(shared.clone(), guard::known_host))
+        .layer(axum::middleware::from_fn_with_state(shared.clone(), meter::count))
+        .layer(axum::middleware::from_fn(dress::dress))
         .with_state(shared)
+}
+
+/// The market for readers: every path as a page, and below `/api` as JSON.
+fn explorer_routes() -> Router<Shared> {
+    Router::new()
+        .route("/", get(explore::home))
+        .route("/api/summary", get(explore::home))
+        .route("/assets/{name}", get(web::asset::asset))
+        .route("/providers", get(explore::providers))
+        .route("/providers/{key}", get(explore::provider))
+        .route("/requests", get(explore::requests))
+        .route("/requests/{id}", get(explore::request))
+        .route("/receipts", get(explore::receipts))
+        .route("/receipts/{id}", get(explore::receipt))
+        .route("/api/providers", get(explore::providers))
+        .route("/api/providers/{key}", get(explore::provider))
+        .route("/api/requests", get(explore::requests))
+        .route("/api/requests/{id}", get(explore::request))
+        .route("/api/receipts", get(explore::receipts))
+        .route("/api/receipts/{id}", get(explore::receipt))
+        .route("/api/receipts/{id}/replay", get(explore::replay))
+        .route("/api/market/events", get(events::market))
 }

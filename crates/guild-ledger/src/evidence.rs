@@ -1,8 +1,9 @@
 //! The black-box checker of a history of money: it reads what was exported and trusts nothing else.
 //!
 //! A [`Checker`] takes `ledger.jsonl` line by line and says what in it could not have happened in an honest ledger.
-//! [`Calls`], [`Receipts`] and [`Events`] are what else may lie beside it; they are read first and handed over. The
-//! files are described in `docs/formats/evidence.md`.
+//! [`Calls`], [`Receipts`], [`Keys`] and [`Events`] are what else may lie beside it; they are read first and handed
+//! over. [`compare`] looks at the evidence of several nodes together. The files are described in
+//! `docs/formats/evidence.md`.
 //!
 //! Nothing here uses [`Book`](crate::book::Book) or any other code that decides transfers: a bug there must not hide
 //! here. The rules are written a second time, as plainly as they can be.
@@ -15,19 +16,25 @@
 //! assert_eq!(report.problems[0].code.name, "evidence.cut");
 //! ```
 
+mod between;
 mod calls;
 mod checker;
 pub mod code;
+mod dealings;
 mod events;
 mod finding;
+mod keys;
 mod money;
 mod receipts;
 mod record;
 
+pub use between::{Between, Together, compare};
 pub use calls::Calls;
 pub use checker::Checker;
+pub use dealings::Dealings;
 pub use events::Events;
 pub use finding::{Part, Place, Problem, Report};
+pub use keys::Keys;
 pub use receipts::Receipts;
 
 /// The version of the export that is read.

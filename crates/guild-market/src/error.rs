@@ -7,6 +7,51 @@ pub mod code {
     guild_protocol::codes! {
         UNKNOWN_ORDER = "market.unknown_order", NotFound,
             "There is no such order.", "`guild requests ls` lists those that exist.";
+        ORDER_MALFORMED = "market.order_malformed", Invalid,
+            "An order contradicts itself, its request, or the limits of orders.", "Correct what is named.";
+        ORDER_CONFLICT = "market.order_conflict", Conflict,
+            "An order with this key exists, for other work, another provider or another budget.",
+            "Use a new key for a new order.";
+        ORDER_CLOSED = "market.order_closed", Conflict,
+            "The order has ended, or has not come so far.", "Read the order again.";
+        PRICE = "market.price_above_budget", Conflict,
+            "The provider asks for more than the budget of the order.",
+            "Raise the budget, or choose another provider.";
+        WALLET = "market.wallet_empty", Conflict,
+            "The wallet of the node does not hold the budget of the order.",
+            "Fund it with the command named, or order with a smaller budget.";
+        UNVERIFIABLE = "market.unverifiable", Invalid,
+            "Nobody here can check this work, so it is not paid.",
+            "Order work that can be recomputed: oa.embedding.v1 by the model guild-hash-v1.";
+        OUTPUT_SHAPE = "market.output_shape", Invalid,
+            "A result does not have the size that was ordered.", "Do not pay for it.";
+        OUTPUT_DIFFERS = "market.output_differs", Invalid,
+            "A result is not what the work gives when it is done again.", "Do not pay for it.";
+        PROVENANCE = "market.provenance_wrong", Invalid,
+            "A result says of itself what is not so: its provider, its job or its hash.", "Do not pay for it.";
+        SCHEMA_NOT_SERVED = "market.schema_not_served", NotFound,
+            "The provider does not do this kind of work.",
+            "Choose a provider whose announcement names the schema.";
+        INPUT_MISSING = "market.input_missing", Invalid,
+            "A request carries no input that can be read here.",
+            "Send the payload as JSON in an i tag of the type text.";
+        INPUT_TOO_LARGE = "market.input_too_large", Invalid,
+            "The input of a request is larger than the provider takes.", "Split the work.";
+        JOB_HASH = "market.job_hash_wrong", Invalid,
+            "The job hash of a request is not that of its input.", "Compute it from the schema and the payload.";
+        BID = "market.bid_too_low", Conflict,
+            "The bid of a request is below the price.", "Bid at least the price named.";
+        OVER_CREDIT = "market.over_credit", Conflict,
+            "The buyer owes as much as the provider lends it.", "Pay what is owed first.";
+        BUSY = "market.busy", Unavailable,
+            "The provider does as many jobs as it can at once.", "Ask again later, or choose another provider.";
+        UNKNOWN_JOB = "market.unknown_job", NotFound,
+            "There is no such job.", "`guild requests ls` lists those that exist.";
+        JOB_CLOSED = "market.job_closed", Conflict,
+            "The job has ended, or has not come so far.", "Read the job again.";
+        RECEIPT_MISMATCH = "market.receipt_mismatch", Invalid,
+            "A receipt is not about this job: another buyer, another job or another asset.",
+            "Ask the buyer for the receipt of this request.";
     }
 }
 

@@ -2,7 +2,44 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`verify`] | whether a result is what was ordered: the verdict, as a document with a hash |
+//! | [`order`] | what we bought: from the budget that is held to the result |
+//! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
+//! | [`job`] | what we were hired for: which requests we take, what became of them |
+//! | [`overview`] | what readers need to know of many at once |
+//! | [`receipts`] | receipts given and taken, and under which keys we deal |
+//!
+//! Every change of state is one function that is called inside a transaction, together with whatever must be published
+//! because of it: a crash finds either all of it or nothing. Work is found by reading rows; the bell [`TOPIC`] only
+//! hints at it. The money is in millisatoshi.
+// Whoever computes with money must get an error, never a panic or a wrapped number.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+#![deny(clippy::indexing_slicing, clippy::panic)]
 
 mod error;
+mod event;
+pub mod job;
+pub mod order;
+pub mod overview;
+pub mod receipts;
+mod row;
+pub mod settle;
+pub mod verify;
 
 pub use error::{Error, Result, code};
+pub use event::TOPIC;
+
+use guild_store::{Migration, Sql};
+
+/// The tables of this crate.
+pub fn migrations() -> Vec<Migration> {
+    vec![Migration {
+        area: "market",
+        number: 1,
+        name: "market",
+        sql: Sql {
+            lite: include_str!("../migrations/sqlite/0001_market.sql"),
+            pg: include_str!("../migrations/postgres/0001_market.sql"),
+        },
+    }]
+}

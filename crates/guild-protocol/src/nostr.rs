@@ -6,10 +6,12 @@
 //! | [`event`] | one event: reading within limits, its id, its signature, making one |
 //! | [`tag`] | looking things up in tags |
 //! | [`filter`] | what somebody asks a relay for |
+//! | [`heartbeat`] | a provider's sign of life |
 //! | [`message`] | what clients and relays say to each other |
 //! | [`nip44`] | encryption between two keys |
 //! | [`job`] | requests, results and feedback (NIP-90) |
 //! | [`announcement`] | how a provider advertises itself (NIP-89) |
+//! | [`receipt_notice`] | how a receipt travels to its provider |
 //!
 //! We send what the published texts say and read what is found in the wild. What exactly is in
 //! `docs/formats/nostr.md`.
@@ -19,10 +21,12 @@ use crate::env::UnixMs;
 pub mod announcement;
 pub mod event;
 pub mod filter;
+pub mod heartbeat;
 pub mod job;
 pub mod kind;
 pub mod message;
 pub mod nip44;
+pub mod receipt_notice;
 pub mod tag;
 
 pub use event::{Draft, Event, EventId, Limits};

@@ -2,15 +2,51 @@
 
 use guild_protocol::error::{Code, Kind};
 
+/// The codes of this crate.
+pub mod code {
+    guild_protocol::codes! {
+        NO_PROVIDER = "buyer.no_provider", NotFound,
+            "Nobody who is known, alive and within the budget does this kind of work.",
+            "`guild providers ls` lists who is known; raise the budget, or name a provider.";
+        KIND = "buyer.kind_not_allowed", Invalid,
+            "The kind of a request is not one of those that ask for work.", "Use 5000 to 5999.";
+        OFFER = "provider.offer_malformed", Invalid,
+            "What a provider is told to offer contradicts itself or its limits.", "Correct what is named.";
+        WORK_TIMEOUT = "provider.timeout", Unavailable,
+            "The work was not done in the time that there was.", "Allow more time, or ask for less at once.";
+        WORK_FAILED = "provider.work_failed", Internal,
+            "The work could not be done.", "Choose another provider, or ask again later.";
+        CURSOR = "explorer.cursor_malformed", Invalid,
+            "A cursor does not belong to the list.", "Use the cursor that the page before gave, or none.";
+    }
+}
+
 /// What can go wrong in a role.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
+    /// Refused here.
+    #[error("{message}")]
+    Refused {
+        /// Why, as a code.
+        code: &'static Code,
+        /// Why, about this case.
+        message: String,
+    },
+    /// Something that strangers must agree with does not hold.
+    #[error(transparent)]
+    Protocol(#[from] guild_protocol::Error),
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
     /// The ledger refused.
     #[error(transparent)]
     Ledger(guild_ledger::Error),
+    /// The cursor is none of this list.
+    #[error("the cursor does not belong to this list")]
+    Cursor,
+    /// The market refused.
+    #[error(transparent)]
+    Market(guild_market::Error),
     /// The network refused.
     #[error(transparent)]
     Network(guild_network::Error),
@@ -20,11 +56,20 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// A refusal with this code and a sentence about this very case.
+    pub fn refused(code: &'static Code, message: impl Into<String>) -> Error {
+        Error::Refused { code, message: message.into() }
+    }
+
     /// The stable code.
     pub fn code(&self) -> &'static Code {
         match self {
+            Error::Refused { code, .. } => code,
+            Error::Protocol(error) => error.code(),
             Error::Store(error) => error.code(),
             Error::Ledger(error) => error.code(),
+            Error::Cursor => &code::CURSOR,
+            Error::Market(error) => error.code(),
             Error::Network(error) => error.code(),
         }
     }
@@ -38,7 +83,9 @@ impl Error {
     pub fn field(&self) -> Option<&str> {
         match self {
             Error::Store(guild_store::Error::EntryMalformed { field, .. }) => Some(field),
-            Error::Store(_) | Error::Ledger(_) | Error::Network(_) => None,
+            Error::Cursor => Some("after"),
+            Error::Protocol(error) => error.place(),
+            _ => None,
         }
     }
 
@@ -46,12 +93,18 @@ impl Error {
     pub fn is_closed(&self) -> bool {
         matches!(self, Error::Store(guild_store::Error::Closed | guild_store::Error::Crashed))
     }
+
+    /// Whether the same may go well later, because the database failed and not what was asked of it.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Error::Store(_))
+    }
 }
+
+// What the store says is the same, whoever heard it: it is always `Error::Store`.
 
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
         match error {
-            // What the store says is the same, whoever heard it.
             guild_ledger::Error::Store(error) => Error::Store(error),
             error @ guild_ledger::Error::Refused { .. } => Error::Ledger(error),
         }
@@ -61,9 +114,27 @@ impl From<guild_ledger::Error> for Error {
 impl From<guild_network::Error> for Error {
     fn from(error: guild_network::Error) -> Error {
         match error {
-            // What the store says is the same, whoever heard it.
             guild_network::Error::Store(error) => Error::Store(error),
-            error => Error::Network(error),
+            guild_network::Error::Protocol(error) => Error::Protocol(error),
+            error @ guild_network::Error::Refused { .. } => Error::Network(error),
         }
+    }
+}
+
+impl From<guild_market::Error> for Error {
+    fn from(error: guild_market::Error) -> Error {
+        match error {
+            guild_market::Error::Store(error) => Error::Store(error),
+            guild_market::Error::Protocol(error) => Error::Protocol(error),
+            guild_market::Error::Ledger(error) => error.into(),
+            guild_market::Error::Network(error) => error.into(),
+            error @ guild_market::Error::Refused { .. } => Error::Market(error),
+        }
+    }
+}
+
+impl From<guild_protocol::problems::Problems> for Error {
+    fn from(problems: guild_protocol::problems::Problems) -> Error {
+        Error::Protocol(problems.into())
     }
 }

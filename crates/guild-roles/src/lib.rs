@@ -1,10 +1,30 @@
 //! Whole roles made of the lower layers, and the use cases they share.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
+//! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`explorer`] | reads the market, for people and programs |
+//! | [`relays`] | the relays of others, as the operator sees them |
+//! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
 pub mod audit_log;
+pub mod buyer;
+mod counts;
+mod cursor;
 mod error;
+pub mod explorer;
+mod feed;
 pub mod outbox;
+pub mod provider;
 pub mod relays;
 pub mod sweeper;
 pub mod treasury;
 
-pub use error::{Error, Result};
+pub use counts::Counts;
+pub use error::{Error, Result, code};
+
+/// The tables of this crate.
+pub fn migrations() -> Vec<guild_store::Migration> {
+    vec![cursor::migration()]
+}

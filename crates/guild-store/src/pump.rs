@@ -325,6 +325,11 @@ impl Store {
         async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
     }
 
+    /// How many calls wait now: to write, and to read.
+    pub fn waiting(&self) -> (usize, usize) {
+        (self.writes.lock().jobs.len(), self.reads.lock().jobs.len())
+    }
+
     pub(crate) fn close(&self) {
         self.writes.close();
         self.reads.close();

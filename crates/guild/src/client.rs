@@ -88,6 +88,25 @@ fn changed(answer: &Value) -> Result<Changed> {
     }
 }
 
+/// What anybody gets at a path of a node, without its token.
+pub(crate) fn look(node_url: &str, path: &str) -> Result<Vec<u8>> {
+    let stranger = Client { agent: agent(), url: node_url.to_owned(), token: String::new() };
+    let answer = stranger.agent.get(format!("{node_url}{path}")).call();
+    let mut answer = stranger.accepted(answer.map_err(|e| stranger.unreachable(&e))?)?;
+    answer.body_mut().read_to_vec().map_err(|e| stranger.unreachable(&e))
+}
+
+fn agent() -> Agent {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        // A node is on this host: what the environment says of proxies is meant for others.
+        .proxy(None)
+        .timeout_connect(Some(CONNECT_TIMEOUT))
+        .timeout_recv_response(Some(ANSWER_TIMEOUT))
+        .build();
+    config.into()
+}
+
 /// A connection to a node.
 pub(crate) struct Client {
     agent: Agent,
@@ -97,14 +116,7 @@ pub(crate) struct Client {
 
 impl Client {
     pub(crate) fn new(node: &NodeFile) -> Client {
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            // A node is on this host: what the environment says of proxies is meant for others.
-            .proxy(None)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_recv_response(Some(ANSWER_TIMEOUT))
-            .build();
-        Client { agent: config.into(), url: node.url.clone(), token: node.token.clone() }
+        Client { agent: agent(), url: node.url.clone(), token: node.token.clone() }
     }
 
     /// Appends to the audit log; the entry's id and number.
@@ -169,6 +181,22 @@ impl Client {
             Value::Array(relays) => Ok(relays),
             _ => Err(not_understood()),
         }
+    }
+
+    /// Orders work; the order as it stands.
+    pub(crate) fn hire(&self, order: &Value) -> Result<Value> {
+        self.post("/api/orders", order)
+    }
+
+    /// An order as it stands, with what was answered to it.
+    pub(crate) fn order(&self, order_id: &str) -> Result<Value> {
+        let answer = self
+            .agent
+            .get(format!("{}/api/orders/{order_id}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
     /// Opens an account.

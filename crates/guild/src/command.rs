@@ -13,25 +13,39 @@ mod blueprint;
 mod cid;
 mod completions;
 mod config;
+mod demo;
 mod doctor;
 mod generate;
 mod hash;
+mod hire;
 mod key;
 mod ledger;
 mod log;
 mod outbox;
 mod policy;
+mod providers;
+mod reading;
 mod receipts;
 mod relay;
 mod replay;
+mod requests;
 mod schema;
 mod store;
+mod table;
 mod up;
 mod verdict;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    Demo(demo::Args),
     Up(up::Args),
+    Hire(hire::Args),
+    #[command(subcommand)]
+    Requests(requests::Command),
+    #[command(subcommand)]
+    Providers(providers::Command),
+    #[command(subcommand)]
+    Receipts(receipts::Command),
     #[command(subcommand)]
     Log(log::Command),
     #[command(subcommand)]
@@ -47,8 +61,6 @@ pub(crate) enum Command {
     Cid(cid::Args),
     #[command(subcommand)]
     Relay(relay::Command),
-    #[command(subcommand)]
-    Receipts(receipts::Command),
     #[command(subcommand)]
     Replay(replay::Command),
     #[command(subcommand)]
@@ -81,6 +93,13 @@ impl Context<'_> {
         telemetry::start(&loaded.config.log, self.global.louder());
         Ok(loaded)
     }
+
+    /// As [`Context::config`], for a command that tells by itself how it goes: its log is one step quieter.
+    pub(crate) fn config_in_peace(&self) -> Result<Loaded> {
+        let loaded = load(self.global, self.environment)?;
+        telemetry::start(&loaded.config.log, self.global.louder().saturating_sub(1));
+        Ok(loaded)
+    }
 }
 
 /// Runs the command that was asked for.
@@ -88,7 +107,11 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
     let Cli { global, command } = cli;
     let mut cx = Context { global: &global, environment, out };
     match command {
+        Command::Demo(args) => demo::run(&args, &mut cx),
         Command::Up(args) => up::run(&args, &mut cx),
+        Command::Hire(args) => hire::run(&args, &mut cx),
+        Command::Requests(command) => requests::run(&command, &mut cx),
+        Command::Providers(command) => providers::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),

@@ -34,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) network: Network,
     pub(crate) policy: Policy,
     pub(crate) relay: Relay,
+    pub(crate) provider: Provider,
+    pub(crate) buyer: Buyer,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -177,5 +179,39 @@ impl Default for Relay {
             auth_to_read: false,
             auth_to_write: false,
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Provider {
+    pub(crate) enabled: bool,
+    pub(crate) name: String,
+    pub(crate) price_msat: u32,
+    pub(crate) concurrency: u32,
+    pub(crate) credit_msat: u32,
+}
+
+impl Default for Provider {
+    fn default() -> Provider {
+        Provider {
+            enabled: true,
+            name: String::new(),
+            price_msat: 1_000,
+            concurrency: 2,
+            credit_msat: 1_000_000,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Buyer {
+    pub(crate) live_s: u32,
+}
+
+impl Default for Buyer {
+    fn default() -> Buyer {
+        Buyer { live_s: 900 }
     }
 }

@@ -72,6 +72,13 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        DEMO_FAILED = "demo.failed", Unavailable,
+            "The demo did not go as it should on this host.",
+            "Try again with -v to see more; a host that is very busy may be too slow for it.";
+        DEMO_STOPPED = "demo.stopped", Unavailable,
+            "The demo was interrupted; nothing of it is left.", "Run it again.";
+        MARKET_UNKNOWN = "market.unknown", NotFound,
+            "This node knows nothing under that id.", "The command `ls` lists what it knows.";
         NODE_RUNNING = "node.running", Conflict,
             "Another process holds the data directory.",
             "Use the node that runs, stop it, or choose another --data-dir.";
@@ -242,6 +249,12 @@ impl From<guild_ledger::Error> for Error {
     }
 }
 
+impl From<guild_market::Error> for Error {
+    fn from(error: guild_market::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_network::Error> for Error {
     fn from(error: guild_network::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -307,6 +320,8 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_ledger::quote::code::ALL,
         guild_network::code::ALL,
         guild_market::code::ALL,
+        guild_memory::embed::code::ALL,
+        guild_roles::code::ALL,
         guild_gateway::code::ALL,
         code::ALL,
     ];

@@ -4,15 +4,20 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use futures_util::future::{join, select};
-use guild_gateway::{Roles, Service as Gateway};
+use guild_gateway::{Render, Roles, Service as Gateway};
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
 use guild_network::client::Pool;
 use guild_network::publish;
+use guild_network::relay::Relay;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
+use guild_protocol::schema::Registry;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::buyer::Buyer;
+use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
+use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_store::outbox::{self, Drainer};
@@ -21,7 +26,7 @@ use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-use crate::config::{Environment, Loaded};
+use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::real::{SystemClock, SystemRandom};
 
@@ -29,6 +34,8 @@ mod bus;
 pub(crate) mod data_dir;
 mod identity;
 mod listen;
+mod market;
+mod meter;
 mod network;
 mod policy;
 mod supervise;
@@ -36,6 +43,9 @@ mod upkeep;
 
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
+pub(crate) use identity::Identity;
+pub(crate) use market::outside;
+pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
 
@@ -55,7 +65,11 @@ pub(crate) fn store_options(loaded: &Loaded) -> guild_store::Options {
 
 /// Every migration of every crate that owns tables.
 pub(crate) fn migrations() -> Migrations {
-    Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations())
+    Migrations::store()
+        .and(guild_ledger::migrations())
+        .and(guild_network::migrations())
+        .and(guild_market::migrations())
+        .and(guild_roles::migrations())
 }
 
 /// What every part of a node is made with.
@@ -161,7 +175,7 @@ impl Parts {
         Ok(())
     }
 
-    fn drainer(&self, loaded: &Loaded, pool: Pool) -> Result<Drainer> {
+    fn drainer(&self, loaded: &Loaded, address: SocketAddr, pool: Pool) -> Result<Drainer> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
             max_attempts: i64::from(loaded.config.outbox.max_attempts),
@@ -170,6 +184,7 @@ impl Parts {
         let drainer =
             Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
         let relays = publish::sink(pool, self.store.clone(), self.clock.clone());
+        let relays = network::at_home(&own_relays(loaded, address), relays, self);
         Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake()).sink(
             publish::SINK,
             relays,
@@ -188,16 +203,62 @@ impl Parts {
         })
     }
 
+    /// The market, for readers.
+    fn explorer(&self) -> Explorer {
+        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+    }
+
     /// The relays of others, as they are used by a process that does not stay.
     pub(crate) fn relays(&self, loaded: &Loaded, pool: Option<Pool>) -> Relays {
         let configured = &loaded.config.network.relays.0;
         Relays::new(pool, configured, self.store.clone(), self.clock.clone())
     }
 
+    /// What the gateway stands in front of.
+    fn roles(
+        &self,
+        handles: &Handles,
+        (relay, relays): (Option<Relay>, Relays),
+        supervisor: &Supervisor,
+        metrics: Option<Render>,
+    ) -> Roles {
+        Roles {
+            log: self.log.clone(),
+            outbox: self.outbox.clone(),
+            relay,
+            relays,
+            treasury: handles.treasury.clone(),
+            buyer: Some(handles.buyer.clone()),
+            explorer: handles.explorer.clone(),
+            services: supervisor.services(),
+            metrics: metrics.map(|render| meter::with_store(render, self.store.clone())),
+        }
+    }
+
     /// Takes no further writes and ends the store's threads.
     pub(crate) fn close(self) {
         self.service.close();
     }
+}
+
+/// Who a node is, and what is its own choice beside the settings.
+pub(crate) struct Character {
+    pub(crate) identity: Identity,
+    /// Who does the work; the built-in embedder if nobody else does.
+    pub(crate) worker: Option<Arc<dyn Worker>>,
+    /// The numbers of the process, if somebody keeps them.
+    pub(crate) metrics: Option<Render>,
+}
+
+/// What can be asked of a node in the same process.
+#[derive(Clone)]
+pub(crate) struct Handles {
+    pub(crate) buyer: Buyer,
+    /// None if it does no work.
+    pub(crate) provider: Option<Provider>,
+    pub(crate) treasury: Treasury,
+    pub(crate) explorer: Explorer,
 }
 
 /// A node that serves.
@@ -207,32 +268,49 @@ pub(crate) struct Node {
     node_file: NodeFile,
     data_dir: std::path::PathBuf,
     bus_address: Option<String>,
+    handles: Handles,
 }
 
 impl Node {
     /// Starts every service; when this returns, the node answers.
     pub(crate) async fn start(
         loaded: &Loaded,
-        environment: &Environment,
+        character: Character,
         shutdown: &Shutdown,
     ) -> Result<Node> {
         // Before anything is made: with a policy that nobody meant, nothing may be paid.
         let policy = own_bundle(loaded)?;
-        let identity = identity::identity(loaded, environment, &SystemRandom)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
         parts.random.fill(&mut token);
         let node_file = NodeFile::new(&url(address), &to_hex(&token), parts.clock.now_ms());
-        let (treasury, ledger) = parts.treasury()?;
+        let detail = json!({
+            "url": node_file.url,
+            "version": env!("CARGO_PKG_VERSION"),
+            "policy_bundle_id": policy.policy_bundle_id(),
+        });
+        parts.note("node.started", detail).await?;
         let mut supervisor = Supervisor::new(shutdown.clone());
-        let network::Started { relay, pool } =
-            network::start(loaded, identity, address, &parts, &mut supervisor, shutdown)?;
-        let drainer = parts.drainer(loaded, pool.clone())?;
-        let relays = parts.relays(loaded, Some(pool));
-        let (log, outbox) = (parts.log.clone(), parts.outbox.clone());
-        let roles = Roles { log, outbox, relay, relays, treasury };
+        let (treasury, ledger) = parts.treasury()?;
+        market::open_accounts(&treasury).await?;
+        let Character { identity, worker, metrics } = character;
+        let started =
+            network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
+        let network::Started { relay, pool } = started;
+        let drainer = parts.drainer(loaded, address, pool.clone())?;
+        let relays = parts.relays(loaded, Some(pool.clone()));
+        let registry = Arc::new(Registry::builtin());
+        let ours = identity.public_keys();
+        let means = market::Means { loaded, registry, pool, ours };
+        let Identity { buyer, provider, .. } = identity;
+        let provider = (provider, worker);
+        let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
+        let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
+        let explorer = parts.explorer();
+        let handles = Handles { buyer, provider, treasury, explorer };
+        let roles = parts.roles(&handles, (relay, relays), &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -240,12 +318,6 @@ impl Node {
             &node_file.token,
             shutdown.clone(),
         );
-        let detail = json!({
-            "url": node_file.url,
-            "version": env!("CARGO_PKG_VERSION"),
-            "policy_bundle_id": policy.policy_bundle_id(),
-        });
-        parts.note("node.started", detail).await?;
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
         if let Some(service) = parts.bus.service.take() {
             let stop = shutdown.clone();
@@ -264,7 +336,23 @@ impl Node {
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;
         let data_dir = loaded.config.data_dir.clone();
-        Ok(Node { parts, supervisor, node_file, data_dir, bus_address })
+        Ok(Node { parts, supervisor, node_file, data_dir, bus_address, handles })
+    }
+
+    /// What can be asked of it from here.
+    pub(crate) fn handles(&self) -> &Handles {
+        &self.handles
+    }
+
+    /// Whether something of its own still waits to be taken to a relay.
+    pub(crate) async fn has_mail(&self) -> Result<bool> {
+        let waiting = outbox::Filter {
+            state: Some(outbox::State::Queued),
+            sink: Some(publish::SINK.to_owned()),
+            after: 0,
+        };
+        let mail = self.parts.store.read(move |rx| outbox::list(rx, &waiting, 1)).await?;
+        Ok(!mail.is_empty())
     }
 
     /// Where it answers.
@@ -328,6 +416,16 @@ fn hosts(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
         IpAddr::V6(ip) => hosts.push(format!("[{ip}]")),
     }
     hosts
+}
+
+/// The addresses under which others may know the relay of this node.
+fn own_relays(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
+    if !loaded.config.relay.enabled {
+        return Vec::new();
+    }
+    let names = hosts(loaded, address);
+    let names = names.iter().map(String::as_str).chain(["127.0.0.1", "localhost", "[::1]"]);
+    names.map(|name| format!("ws://{name}:{}/relay", address.port())).collect()
 }
 
 fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {

@@ -3,6 +3,7 @@
 
 mod audit_log;
 mod ledger;
+mod market;
 
 use sim::campaign::{self, Plan, Summary};
 use sim::scenario::Report;
@@ -34,5 +35,5 @@ fn seconds() -> u64 {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8_u64)
-        .div_ceil(2)
+        .div_ceil(3)
 }

@@ -1,7 +1,12 @@
 //! One integration binary for the crate: the routes, on a real store, without a socket.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "../../../guild-roles/tests/it/bazaar.rs"]
+mod bazaar;
+mod explore;
 mod ledger;
+mod live;
+mod pictures;
 mod relay;
 mod relays;
 
@@ -12,13 +17,14 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::{Bus, Local};
-use guild_gateway::{Options, Roles, Service};
+use guild_gateway::{Options, Roles, Service, Services};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
+use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
-use guild_store::{Hooks, Migrations, Service as StoreService};
+use guild_store::{Hooks, Service as StoreService};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
@@ -28,6 +34,17 @@ struct Still;
 impl Clock for Still {
     fn now_ms(&self) -> UnixMs {
         1_000
+    }
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Where the market stands a minute after it began, and still does.
+struct MinuteLater;
+impl Clock for MinuteLater {
+    fn now_ms(&self) -> UnixMs {
+        bazaar::T0 + 60_000
     }
     fn sleep(&self, _: i64) -> BoxFuture<()> {
         Box::pin(std::future::pending())
@@ -57,13 +74,7 @@ impl Scene {
     fn new(options: Options) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let file = guild_store::Options::file(&dir.path().join("node.db"));
-        let store = StoreService::open(
-            &file,
-            &Migrations::store().and(guild_ledger::migrations()).and(guild_network::migrations()),
-            Hooks::default(),
-            0,
-        )
-        .unwrap();
+        let store = StoreService::open(&file, &bazaar::migrations(), Hooks::default(), 0).unwrap();
         let bus = Arc::new(Local::new());
         let log = AuditLog::new(
             LogOptions::default(),
@@ -82,9 +93,26 @@ impl Scene {
             runtime.block_on(service);
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
+        let explorer = Explorer::new(
+            ExplorerOptions::default(),
+            store.handle(),
+            bus.clone(),
+            Arc::new(MinuteLater),
+        );
+        let services = Services::default();
         let relay = Some(relay::relay(store.handle(), &bus));
         let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
-        let roles = Roles { log: log.clone(), outbox, relay, relays, treasury };
+        let roles = Roles {
+            log: log.clone(),
+            outbox,
+            relay,
+            relays,
+            treasury,
+            buyer: None,
+            explorer,
+            services,
+            metrics: None,
+        };
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());

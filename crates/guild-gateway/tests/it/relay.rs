@@ -53,12 +53,9 @@ async fn it_says_what_it_is_to_pages_of_any_site() {
     let (status, told) = scene.ask(asking("/relay", &[])).await;
     let code = &told["error"]["code"];
     assert_eq!((status, code), (StatusCode::UPGRADE_REQUIRED, &json!("gateway.needs_web_socket")));
-    // A page at the root is somebody else's business.
-    let (status, told) = scene.ask(asking("/", &[])).await;
-    assert_eq!(
-        (status, &told["error"]["code"]),
-        (StatusCode::NOT_FOUND, &json!("gateway.no_such_path"))
-    );
+    // Whoever asks for anything else at the root gets the explorer.
+    let (status, told) = scene.ask(asking("/", &[("accept", "application/json")])).await;
+    assert_eq!((status, &told["counts"]["requests"]), (StatusCode::OK, &json!(0)));
     let preflight = Request::options("/relay").header("host", "localhost");
     let answer = scene.gateway.router().oneshot(preflight.body(Body::empty()).unwrap()).await;
     let answer = answer.unwrap();

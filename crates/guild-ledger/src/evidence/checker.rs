@@ -6,8 +6,10 @@ use guild_protocol::hash::{Hash, Hasher};
 use guild_protocol::json;
 
 use super::calls::Calls;
+use super::dealings::Dealings;
 use super::events::Events;
 use super::finding::{Findings, Part, Place, Refusal, Report};
+use super::keys::Keys;
 use super::money::Money;
 use super::receipts::Receipts;
 use super::record::{self, AccountKey, Counters, Record, Transfer, account_text, form};
@@ -28,6 +30,8 @@ pub struct Checker {
     stated: Stated,
     calls: Option<Calls>,
     receipts: Receipts,
+    keys: Keys,
+    dealings: Dealings,
     events: Events,
 }
 
@@ -92,6 +96,8 @@ impl Checker {
             stated: Stated::default(),
             calls: None,
             receipts: Receipts::new(),
+            keys: Keys::default(),
+            dealings: Dealings::default(),
             events: Events::new(),
         }
     }
@@ -107,6 +113,13 @@ impl Checker {
     #[must_use]
     pub fn with_receipts(mut self, receipts: Receipts) -> Checker {
         self.receipts = receipts;
+        self
+    }
+
+    /// Knows under which keys the node deals.
+    #[must_use]
+    pub fn with_keys(mut self, keys: Keys) -> Checker {
+        self.keys = keys;
         self
     }
 
@@ -147,7 +160,12 @@ impl Checker {
     }
 
     /// What was found.
-    pub fn finish(mut self) -> Report {
+    pub fn finish(self) -> Report {
+        self.finish_with_dealings().0
+    }
+
+    /// What was found, and what the node's dealings with others are, to be [compared](super::compare()) with theirs.
+    pub fn finish_with_dealings(mut self) -> (Report, Dealings) {
         if !matches!(self.stage, Stage::Ended { .. }) {
             let message =
                 if self.lines == 0 { "the file is empty" } else { "there is no end line" };
@@ -160,10 +178,17 @@ impl Checker {
             self.findings.append(calls.finish());
         }
         self.report.receipts = self.receipts.count();
+        let promises = self.receipts.take_promises();
         self.findings.append(self.receipts.finish());
+        let (npubs, problem) = self.keys.into_parts();
+        if let Some(problem) = problem {
+            self.findings.push(problem);
+        }
         self.report.events = self.events.count();
         self.findings.append(self.events.finish());
-        self.findings.into_report(self.report)
+        let mut dealings = self.dealings.under(npubs);
+        dealings.finish(&self.money, promises);
+        (self.findings.into_report(self.report), dealings)
     }
 
     fn place(&self, seq: Option<i64>) -> Place {
@@ -227,7 +252,10 @@ impl Checker {
         self.chain.take(line);
         self.report.records = self.report.records.saturating_add(1);
         let checked = match record {
-            Record::Account(opened) => self.money.open(opened),
+            Record::Account(opened) => {
+                self.dealings.opened(opened);
+                self.money.open(opened)
+            }
             Record::Rule(rule) => self.money.set_rule(rule),
             Record::Transfer(transfer) => self.transfer(transfer, seq),
             _ => Ok(()),
@@ -241,6 +269,7 @@ impl Checker {
         self.report.transfers = self.report.transfers.saturating_add(1);
         let checked = self.money.take(transfer);
         let asked = self.calls.as_mut().map_or(Ok(()), |calls| calls.booked(transfer));
+        self.dealings.booked(transfer, seq, &self.money);
         if self.receipts.name(transfer) {
             let asset_id = self.money.account(&transfer.debit).map(|(asset_id, _)| asset_id);
             self.receipts.booked(transfer, seq, asset_id);

@@ -113,6 +113,27 @@ guild_protocol::codes! {
     RECEIPT_HEAD = "evidence.receipt_head", Invalid,
         "A receipt names a head that the ledger never had, or had before the transfer.",
         "Do not trust the receipt: it belongs to another history.";
+    KEYS = "evidence.keys", Invalid,
+        "The keys of a node cannot be read, or two nodes deal under one key.",
+        "Export the evidence again; give each node keys of its own.";
+    DEBT_MISSING = "evidence.debt_missing", Invalid,
+        "A node has paid another in its own book, and the other has not booked the debt, or was given no receipt.",
+        "Look for a receipt that was not signed, not delivered or not taken.";
+    DEBT_UNPAID = "evidence.debt_unpaid", Invalid,
+        "A receipt or a debt of one node has no payment in the book of the other.",
+        "Do not trust the receipt: the buyer's book does not answer for it.";
+    DEBT_AMOUNT = "evidence.debt_amount", Invalid,
+        "A receipt, the payment and the debt are not about the same amount between the same two.",
+        "Look for a node that does not take the amount from the receipt.";
+    DEBT_DOUBLED = "evidence.debt_doubled", Invalid,
+        "One payment is booked as owed twice.",
+        "Look for a node that does not recognise what it has booked.";
+    DEBT_UNPROVEN = "evidence.debt_unproven", Invalid,
+        "A debt is booked by a receipt that nobody shows, or that does not hold.",
+        "Do not trust the debt: ask for the receipt.";
+    DEBT_BALANCE = "evidence.debt_balance", Invalid,
+        "What one node owes another is not what the other is owed by it.",
+        "Look for what was paid on one side only.";
     EVENT = "evidence.event", Invalid,
         "A line of the events is not an object with a number, or the numbers do not rise.",
         "Export the events again.";

@@ -16,6 +16,8 @@ pub enum Part {
     Calls,
     /// Signed receipts.
     Receipts,
+    /// The keys under which the node deals.
+    Keys,
     /// The node's events.
     Events,
 }
@@ -27,6 +29,7 @@ impl Part {
             Part::Ledger => "ledger.jsonl",
             Part::Calls => "calls.jsonl",
             Part::Receipts => "receipts",
+            Part::Keys => "keys.json",
             Part::Events => "events.jsonl",
         }
     }
@@ -49,6 +52,11 @@ impl Place {
     /// A line of a part that is one file.
     pub(super) fn line(part: Part, line: u64) -> Place {
         Place { part, name: None, line: Some(line), seq: None }
+    }
+
+    /// A part as a whole.
+    pub(super) fn of(part: Part) -> Place {
+        Place { part, name: None, line: None, seq: None }
     }
 
     pub(super) fn of_receipt(name: &str) -> Place {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use guild_protocol::amount::Amount;
 use guild_protocol::hash::Hash;
-use guild_protocol::receipt::{self, Proof, Receipt, Status};
+use guild_protocol::receipt::{self, Proof, Rail, Receipt, Status};
 
 use super::code;
+use super::dealings::Promise;
 use super::finding::{Findings, Place, Refusal};
 use super::record::{AccountKey, Step, Transfer, TransferKey, quoted, transfer_key_of};
 
@@ -16,6 +17,8 @@ pub struct Receipts {
     findings: Findings,
     count: u64,
     claims: Vec<Claim>,
+    /// Those on the rail `ledger`, by id, for whoever compares several nodes.
+    promises: BTreeMap<String, Promise>,
     transfers: BTreeMap<TransferKey, Option<Paid>>,
     heads: BTreeMap<Hash, Option<i64>>,
     /// What is owed to the node whose ledger this is, by receipt: the receipts of its buyers name transfers and heads
@@ -75,12 +78,21 @@ impl Receipts {
         self.count
     }
 
+    /// What they promise, taken out.
+    pub(super) fn take_promises(&mut self) -> BTreeMap<String, Promise> {
+        std::mem::take(&mut self.promises)
+    }
+
     fn refuse(&mut self, name: &str, refusal: Refusal) {
         self.findings.push(refusal.at(Place::of_receipt(name)));
     }
 
     fn claim(&mut self, name: &str, receipt: &Receipt) {
         let stated = receipt.stated();
+        if stated.rail == Rail::Ledger {
+            let promise = Promise::of(name, receipt);
+            self.promises.insert(receipt.receipt_id().to_string(), promise);
+        }
         if let Some(Proof::LedgerTransfer { transfer_id, ledger_head }) = &stated.payment_proof {
             if let Some(key) = transfer_key_of(transfer_id) {
                 self.transfers.insert(key, None);

@@ -1,5 +1,6 @@
 //! The checker of exported histories: honest ones pass, and a bug of every kind is found under its own code.
 
+mod between;
 mod export;
 mod files;
 mod mutated;

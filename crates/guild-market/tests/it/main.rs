@@ -1,1 +1,10 @@
-//! Integration tests.
+//! One integration binary for the crate: the market on real databases.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod consider;
+mod job;
+mod model;
+mod order;
+mod settle;
+mod verify;
+mod world;

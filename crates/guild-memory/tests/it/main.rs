@@ -1,1 +1,3 @@
-//! Integration tests.
+//! One integration binary for the crate.
+
+mod embed;

@@ -40,13 +40,15 @@ pub struct Wanted {
     pub schema_id: Option<String>,
     /// Only who was heard since.
     pub live_since_ms: Option<UnixMs>,
+    /// Only those behind this one, by when it was heard and its number.
+    pub after: Option<(UnixMs, i64)>,
     /// At most so many, those heard last.
     pub limit: usize,
 }
 
 impl Default for Wanted {
     fn default() -> Wanted {
-        Wanted { schema_id: None, live_since_ms: None, limit: 1_000 }
+        Wanted { schema_id: None, live_since_ms: None, after: None, limit: 1_000 }
     }
 }
 
@@ -125,7 +127,8 @@ macro_rules! providers {
                FROM ",
             $from,
             ") AS found WHERE coalesce(heard_ms, 0) >= $2
-             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $3"
+             AND (coalesce(heard_ms, 0) < $3 OR (coalesce(heard_ms, 0) = $3 AND seq > $4))
+             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $5"
         )
     };
 }
@@ -138,12 +141,15 @@ const PROVIDERS_BY_SCHEMA: &str = providers!(
 /// Who announces itself, those heard last first.
 pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     let live_since_ms = wanted.live_since_ms.unwrap_or(i64::MIN);
+    let (heard_ms, seq) = wanted.after.unwrap_or((i64::MAX, 0));
     let limit = i64::try_from(wanted.limit).unwrap_or(i64::MAX);
     let rows: Vec<ProviderRow> = match &wanted.schema_id {
-        Some(schema_id) => rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, limit])?,
+        Some(schema_id) => {
+            rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, heard_ms, seq, limit])?
+        }
         None => rx.all(
             providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
-            args![0, live_since_ms, limit],
+            args![0, live_since_ms, heard_ms, seq, limit],
         )?,
     };
     rows.into_iter().map(provider_of).collect()
@@ -153,7 +159,7 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
 pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
     let rows: Vec<ProviderRow> = rx.all(
         providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.pubkey = $1"),
-        args![&pubkey.hex(), i64::MIN, i64::MAX],
+        args![&pubkey.hex(), i64::MIN, i64::MAX, 0, i64::MAX],
     )?;
     rows.into_iter().map(provider_of).collect()
 }
@@ -221,7 +227,7 @@ fn request_of(row: RequestRow) -> Result<Request> {
     })
 }
 
-type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
+pub(super) type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
 const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
        a.status, a.price_msat
@@ -233,24 +239,26 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
 pub(crate) const STATEMENTS: [(&str, usize); 4] =
-    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 3)];
+    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 5)];
 
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
     let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
-    let answer = |row: AnswerRow| {
-        let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
-        Ok(Answer {
-            seq,
-            event_id: event_id.parse()?,
-            request_id: *request_id,
-            author: pubkey.parse()?,
-            kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
-            status,
-            price: price_msat.map(Msat),
-            created_at: u64::try_from(created_at).unwrap_or(0),
-            received_ms,
-        })
-    };
-    rows.into_iter().map(answer).collect()
+    rows.into_iter().map(|row| answer_of(request_id, row)).collect()
+}
+
+/// An answer to this request.
+pub(super) fn answer_of(request_id: &EventId, row: AnswerRow) -> Result<Answer> {
+    let (seq, event_id, pubkey, kind, created_at, received_ms, status, price_msat) = row;
+    Ok(Answer {
+        seq,
+        event_id: event_id.parse()?,
+        request_id: *request_id,
+        author: pubkey.parse()?,
+        kind: u16::try_from(kind).map_err(|_| unreadable("a kind"))?,
+        status,
+        price: price_msat.map(Msat),
+        created_at: u64::try_from(created_at).unwrap_or(0),
+        received_ms,
+    })
 }

@@ -68,7 +68,7 @@ fn derive(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
 }
 
 /// A text that a column can hold, if it is short enough to name something.
-fn word(text: &str) -> Option<&str> {
+pub(super) fn word(text: &str) -> Option<&str> {
     (text.len() <= MAX_NAME_BYTES && !text.contains('\0')).then_some(text)
 }
 

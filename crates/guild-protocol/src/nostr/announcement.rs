@@ -4,6 +4,7 @@
 //! names are all found in the wild, and whoever matches them decides what they mean.
 
 use super::{Draft, Event, Tag, is_relay_url, kind, tag};
+use crate::amount::Msat;
 use crate::hash::shorten;
 use crate::identity::PublicKey;
 use crate::json;
@@ -12,8 +13,8 @@ use crate::{Error, Result};
 mod content;
 
 pub use content::{
-    Capabilities, Capacity, Content, Hardware, KindNames, Performance, Pricing, Stability,
-    SupplyClass,
+    Capabilities, Capacity, Content, Hardware, JobPrices, KindNames, Performance, Pricing,
+    Stability, SupplyClass,
 };
 
 /// The codes of this module.
@@ -140,6 +141,11 @@ impl Announcement {
             }
         }
         ids
+    }
+
+    /// What one job of this schema costs, if the announcement says so.
+    pub fn price_of(&self, schema_id: &str) -> Option<Msat> {
+        self.content.pricing.as_ref()?.per_job.as_ref()?.0.get(schema_id).copied()
     }
 
     /// The address of the announcement: `31990:<author>:<d>`, byte for byte.

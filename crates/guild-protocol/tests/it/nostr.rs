@@ -9,7 +9,9 @@ use serde_json::Value;
 mod announcement;
 mod crypto;
 mod event;
+mod heartbeat;
 mod job;
+mod receipt_notice;
 
 fn vectors() -> Value {
     serde_json::from_str(include_str!("../../vectors/nostr.json")).unwrap()

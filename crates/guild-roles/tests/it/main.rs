@@ -1,6 +1,11 @@
 //! One integration binary for the crate.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod attacks;
 mod audit_log;
+mod bazaar;
+mod explorer;
+mod market;
 mod sweeper;
+mod town;
 mod treasury;

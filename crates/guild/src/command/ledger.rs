@@ -19,8 +19,9 @@ mod find;
 mod open;
 mod rule;
 mod statement;
-mod table;
 mod transfer;
+
+pub(super) use export::write_evidence;
 
 /// Move, look at and prove the money of this node
 ///

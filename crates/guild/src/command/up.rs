@@ -6,8 +6,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
 use crate::error::{Error, Result, code};
-use crate::node::Node;
+use crate::node::{Character, Identity, Node, start_meter};
 use crate::output::Answer;
+use crate::real::SystemRandom;
 
 /// Run this node until it is told to stop
 ///
@@ -28,15 +29,14 @@ struct Ready<'a> {
 
 pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))?;
+    let identity = Identity::of_keystore(&loaded, cx.environment, &SystemRandom)?;
+    let character = Character { identity, worker: None, metrics: start_meter() };
+    let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();
         // Before anybody can know that there is something to stop.
         stop_on_signal(&shutdown)?;
-        let node = Node::start(&loaded, cx.environment, &shutdown).await?;
+        let node = Node::start(&loaded, character, &shutdown).await?;
         let ready = Ready {
             url: node.url(),
             data_dir: &loaded.config.data_dir,
@@ -62,13 +62,21 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
+/// A runtime for a process that is a node.
+pub(super) fn node_runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Error::new(&code::IO_FAILED, format!("no runtime could be started: {e}")))
+}
+
 /// Triggers the shutdown on the first signal. A second one, of either kind, ends the process at once, as if there were
 /// no handler: what was answered is in the database.
 #[expect(
     clippy::disallowed_methods,
     reason = "waits for the operating system, beside all services; and ends at once when asked twice"
 )]
-fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
+pub(super) fn stop_on_signal(shutdown: &Shutdown) -> Result<()> {
     let failed = |e: std::io::Error| Error::new(&code::IO_FAILED, format!("signals: {e}"));
     for kind in [SignalKind::interrupt(), SignalKind::terminate()] {
         let mut stream = signal(kind).map_err(failed)?;

@@ -158,6 +158,23 @@ pub(crate) static KEYS: &[Key] = &[
         "relay.auth_to_write",
         "Whether a client must prove a key before it may publish (NIP-42).",
     ),
+    key(
+        "provider.enabled",
+        "Whether this node offers to do work for others: oa.embedding.v1, with the built-in embedder.",
+    ),
+    key("provider.name", "What it calls itself in its announcement; empty: a guild node."),
+    key("provider.price_msat", "What one job costs, in millisatoshi.").range(0, 4_000_000_000),
+    key("provider.concurrency", "How many jobs are worked on at once.").range(1, 1_000),
+    key(
+        "provider.credit_msat",
+        "What one buyer may owe, open work included, in millisatoshi; beyond that its requests are refused.",
+    )
+    .range(0, 4_000_000_000),
+    key(
+        "buyer.live_s",
+        "Who has given no sign of life for so many seconds is not hired, unless it is named.",
+    )
+    .range(1, 31_536_000),
 ];
 
 /// The key at a path.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -45,6 +46,22 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Settings that the program itself chose: no file or variable has a say.
+    pub(crate) fn chosen(config: Config) -> Loaded {
+        // An address that was chosen is not given up for another one.
+        let listen = ("gateway.listen".to_owned(), Origin::Flag("demo"));
+        Loaded { config, origins: BTreeMap::from([listen]), file: None }
+    }
+
+    /// The same for a node that is gone in a moment: nobody has to find it, and it promises nobody to work.
+    pub(crate) fn for_a_moment(&self) -> Loaded {
+        let mut loaded = self.clone();
+        loaded.config.provider.enabled = false;
+        loaded.config.gateway.listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        loaded.origins.insert("gateway.listen".to_owned(), Origin::Flag("hire"));
+        loaded
+    }
+
     /// A file in the data directory.
     pub(crate) fn data_file(&self, name: &str) -> PathBuf {
         self.config.data_dir.join(name)

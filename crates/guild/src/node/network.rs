@@ -2,14 +2,18 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use guild_network::archive::Bounds;
-use guild_network::client::{Options as PoolOptions, Pool, market_wants};
+use guild_network::client::{Options as PoolOptions, Pool, market_wants, relay_url};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::keeper::Keeper;
+use guild_network::publish::{AckState, acknowledge};
 use guild_network::relay::{Options as RelayOptions, Relay};
 use guild_protocol::env::Shutdown;
-use guild_protocol::identity::PublicKey;
+use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::EventId;
+use guild_store::outbox::{Deliver, Failure, Message};
 
 use super::identity::Identity;
 use super::{Parts, Supervisor, hosts};
@@ -27,7 +31,7 @@ pub(super) struct Started {
 /// Starts the services.
 pub(super) fn start(
     loaded: &Loaded,
-    identity: Identity,
+    identity: &Identity,
     address: SocketAddr,
     parts: &Parts,
     supervisor: &mut Supervisor,
@@ -44,9 +48,10 @@ pub(super) fn start(
         keeper.run(stop).await;
         Ok(())
     });
+    let signer = Arc::new(SecretKey::from_bytes(identity.node.to_bytes())?);
     let (pool, service) = Pool::new(
-        pool_options(loaded, identity.keys),
-        identity.signer,
+        pool_options(loaded, identity.public_keys()),
+        signer,
         intake.clone(),
         store.clone(),
         clock.clone(),
@@ -83,6 +88,27 @@ fn pool_options(loaded: &Loaded, keys: BTreeSet<PublicKey>) -> PoolOptions {
         private_guests: network.private_hints,
         ..defaults
     }
+}
+
+/// A sink for relays that does not dial this node itself: what is queued for its own relay is in its archive already,
+/// and a stranger who names that relay must not make the node knock at its own door.
+pub(super) fn at_home(own: &[String], abroad: Deliver, parts: &Parts) -> Deliver {
+    let own: BTreeSet<String> = own.iter().filter_map(|url| relay_url(url).ok()).collect();
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    Arc::new(move |message: Message| {
+        if !own.contains(&message.key) {
+            return abroad(message);
+        }
+        let (store, now_ms) = (store.clone(), clock.now_ms());
+        Box::pin(async move {
+            let id = message.idempotency_key.rsplit(':').next().unwrap_or_default().parse::<EventId>();
+            let id = id.map_err(|e| Failure::Never(e.to_string()))?;
+            let said = (AckState::Acked, "it is here");
+            let written =
+                store.write(move |tx| acknowledge(tx, &id, &message.key, said, now_ms)).await;
+            written.map_err(|e: guild_network::Error| Failure::Retry(e.to_string()))
+        })
+    })
 }
 
 fn bounds(loaded: &Loaded) -> Bounds {

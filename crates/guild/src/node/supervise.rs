@@ -1,5 +1,6 @@
 //! Runs the services of a node. They end together: by the shutdown, or because one of them failed.
 
+use guild_gateway::Services;
 use guild_protocol::env::Shutdown;
 use tokio::task::JoinSet;
 
@@ -8,12 +9,31 @@ use crate::error::{Error, Result, code};
 /// The services of a process.
 pub(crate) struct Supervisor {
     services: JoinSet<(&'static str, Result<()>)>,
+    /// What runs, for whoever asks whether the node is ready.
+    told: Services,
     shutdown: Shutdown,
+}
+
+/// A service, for as long as it runs.
+struct Running {
+    name: &'static str,
+    told: Services,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.told.ended(self.name);
+    }
 }
 
 impl Supervisor {
     pub(crate) fn new(shutdown: Shutdown) -> Supervisor {
-        Supervisor { services: JoinSet::new(), shutdown }
+        Supervisor { services: JoinSet::new(), told: Services::default(), shutdown }
+    }
+
+    /// What runs, for whoever is asked.
+    pub(crate) fn services(&self) -> Services {
+        self.told.clone()
     }
 
     /// Starts a service. It must end when the shutdown is triggered, and not before.
@@ -22,7 +42,12 @@ impl Supervisor {
         name: &'static str,
         service: impl Future<Output = Result<()>> + Send + 'static,
     ) {
-        self.services.spawn(async move { (name, service.await) });
+        let running = Running { name, told: self.told.clone() };
+        self.told.running(name);
+        self.services.spawn(async move {
+            let _running = running;
+            (name, service.await)
+        });
     }
 
     /// Waits for all of them. If one ends early, fails or panics, the others are told to end; the first such failure
@@ -69,14 +94,19 @@ mod tests {
 
     #[test]
     fn a_failure_ends_all_and_is_told() {
+        let mut told = None;
         let ended = run(|supervisor, shutdown| {
             let stop = shutdown.triggered();
             supervisor.start("patient", async {
                 stop.await;
                 Ok(())
             });
+            assert_eq!(supervisor.services().problems(), [""; 0]);
             supervisor.start("broken", async { Err(Error::new(&code::IO_FAILED, "no disk")) });
+            told = Some(supervisor.services());
         });
+        let problems = ["the service broken does not run", "the service patient does not run"];
+        assert_eq!(told.unwrap().problems(), problems);
         assert_eq!(ended.unwrap_err().message(), "broken: no disk");
     }
 

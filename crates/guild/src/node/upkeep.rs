@@ -5,7 +5,7 @@ use guild_roles::sweeper::{Options as SweeperOptions, Sweeper};
 use guild_store::retention::{Keeper, Policy};
 use guild_store::{Watch, audit};
 
-use super::{Parts, Supervisor, store_options};
+use super::{Parts, Supervisor, meter, store_options};
 use crate::config::Loaded;
 use crate::error::Result;
 
@@ -37,6 +37,11 @@ pub(super) fn start(
             Ok(())
         });
     }
+    let (clock, stop) = (parts.clock.clone(), shutdown.clone());
+    supervisor.start("metrics", async move {
+        meter::keep(clock, stop).await;
+        Ok(())
+    });
     let sweeper = Sweeper::new(SweeperOptions::default(), parts.store.clone(), parts.clock.clone());
     let stop = shutdown.clone();
     supervisor.start("sweeper", async move {

@@ -21,7 +21,12 @@ fn help_lists_the_commands() {
     Usage: guild [OPTIONS] <COMMAND>
 
     Commands:
+      demo         See the whole market at work, on this host alone
       up           Run this node until it is told to stop
+      hire         Hire somebody for a job, check what comes back, and pay for it
+      requests     Look at requests for work: those seen, those bought, those this node was hired for
+      providers    Look at who offers work
+      receipts     List, check and export signed receipts
       log          Read and write the audit log
       ledger       Move, look at and prove the money of this node
       policy       Check, show and try policies: which payments go through
@@ -31,7 +36,6 @@ fn help_lists_the_commands() {
       hash         Print the hash of a JSON document
       cid          Print the content id that IPFS gives a file
       relay        Publish events, ask for them, and look at the relays of others
-      receipts     Check signed receipts
       replay       Check, repair and convert replays, the record of what a session did
       blueprint    Check what a job must achieve
       schema       Look at job schemas and check documents against them

@@ -73,6 +73,7 @@ fn honest_evidence_holds() {
       ok           ledger.jsonl  3 transfers between 3 accounts, 4 heads
       ok           calls.jsonl   4 calls
       ok           receipts      1 receipts
+      absent       keys.json
       ok           events.jsonl  2 events, their form only
       not checked  photo.jpg
       not checked  receipts/notes.txt
@@ -94,6 +95,7 @@ fn every_problem_is_shown_with_its_place() {
       FAILED       ledger.jsonl  3 transfers between 3 accounts, 4 heads, 3 problems
       absent       calls.jsonl
       FAILED       receipts      1 receipts, 1 problems
+      absent       keys.json
       absent       events.jsonl
 
       ledger.jsonl:12 (seq 7): the records it covers make sha256:db6058b4fef0045bc91933f94bad0d3f71a115023b7a7434b9ce78c6fc226724
@@ -138,6 +140,7 @@ fn rubbish_in_a_file_is_a_problem() {
     assert_eq!(first_problem(&home), "evidence.unasked");
     home.write("evidence/receipts/huge.json", "{".repeat(70_000));
     home.write("evidence/events.jsonl", [0xff; 100]);
+    home.write("evidence/keys.json", "[".repeat(70_000));
     let (_, answer) = home.json(&AUDIT);
     for part in answer["parts"].as_array().unwrap() {
         assert!(part["problems"].as_u64().unwrap() > 0, "{part}");
@@ -172,7 +175,8 @@ fn a_directory_without_a_ledger_is_bad_input() {
 
 #[test]
 fn what_is_no_plain_file_is_not_opened() {
-    let places = ["ledger.jsonl", "calls.jsonl", "events.jsonl", "receipts/a.json", "receipts"];
+    let places =
+        ["ledger.jsonl", "calls.jsonl", "events.jsonl", "keys.json", "receipts/a.json", "receipts"];
     for place in places {
         let home = home_with(example("ledger.jsonl"));
         home.write("real", example("ledger.jsonl"));

@@ -64,6 +64,16 @@ fn each_layer_wins_over_the_one_below() {
     key_events_per_minute = 3000
     auth_to_read = false
     auth_to_write = false
+
+    [provider]
+    enabled = true
+    name = ""
+    price_msat = 1000
+    concurrency = 2
+    credit_msat = 1000000
+
+    [buyer]
+    live_s = 900
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

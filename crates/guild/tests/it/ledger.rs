@@ -21,7 +21,11 @@ fn home_with_money() -> (Home, std::path::PathBuf) {
 
 /// Books one step between the outside world and Ann, at a time long past.
 fn book(file: &std::path::Path, step: impl Fn(AccountId, AccountId) -> Step + Send + 'static) {
-    let all = Migrations::store().and(migrations()).and(guild_network::migrations());
+    let all = Migrations::store()
+        .and(migrations())
+        .and(guild_network::migrations())
+        .and(guild_market::migrations())
+        .and(guild_roles::migrations());
     let service = Service::open(&Options::file(file), &all, Hooks::default(), 0).unwrap();
     let account = |owner, limit| Account::new(owner, "main", AssetId::usd_micro(), limit).unwrap();
     let booked = service.handle().write(move |tx| {

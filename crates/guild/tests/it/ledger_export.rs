@@ -41,7 +41,10 @@ fn what_is_exported_is_believed_and_one_changed_byte_is_not() {
     let node = Node::up(&home, &ANY_PORT);
     let run = home.run(&["ledger", "export", "--evidence", "proof"]);
     assert_eq!(run.code, 0, "{run:?}");
-    assert!(run.stdout.contains(" bytes, 9 records, 1 events\nhead sha256:"), "{run:?}");
+    assert!(
+        run.stdout.contains(" bytes, 11 records, 1 events, 0 receipts\nhead sha256:"),
+        "{run:?}"
+    );
     assert_eq!(node.stop(), 0);
     let directory = home.path().join("proof");
     for (file, mode) in [("", 0o700), ("ledger.jsonl", 0o600), ("events.jsonl", 0o600)] {
@@ -52,7 +55,7 @@ fn what_is_exported_is_believed_and_one_changed_byte_is_not() {
     let (code, answer) = audit(&home, "proof");
     assert_eq!(code, 0, "{answer}");
     let counts = ["records", "accounts", "transfers", "events"].map(|name| answer[name].as_i64());
-    assert_eq!(counts, [Some(9), Some(3), Some(5), Some(1)]);
+    assert_eq!(counts, [Some(11), Some(5), Some(5), Some(1)]);
     // One byte of every line, in turn: no line can be changed unseen.
     let file = directory.join("ledger.jsonl");
     let honest = fs::read(&file).unwrap();

@@ -2,13 +2,17 @@
 
 mod answers;
 mod audit;
+mod audit_together;
 mod bad_input;
 mod bus;
 mod checks;
 mod cluster;
 mod config;
+mod demo;
 mod docs;
 mod doctor;
+mod explorer;
+mod hire;
 mod key;
 mod ledger;
 mod ledger_export;

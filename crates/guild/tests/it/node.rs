@@ -195,7 +195,8 @@ fn a_database_of_a_newer_program_is_refused_and_left_alone() {
     assert_eq!(home.run(&["log", "append", "test.done"]).code, 0);
     let file = home.path().join(".local/share/guildhall/node.db");
     let known = guild_store::Migrations::store().and(guild_ledger::migrations());
-    let newer = known.and(guild_network::migrations()).and([guild_store::Migration {
+    let known = known.and(guild_network::migrations()).and(guild_market::migrations());
+    let newer = known.and(guild_roles::migrations()).and([guild_store::Migration {
         area: "store",
         number: 99,
         name: "later",

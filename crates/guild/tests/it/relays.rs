@@ -37,7 +37,8 @@ fn ids(home: &Home, more: &[&str]) -> Vec<Value> {
 #[test]
 fn events_cross_from_one_node_to_another() {
     let (there, here) = (Home::new(), Home::new());
-    let far = Node::up(&there, &ANY_PORT);
+    let silent = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let far = Node::up(&there, &silent);
     let url = far.ready["url"].as_str().unwrap().replace("http://", "ws://") + "/relay";
     let (a, b) = (card(1), card(2));
 
@@ -57,7 +58,7 @@ fn events_cross_from_one_node_to_another() {
     let queued = here
         .run_with_input(&[&settings[..], &["relay", "publish", "-"]].concat(), lines.as_bytes());
     assert_eq!(queued.stdout, format!("{}  queued for {url}\n", b.id), "{queued:?}");
-    let near = Node::up(&here, &[&settings[..], &ANY_PORT].concat());
+    let near = Node::up(&here, &[&settings[..], &silent].concat());
     until("sent", || ids(&there, &[]).len() == 2);
     until("fetched", || ids(&here, &[]).len() == 2);
     assert_eq!(ids(&here, &["--id", &a.id.hex()]), [json!(a.id)]);

@@ -6,7 +6,7 @@ use guild_ledger::evidence::code;
 use serde_json::{Value, json};
 
 use super::export::{History, canonical, transfer, transfer_id};
-use super::{ann, ann_btc, bob, buyer, check, codes, files, honest, outside, owed};
+use super::{ann, ann_btc, between, bob, buyer, check, codes, files, honest, outside, owed};
 
 type Plant = (&'static str, fn(&mut History));
 type Edit = (&'static str, fn(&mut Vec<String>));
@@ -223,6 +223,7 @@ fn a_bug_of_every_kind_is_found_under_its_own_code() {
         assert!(report.problems.len() <= 6, "{which} drowns: {:#?}", report.problems);
         planted.insert(code);
     }
+    planted.extend(between::CODES);
     planted.extend(files::CODES);
     let all: BTreeSet<_> = code::ALL.iter().map(|code| code.name).collect();
     assert_eq!(planted, all, "every code has a bug that it finds");

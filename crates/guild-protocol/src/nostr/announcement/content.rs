@@ -3,6 +3,8 @@
 //! Every field is optional. One that has another type than expected is not understood and stays, with all unknown
 //! ones, in `other`: nothing is lost, and one odd field does not hide a provider.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
 use super::{CONTENT_LIMITS, code};
@@ -122,6 +124,8 @@ claims! {
         output_tokens_per_1k: Msat = "output_tokens_per_1k_msats",
         /// Per minute of sandbox.
         sandbox_per_minute: Msat = "sandbox_per_minute_msats",
+        /// Per job, by schema id.
+        per_job: JobPrices = "per_job_msats",
     }
 
     /// How much a provider can do at once.
@@ -275,6 +279,22 @@ impl Claim for KindNames {
             _ => Value::from(text.as_str()),
         };
         Value::Array(self.0.iter().map(item).collect())
+    }
+}
+
+/// What one job costs, by schema id.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobPrices(pub BTreeMap<String, Msat>);
+
+impl Claim for JobPrices {
+    fn read(value: &Value) -> Option<JobPrices> {
+        let price =
+            |(schema_id, price): (&String, &Value)| Some((schema_id.clone(), Msat::read(price)?));
+        value.as_object()?.iter().map(price).collect::<Option<_>>().map(JobPrices)
+    }
+    fn write(&self) -> Value {
+        let price = |(schema_id, price): (&String, &Msat)| (schema_id.clone(), price.write());
+        Value::Object(self.0.iter().map(price).collect())
     }
 }
 

@@ -38,7 +38,7 @@ impl Directory {
             not_checked_left_out: 0,
         };
         for name in names(path)? {
-            let known = [Part::Ledger, Part::Calls, Part::Receipts, Part::Events];
+            let known = [Part::Ledger, Part::Calls, Part::Receipts, Part::Keys, Part::Events];
             match known.into_iter().find(|part| name == part.file_name()) {
                 Some(part) => {
                     directory.parts.insert(part);
@@ -101,12 +101,12 @@ impl Directory {
 
     /// The bytes of a receipt; of one that is too long, one byte more than it may have.
     pub(super) fn receipt(&self, name: &OsStr, max_bytes: usize) -> Result<Vec<u8>> {
-        let path = self.path.join(Part::Receipts.file_name()).join(name);
-        let (file, _) = open_plain(&path)?;
-        let mut bytes = Vec::new();
-        let most = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
-        file.take(most).read_to_end(&mut bytes).map_err(|e| unreadable(&path, &e))?;
-        Ok(bytes)
+        read_plain(&self.path.join(Part::Receipts.file_name()).join(name), max_bytes)
+    }
+
+    /// The bytes of the file of keys; of one that is too long, one byte more than a line may have.
+    pub(super) fn keys(&self) -> Result<Vec<u8>> {
+        read_plain(&self.path.join(Part::Keys.file_name()), MAX_LINE_BYTES)
     }
 
     /// Hands out every line of a part, with its line feed. Of a line that is too long, only the beginning.
@@ -152,6 +152,15 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<u64> {
     let skipped = reader.skip_until(b'\n')?;
     count = count.saturating_add(u64::try_from(skipped).unwrap_or(u64::MAX));
     Ok(count)
+}
+
+/// The bytes of a small file, at most one more than it may have.
+fn read_plain(path: &Path, max_bytes: usize) -> Result<Vec<u8>> {
+    let (file, _) = open_plain(path)?;
+    let mut bytes = Vec::new();
+    let most = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(most).read_to_end(&mut bytes).map_err(|e| unreadable(path, &e))?;
+    Ok(bytes)
 }
 
 /// The names in a directory, sorted.

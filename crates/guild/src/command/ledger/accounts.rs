@@ -4,8 +4,8 @@ use guild_ledger::book::Entry;
 use guild_ledger::ledger;
 use serde::Serialize;
 
-use super::table::{self, Column};
 use crate::command::Context;
+use crate::command::table::{self, Column};
 use crate::error::Result;
 use crate::output::Answer;
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use guild_ledger::evidence::{MAX_LINE_BYTES, Part};
 use guild_ledger::export::export;
 use guild_ledger::head::Head;
+use guild_market::receipts;
 use guild_protocol::hash::Hash;
 use guild_protocol::json;
 use guild_roles::treasury::code;
@@ -25,6 +26,7 @@ use crate::output::Answer;
 
 const BUFFER_BYTES: usize = 256 * 1024;
 const EVENTS_PER_PAGE: i64 = 500;
+const RECEIPTS_PER_PAGE: i64 = 500;
 
 /// Write the whole history of the money, so that strangers can check it
 ///
@@ -36,7 +38,8 @@ const EVENTS_PER_PAGE: i64 = 500;
 pub(crate) struct Args {
     /// The file to write [default: standard output]
     file: Option<PathBuf>,
-    /// Make a directory that `guild audit --evidence` checks, with the audit log beside the ledger
+    /// Make a directory that `guild audit --evidence` checks, with the audit log, the receipts given and taken and
+    /// the keys of the node beside the ledger
     #[arg(long, value_name = "DIR")]
     evidence: Option<PathBuf>,
     /// Replace what is there
@@ -200,7 +203,7 @@ fn to_directory(
         // Nothing lies in it; if something does by now, it stays.
         let _ = std::fs::remove_dir(path);
     }
-    let Filled { bytes, events, head } = done?;
+    let Filled { bytes, events, receipts, head } = done?;
     if cx.out.json() {
         return cx.out.object(
             true,
@@ -208,15 +211,28 @@ fn to_directory(
                 "directory": path.display().to_string(),
                 "bytes": bytes,
                 "events": events,
+                "receipts": receipts,
                 "last_seq": head.last_seq,
                 "head": head.hash.to_string(),
             }),
         );
     }
     let records = head.last_seq;
-    cx.out
-        .line(&format!("{}  {bytes} bytes, {records} records, {events} events", path.display()))?;
+    cx.out.line(&format!(
+        "{}  {bytes} bytes, {records} records, {events} events, {receipts} receipts",
+        path.display()
+    ))?;
     cx.out.line(&format!("head {}", head.hash))
+}
+
+/// Writes the evidence of a node into a directory that is not there yet.
+pub(in crate::command) fn write_evidence(
+    path: &Path,
+    loaded: &Loaded,
+    cx: &mut Context<'_>,
+) -> Result<()> {
+    prepare(path, Existing::Keep)?;
+    fill(path, Existing::Keep, loaded, cx).map(|_| ())
 }
 
 /// Makes the directory if need be; whether it did. One with something in it is left alone unless it may be replaced.
@@ -243,28 +259,106 @@ fn prepare(path: &Path, existing: Existing) -> Result<bool> {
 struct Filled {
     bytes: u64,
     events: u64,
+    receipts: u64,
     head: Head,
 }
 
-/// Both files are of one moment: they are read in one transaction.
+/// Everything is of one moment: it is read in one transaction.
 fn fill(path: &Path, existing: Existing, loaded: &Loaded, cx: &mut Context<'_>) -> Result<Filled> {
     let draft = |part: Part| begin(&path.join(part.file_name()), existing);
     let (ledger, events) = (draft(Part::Ledger)?, draft(Part::Events)?);
     let bytes = Arc::new(AtomicU64::new(0));
     let (money, log) = (Sheet::of(&ledger, &bytes)?, Sheet::of(&events, &bytes)?);
-    let (head, count) = read_long(
+    let drawer = Drawer::begin(path, existing)?;
+    let receipts_at = drawer.temporary.clone();
+    let (head, count, receipts, keys) = read_long(
         loaded,
         cx,
         || far(&bytes),
         move |rx| {
             money.bytes.store(0, Ordering::Relaxed);
             let head = export(rx, &mut money.writer()?)?;
-            Ok((head, write_events(rx, &mut log.writer()?)?))
+            let events = write_events(rx, &mut log.writer()?)?;
+            let receipts = write_receipts(rx, &receipts_at)?;
+            Ok((head, events, receipts, receipts::keys(rx).map_err(failed)?))
         },
     )?;
     ledger.keep()?;
     events.keep()?;
-    Ok(Filled { bytes: bytes.load(Ordering::Relaxed), events: count, head })
+    drawer.keep(receipts)?;
+    if !keys.is_empty() {
+        let draft = draft(Part::Keys)?;
+        let written = draft.handle()?.write_all(&keys_document(&keys)?);
+        written.map_err(|e| Error::io(path, &e))?;
+        draft.keep()?;
+    }
+    Ok(Filled { bytes: bytes.load(Ordering::Relaxed), events: count, receipts, head })
+}
+
+/// The directory of the receipts, under another name until it is whole.
+struct Drawer {
+    temporary: PathBuf,
+    path: PathBuf,
+    existing: Existing,
+}
+
+impl Drawer {
+    fn begin(directory: &Path, existing: Existing) -> Result<Drawer> {
+        let name = Part::Receipts.file_name();
+        let temporary = directory.join(format!(".{name}.{}.tmp", std::process::id()));
+        // Left by a killed process that had our number.
+        let _ = std::fs::remove_dir_all(&temporary);
+        make_private_directory(&temporary)?;
+        Ok(Drawer { temporary, path: directory.join(name), existing })
+    }
+
+    /// It is whole and gets its name; without a receipt there is no such directory.
+    fn keep(self, receipts: u64) -> Result<()> {
+        if self.existing == Existing::Replace
+            && self.path.symlink_metadata().is_ok_and(|m| m.is_dir())
+        {
+            std::fs::remove_dir_all(&self.path).map_err(|e| Error::io(&self.path, &e))?;
+        }
+        if receipts == 0 {
+            return Ok(());
+        }
+        std::fs::rename(&self.temporary, &self.path).map_err(|e| Error::io(&self.path, &e))
+    }
+}
+
+impl Drop for Drawer {
+    fn drop(&mut self) {
+        // Usually it has got its name by now.
+        let _ = std::fs::remove_dir_all(&self.temporary);
+    }
+}
+
+/// Each receipt as a file of its own, named by its id. Written again, should the closure run again.
+fn write_receipts(rx: &mut Rx<'_>, directory: &Path) -> guild_ledger::Result<u64> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let (mut last, mut count): (Option<receipts::Kept>, u64) = (None, 0);
+    loop {
+        let before = last.as_ref().map(|kept| (kept.at_ms, &kept.receipt_id));
+        let page = receipts::page_before(rx, before, RECEIPTS_PER_PAGE).map_err(failed)?;
+        for kept in &page {
+            let path = directory.join(format!("{}.json", kept.receipt_id));
+            let mut options = File::options();
+            let file = options.write(true).create(true).truncate(true).mode(OWNER_ONLY).open(path);
+            file.and_then(|mut file| file.write_all(kept.text.as_bytes())).map_err(failed)?;
+            count += 1;
+        }
+        match page.into_iter().next_back() {
+            Some(kept) => last = Some(kept),
+            None => return Ok(count),
+        }
+    }
+}
+
+fn keys_document(keys: &[(String, String)]) -> Result<Vec<u8>> {
+    let keys: Vec<_> =
+        keys.iter().map(|(role, npub)| serde_json::json!({ "role": role, "npub": npub })).collect();
+    let document = serde_json::json!({ "schema_version": "guild.evidence_keys.v1", "keys": keys });
+    Ok(json::to_canonical(&document)?)
 }
 
 fn write_events(rx: &mut Rx<'_>, out: &mut dyn Write) -> guild_ledger::Result<u64> {

@@ -10,9 +10,9 @@ use guild_protocol::amount::AssetId;
 use guild_roles::treasury::AccountName;
 use serde::Serialize;
 
-use super::table::{self, Column};
 use super::{find, read, read_long, shown_time};
 use crate::command::Context;
+use crate::command::table::{self, Column};
 use crate::error::Result;
 use crate::output::Answer;
 

@@ -1,0 +1,42 @@
+//! What every answer wears: headers that keep other sites out, and for people a page around an error.
+
+use axum::extract::Request;
+use axum::http::header::{
+    CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::Response;
+use guild_protocol::error::Code;
+
+use crate::{explore, web};
+
+/// An error as it was told, kept beside the answer for whoever shows it in another form.
+#[derive(Clone)]
+pub(crate) struct Told {
+    pub(crate) status: StatusCode,
+    pub(crate) code: &'static Code,
+    pub(crate) message: String,
+}
+
+/// Only what comes from here is loaded, run or sent to; nobody may frame a page of this node.
+const POLICY: &str =
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+pub(crate) async fn dress(request: Request, next: Next) -> Response {
+    let by_person = matches!(*request.method(), Method::GET | Method::HEAD)
+        && explore::wants_page(request.headers(), request.uri().path());
+    let mut response = next.run(request).await;
+    if let (true, Some(told)) = (by_person, response.extensions_mut().remove::<Told>()) {
+        let page = web::problem(told.status, told.code, &told.message);
+        *response.body_mut() = page.into();
+        let headers = response.headers_mut();
+        headers.remove(CONTENT_LENGTH);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+    }
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}

@@ -1,0 +1,147 @@
+//! The parameters of a list, and names in paths. All are read as text, so that a wrong one gets our own message.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use guild_roles::explorer::{Cursor, PAGE_MAX, Page, Wanted};
+use serde::Deserialize;
+
+use crate::log::{bad_query, number};
+use crate::{Error, Result};
+
+/// How many lines a page has if nobody says.
+const LIMIT_DEFAULT: i64 = 25;
+const SCHEMA_MAX_BYTES: usize = 100;
+
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct ListQuery {
+    after: Option<String>,
+    limit: Option<String>,
+    schema: Option<String>,
+    live: Option<String>,
+}
+
+pub(super) type Params = Result<Query<ListQuery>, QueryRejection>;
+
+impl ListQuery {
+    pub(super) fn read(query: Params) -> Result<ListQuery> {
+        let Query(query) = query.map_err(bad_query)?;
+        Ok(query)
+    }
+
+    pub(super) fn page(&self) -> Result<Page> {
+        let after = match self.after.as_deref() {
+            None | Some("") => None,
+            Some(text) => {
+                Some(text.parse::<Cursor>().map_err(|e| Error::bad("after", e.to_string()))?)
+            }
+        };
+        let limit = number("limit", self.limit.as_deref(), LIMIT_DEFAULT)?;
+        Ok(Page { after, limit: usize::try_from(limit).unwrap_or(PAGE_MAX).clamp(1, PAGE_MAX) })
+    }
+
+    /// What a form sends without a value means the same as nothing.
+    pub(super) fn wanted(&self) -> Result<Wanted> {
+        let schema_id = self.schema.as_deref().map(str::trim).filter(|text| !text.is_empty());
+        if schema_id.is_some_and(|text| text.len() > SCHEMA_MAX_BYTES) {
+            return Err(Error::bad("schema", format!("is longer than {SCHEMA_MAX_BYTES} bytes")));
+        }
+        let live = match self.live.as_deref() {
+            None | Some("" | "false") => false,
+            Some("true") => true,
+            Some(_) => return Err(Error::bad("live", "must be true or false")),
+        };
+        Ok(Wanted { schema_id: schema_id.map(str::to_owned), live })
+    }
+
+    /// Only providers can be narrowed down; a filter that does nothing would look as if it did.
+    pub(super) fn refuse_filter(&self) -> Result<()> {
+        match (&self.schema, &self.live) {
+            (None, None) => Ok(()),
+            (Some(_), _) => Err(Error::bad("schema", "is a filter of providers only")),
+            (None, Some(_)) => Err(Error::bad("live", "is a filter of providers only")),
+        }
+    }
+
+    /// The address of the next page: the same list, behind the cursor.
+    pub(super) fn next(&self, path: &str, next: Option<&Cursor>) -> Option<String> {
+        let mut address = format!("{path}?after={}", next?);
+        let given = [("limit", &self.limit), ("schema", &self.schema), ("live", &self.live)];
+        for (name, value) in
+            given.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
+        {
+            address.push_str(&format!("&{name}={}", encoded(value)));
+        }
+        Some(address)
+    }
+}
+
+/// A value as it stands in an address: everything but letters, digits and a few signs by its bytes.
+fn encoded(text: &str) -> String {
+    let byte = |b: u8| match b {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(b).to_string()
+        }
+        other => format!("%{other:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+/// The name at the end of a path.
+pub(crate) struct Named(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Named {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Named> {
+        let name: Result<Path<String>, PathRejection> =
+            Path::from_request_parts(parts, state).await;
+        match name {
+            Ok(Path(name)) => Ok(Named(name)),
+            Err(rejected) => Err(Error::bad("path", rejected.body_text())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_page_keeps_its_filter_and_cannot_be_injected_into() {
+        let query = ListQuery {
+            schema: Some("a&b=\"<é".to_owned()),
+            live: Some("true".to_owned()),
+            limit: Some("7".to_owned()),
+            after: None,
+        };
+        let cursor: Cursor = "5-x".parse().unwrap();
+        assert_eq!(
+            query.next("/providers", Some(&cursor)).unwrap(),
+            "/providers?after=5-x&limit=7&schema=a%26b%3D%22%3C%C3%A9&live=true"
+        );
+        assert_eq!(query.next("/providers", None), None);
+    }
+
+    #[test]
+    fn limits_are_kept() {
+        let limit = |text: &str| {
+            ListQuery { limit: Some(text.to_owned()), ..ListQuery::default() }
+                .page()
+                .map(|page| page.limit)
+        };
+        assert_eq!(
+            [limit("0"), limit("7"), limit("99999999999999")].map(Result::unwrap),
+            [1, 7, PAGE_MAX]
+        );
+        assert!(limit("x").is_err() && limit("-1").is_err());
+        assert!(
+            ListQuery { live: Some("maybe".to_owned()), ..ListQuery::default() }.wanted().is_err()
+        );
+        assert!(
+            ListQuery { live: Some("true".to_owned()), ..ListQuery::default() }
+                .refuse_filter()
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! Orders of this node: made, looked at and given up by whoever has its token. What was ordered may be private, so
+//! nobody else reads it.
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::rejection::BytesRejection;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use guild_protocol::amount::Msat;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::schema::SchemaId;
+use guild_roles::buyer::{Buyer, Choice, Order, OrderId, Progress, Wish};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::{Error, Result, Shared, guard, log};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewOrder {
+    schema_id: SchemaId,
+    input: Value,
+    budget_msat: i64,
+    time_limit_ms: i64,
+    provider: Option<String>,
+    #[serde(default)]
+    private: bool,
+    kind: Option<u16>,
+    idempotency_key: Option<String>,
+}
+
+pub(crate) async fn create(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<(StatusCode, Json<Value>)> {
+    let buyer = buyer(&shared, &headers)?;
+    let asked: NewOrder = log::decode(&shared, body)?;
+    let wish = Wish {
+        schema_id: asked.schema_id,
+        input: asked.input,
+        budget: Msat(asked.budget_msat),
+        time_limit_ms: asked.time_limit_ms,
+        provider: choice(asked.provider.as_deref())?,
+        private: asked.private,
+        kind: asked.kind,
+        idempotency_key: asked.idempotency_key,
+    };
+    let order = buyer.hire(wish).await?;
+    Ok((StatusCode::CREATED, Json(view(&order))))
+}
+
+fn choice(provider: Option<&str>) -> Result<Choice> {
+    match provider {
+        None | Some("best") => Ok(Choice::Best),
+        Some("any") => Ok(Choice::Any),
+        Some(key) => key.parse::<PublicKey>().map(Choice::Chosen).map_err(|_| {
+            Error::bad("provider", "must be best, any, or the key of a provider, npub1… or hex")
+        }),
+    }
+}
+
+pub(crate) async fn show(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<Value>> {
+    let buyer = buyer(&shared, &headers)?;
+    let Progress { order, answers } = buyer.progress(order_id(&id)?).await?;
+    let mut body = view(&order);
+    let answers = answers.iter().map(|answer| {
+        json!({
+            "event_id": answer.event_id,
+            "provider": answer.author,
+            "kind": answer.kind,
+            "status": answer.status,
+            "price_msat": answer.price.map(|price| price.0),
+            "received_ms": answer.received_ms,
+        })
+    });
+    body["answers"] = answers.collect();
+    Ok(Json(body))
+}
+
+pub(crate) async fn cancel(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    Path(id): Path<String>,
+) -> Result<Json<Value>> {
+    let buyer = buyer(&shared, &headers)?;
+    Ok(Json(view(&buyer.cancel(order_id(&id)?).await?)))
+}
+
+fn buyer<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Buyer> {
+    guard::require_token(shared, headers)?;
+    shared.buyer.as_ref().ok_or_else(|| Error::NoSuchPath("/api/orders".to_owned()))
+}
+
+fn order_id(text: &str) -> Result<OrderId> {
+    text.parse().map_err(|_| Error::bad("order_id", "must be the id of an order, order_…"))
+}
+
+fn view(order: &Order) -> Value {
+    let document = |text: &Option<String>| -> Value {
+        text.as_deref().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    };
+    json!({
+        "order_id": order.order_id,
+        "request_id": order.request_id,
+        "schema_id": order.schema_id.as_str(),
+        "provider": order.provider.map(|provider| provider.npub()),
+        "private": order.private,
+        "price_msat": order.price.map(|price| price.0),
+        "budget_msat": order.budget.0,
+        "posted_ms": order.posted_ms,
+        "deadline_ms": order.deadline_ms,
+        "state": order.state.as_str(),
+        "words": order.words,
+        "verdict": document(&order.verdict),
+        "paid_msat": order.paid.map(|paid| paid.0),
+        "receipt_id": order.receipt_id,
+        "output": document(&order.output_text),
+    })
+}

@@ -1,0 +1,85 @@
+//! The explorer's pages, made on the server. Everything can be read without JavaScript, on a phone and in the dark;
+//! nothing is fetched from anywhere else. Whatever strangers wrote goes through [`text::clean`] and is escaped.
+
+pub(crate) mod asset;
+mod home;
+mod icon;
+mod part;
+mod problem;
+mod provider;
+mod receipt;
+mod request;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use maud::{DOCTYPE, Markup, html};
+
+pub(crate) use home::home;
+pub(crate) use problem::problem;
+pub(crate) use provider::{Filter, provider, providers};
+pub(crate) use receipt::{Shown, receipt, receipts};
+pub(crate) use request::{request, requests};
+
+/// Which entry of the menu a page belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Area {
+    Home,
+    Providers,
+    Requests,
+    Receipts,
+    Nowhere,
+}
+
+const MENU: [(Area, &str, &str); 4] = [
+    (Area::Home, "/", "Overview"),
+    (Area::Providers, "/providers", "Providers"),
+    (Area::Requests, "/requests", "Requests"),
+    (Area::Receipts, "/receipts", "Receipts"),
+];
+
+/// A whole page around its content. `json` is where a program finds the same.
+fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String {
+    let markup = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) " · Guildhall" }
+                link rel="icon" type="image/svg+xml" href=(asset::icon().path());
+                link rel="stylesheet" href=(asset::style().path());
+                script defer src=(asset::live().path()) {}
+            }
+            body {
+                a class="skip" href="#main" { "Skip to the content" }
+                header class="top" {
+                    div class="wrap" {
+                        a class="brand" href="/" { (icon::mark()) "Guildhall" }
+                        nav aria-label="Main" {
+                            @for (of, path, name) in MENU {
+                                a href=(path) aria-current=[(of == area).then_some("page")] { (name) }
+                            }
+                        }
+                        span id="live" class="live" role="status" hidden {}
+                    }
+                }
+                main id="main" class="wrap" { (content) }
+                footer {
+                    div class="wrap" {
+                        span { "Guildhall " (env!("CARGO_PKG_VERSION")) }
+                        @if let Some(json) = json {
+                            span { "For programs: " a href=(json) { code { (json) } } }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    markup.into_string()
+}
+
+/// What stands in for an empty list: what it would show, and how to get there.
+fn empty(what: &str, next: &Markup) -> Markup {
+    html! { div class="empty" { strong { (what) } p { (next) } } }
+}

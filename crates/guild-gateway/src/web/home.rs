@@ -1,0 +1,64 @@
+//! The first page: what happens now.
+
+use guild_roles::explorer::{Counts, Summary};
+use maud::{Markup, html};
+
+use super::{Area, empty, page, provider, receipt, request, text};
+
+pub(crate) fn home(summary: &Summary, now_ms: i64) -> String {
+    let content = html! {
+        div class="lead" {
+            h1 { "A market where programs hire programs" }
+            p {
+                "Somebody asks for work, somebody does it, the result is checked, the money moves, and a signed "
+                "receipt proves all of it. This is what this node sees of it now."
+            }
+        }
+        (numbers(&summary.counts))
+        section aria-labelledby="requests" {
+            header { h2 id="requests" { "Latest requests" } a href="/requests" { "All requests" } }
+            @if summary.requests.is_empty() {
+                (empty("No request yet.", &html! { "Post one: " code { (HIRE) } }))
+            } @else {
+                (request::rows(&summary.requests, now_ms))
+            }
+        }
+        section aria-labelledby="providers" {
+            header { h2 id="providers" { "Providers at work" } a href="/providers" { "All providers" } }
+            @if summary.offers.is_empty() {
+                (empty("Nobody is live.", &html! {
+                    "A provider counts as live for 15 minutes after its last sign of life. "
+                    a href="/providers" { "Everybody who was ever seen" }
+                }))
+            } @else {
+                (provider::cards(&summary.offers, now_ms))
+            }
+        }
+        section aria-labelledby="receipts" {
+            header { h2 id="receipts" { "Latest receipts" } a href="/receipts" { "All receipts" } }
+            @if summary.receipts.is_empty() {
+                (empty("No receipt yet.", &html! { "One is signed when a job of this node is settled." }))
+            } @else {
+                (receipt::rows(&summary.receipts, now_ms))
+            }
+        }
+    };
+    page("Overview", Area::Home, Some("/api/summary"), &content)
+}
+
+/// A command that makes something happen here.
+const HIRE: &str = r#"guild hire --schema oa.embedding.v1 --input '{"texts":["hello"]}'"#;
+
+fn numbers(counts: &Counts) -> Markup {
+    let stat =
+        |value: String, label: &str| html! { li class="stat" { b { (value) } span { (label) } } };
+    html! {
+        ul class="stats" aria-label="In numbers" {
+            (stat(text::grouped(counts.offers_live), "providers live"))
+            (stat(text::grouped(counts.requests), "requests seen"))
+            (stat(text::grouped(counts.receipts), "receipts"))
+            (stat(text::msat(counts.paid_msat), "paid by this node"))
+            @if counts.earned_msat != 0 { (stat(text::msat(counts.earned_msat), "earned by this node")) }
+        }
+    }
+}

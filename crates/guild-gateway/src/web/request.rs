@@ -1,0 +1,184 @@
+//! Requests, and how one is followed from the first word to the receipt.
+
+use guild_roles::explorer::{Request, RequestDetail, Side, Standing, Step, StepKind};
+use maud::{Markup, html};
+
+use super::{Area, empty, page, part, text};
+
+/// The longest words of a stranger in a timeline.
+const SAYS_MAX_CHARS: usize = 400;
+const SHOWN_PROVIDERS_MAX: usize = 3;
+
+pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) -> String {
+    let content = html! {
+        div class="lead" {
+            h1 { "Requests" }
+            p {
+                "Every request for work that reached this node: those it posted, those it was hired for, "
+                "and those it only saw."
+            }
+        }
+        @if requests.is_empty() {
+            (empty("No request yet.", &html! {
+                "Post one: " code { "guild hire --schema oa.embedding.v1 --input '{\"texts\":[\"hello\"]}'" }
+            }))
+        } @else {
+            (rows(requests, now_ms))
+        }
+        (part::more(next))
+    };
+    page("Requests", Area::Requests, Some("/api/requests"), &content)
+}
+
+/// Requests as lines.
+pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
+    html! {
+        ul class="rows" {
+            @for request in requests {
+                li {
+                    div {
+                        a class="what" href={ "/requests/" (request.request_id) } {
+                            (part::job(request.schema_id.as_deref(), request.kind, request.private))
+                        }
+                        span class="sub" { (side(request.side)) @if request.private { " · private" } " · "
+                            (part::when(now_ms, request.created_ms)) }
+                    }
+                    div class="middle deal" { (deal(request)) }
+                    div class="right" {
+                        (part::standing(request.standing))
+                        @if let Some(bid) = request.bid_msat { span class="money sub" { "up to " (text::msat(bid)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn side(side: Side) -> &'static str {
+    match side {
+        Side::Seen => "seen",
+        Side::Bought => "bought here",
+        Side::Hired => "done here",
+    }
+}
+
+fn deal(request: &Request) -> Markup {
+    let hidden = request.providers.len().saturating_sub(SHOWN_PROVIDERS_MAX);
+    html! {
+        (part::who(&request.buyer))
+        @if request.providers.is_empty() { span class="to" { (part::arrow("asks")) span class="sub" { "anybody" } } }
+        @for provider in request.providers.iter().take(SHOWN_PROVIDERS_MAX) {
+            span class="to" { (part::arrow("asks")) (part::who(provider)) }
+        }
+        @if hidden > 0 { span class="sub" { "and " (hidden) " more" } }
+    }
+}
+
+pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
+    let request = &detail.request;
+    let job = part::job(request.schema_id.as_deref(), request.kind, request.private);
+    let content = html! {
+        div class="lead" {
+            a class="back" href="/requests" { "← Requests" }
+            h1 { (job) }
+            div class="buttons" {
+                (part::standing(request.standing))
+                span class="sub" { (in_words(request.side)) }
+            }
+        }
+        @if let Some(receipt_id) = &detail.receipt_id {
+            div class=(if request.standing == Standing::Paid { "banner good" } else { "banner" }) {
+                strong { "There is a signed receipt." }
+                p { "Anybody can check it without trusting this node." }
+                div class="buttons" { a class="button" href={ "/receipts/" (receipt_id) } { "Look at the receipt" } }
+            }
+        } @else if let Some(reason) = &detail.reason {
+            div class="banner bad" { strong { "Why it ended" } p { bdi { (text::clean(reason, SAYS_MAX_CHARS)) } } }
+        }
+        section aria-labelledby="story" {
+            header { h2 id="story" { "What happened" } }
+            div class="card" { (timeline(&detail.timeline)) }
+        }
+        section aria-labelledby="facts" {
+            header { h2 id="facts" { "The request" } }
+            div class="card" { (facts(detail, now_ms)) }
+        }
+    };
+    page(&job, Area::Requests, Some(&format!("/api/requests/{}", request.request_id)), &content)
+}
+
+fn in_words(side: Side) -> &'static str {
+    match side {
+        Side::Seen => "Seen by this node, which is no part of it.",
+        Side::Bought => "Posted and paid for by this node.",
+        Side::Hired => "Done by this node for somebody else.",
+    }
+}
+
+fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
+    let request = &detail.request;
+    html! {
+        dl class="facts" {
+            dt { "Buyer" } dd { (part::who_link(&request.buyer)) }
+            dt { "Addressed to" } dd {
+                @if request.providers.is_empty() { "anybody who can do it" }
+                div class="deal" { @for provider in request.providers.iter().take(20) { (part::who_link(provider)) } }
+            }
+            @if let Some(schema_id) = &request.schema_id {
+                dt { "Job schema" } dd { code { (text::clean(schema_id, 100)) } }
+            }
+            dt { "Input" }
+            dd { @if request.private { "encrypted: only buyer and provider can read it" } @else { "in the open" } }
+            @if let Some(bid) = request.bid_msat { dt { "At most" } dd class="money" { (text::msat(bid)) } }
+            @if let Some(price) = detail.price_msat { dt { "Price agreed" } dd class="money" { (text::msat(price)) } }
+            dt { "Made" } dd { (text::moment(request.created_ms)) " (" (part::when(now_ms, request.created_ms)) ")" }
+            dt { "Request" } dd { code { (request.request_id) } }
+        }
+    }
+}
+
+/// The story, top to bottom; every step says how long it took since the one before.
+fn timeline(steps: &[Step]) -> Markup {
+    let before = steps.iter().map(|step| Some(step.at_ms));
+    let before = std::iter::once(None).chain(before);
+    html! {
+        ol class="timeline" {
+            @for (step, before_ms) in steps.iter().zip(before) {
+                li {
+                    (part::knot(step.tone))
+                    div class="head" {
+                        h3 { (title(step.kind)) }
+                        time datetime=(text::machine_moment(step.at_ms)) title=(text::moment(step.at_ms)) {
+                            @match before_ms {
+                                Some(before_ms) => { (text::later(before_ms, step.at_ms)) }
+                                None => { (text::moment(step.at_ms)) }
+                            }
+                        }
+                    }
+                    p class="says" { bdi { (text::clean(&step.text, SAYS_MAX_CHARS)) } }
+                    @if step.author.is_some() || step.event_id.is_some() {
+                        div class="by" {
+                            @if let Some(author) = &step.author { (part::who_link(author)) }
+                            @if let Some(event_id) = &step.event_id {
+                                code title=(event_id) { "event " (text::short(event_id)) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn title(kind: StepKind) -> &'static str {
+    match kind {
+        StepKind::Request => "Asked",
+        StepKind::Hold => "Money set aside",
+        StepKind::Feedback => "A word from the provider",
+        StepKind::Result => "Delivered",
+        StepKind::Verdict => "Checked",
+        StepKind::Payment => "Settled",
+        StepKind::Receipt => "Receipt signed",
+        StepKind::End => "Ended",
+    }
+}

@@ -1,0 +1,259 @@
+//! The pages, from plain values.
+
+use guild_protocol::amount::{Amount, Msat};
+use guild_protocol::env::Signer;
+use guild_protocol::hash::Hash;
+use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
+use guild_protocol::timestamp::Timestamp;
+use guild_roles::explorer::{
+    Counts, Offer, Party, Provider, Receipt, Record, Request, RequestDetail, Side, Standing, Step,
+    StepKind, Summary, Tone,
+};
+
+use super::*;
+
+const NOW: i64 = 1_768_465_800_000;
+
+fn secret(n: u8) -> SecretKey {
+    format!("{n:064x}").parse().unwrap()
+}
+
+fn key(n: u8) -> PublicKey {
+    secret(n).public_key()
+}
+
+fn party(n: u8, name: &str) -> Party {
+    Party::new(&key(n), Some(name.to_owned()).filter(|name| !name.is_empty()), false)
+}
+
+fn offer(n: u8, name: &str) -> Offer {
+    Offer {
+        provider: party(n, name),
+        d: "main".to_owned(),
+        about: Some("Embeddings on one quiet machine.".to_owned()),
+        schema_ids: vec!["oa.embedding.v1".to_owned()],
+        kinds: vec!["5050".to_owned()],
+        price_msat: Some(5_000),
+        private: true,
+        relays: vec!["ws://127.0.0.1:4848/relay".to_owned()],
+        event_id: "ab".repeat(32),
+        announced_ms: NOW - 3_600_000,
+        first_seen_ms: NOW - 3_500_000,
+        last_seen_ms: Some(NOW - 40_000),
+        live: true,
+        name_shared: false,
+    }
+}
+
+fn ask(standing: Standing, side: Side) -> Request {
+    Request {
+        request_id: "cd".repeat(32),
+        side,
+        standing,
+        buyer: party(9, ""),
+        providers: vec![party(1, "Fast box")],
+        kind: 5050,
+        schema_id: Some("oa.embedding.v1".to_owned()),
+        bid_msat: Some(8_000),
+        private: false,
+        created_ms: NOW - 65_000,
+        received_ms: NOW - 64_000,
+    }
+}
+
+fn step(kind: StepKind, tone: Tone, after_ms: i64, text: &str) -> Step {
+    let author = Some(party(1, "Fast box"));
+    let event_id = Some("ef".repeat(32));
+    Step { kind, tone, at_ms: NOW - 65_000 + after_ms, author, text: text.to_owned(), event_id }
+}
+
+fn line(status: Status) -> Receipt {
+    Receipt {
+        receipt_id: format!("rcpt_{}", "12".repeat(32)),
+        request_id: Some("cd".repeat(32)),
+        side: Side::Bought,
+        buyer: party(9, ""),
+        provider: party(1, "Fast box"),
+        amount: Amount::from(Msat(5_000)),
+        status,
+        at_ms: NOW - 60_000,
+    }
+}
+
+fn signed() -> receipt::Receipt {
+    let draft = Draft {
+        session_id: "order_1".to_owned(),
+        request_id: Some("cd".repeat(32)),
+        trajectory_hash: Hash::of(b"trajectory"),
+        policy_bundle_id: "policy".to_owned(),
+        job_hash: Some(Hash::of(b"job")),
+        payment_proof: Some(Proof::LedgerTransfer {
+            transfer_id: "xfer_1".to_owned(),
+            ledger_head: Hash::of(b"head"),
+        }),
+        rail: Rail::Ledger,
+        amount: Amount::from(Msat(5_000)),
+        provider_id: key(1),
+        buyer_id: key(9),
+        approval_rule_id: None,
+        idempotency_key: "pay_1".to_owned(),
+        status: Status::Released,
+        verdict_hash: Some(Hash::of(b"verdict")),
+        timestamp: Timestamp::from_ms(NOW).unwrap(),
+    };
+    draft.sign(&secret(9)).unwrap()
+}
+
+/// The text that a reader sees, a line for each piece.
+fn seen(page: &str) -> Vec<String> {
+    let main = page.split_once("<main").unwrap().1.split_once("</main>").unwrap().0;
+    let mut pieces = Vec::new();
+    for piece in main.split('<').skip(1) {
+        let text = piece.split_once('>').map_or("", |(_, text)| text).trim();
+        if !text.is_empty() {
+            pieces.push(text.to_owned());
+        }
+    }
+    pieces
+}
+
+fn summary() -> Summary {
+    Summary {
+        counts: Counts {
+            offers: 3,
+            offers_live: 2,
+            requests: 1_234,
+            receipts: 2,
+            paid_msat: 21_500,
+            earned_msat: 0,
+        },
+        offers: vec![offer(1, "Fast box"), Offer { price_msat: None, ..offer(2, "") }],
+        requests: vec![
+            ask(Standing::Working, Side::Bought),
+            Request {
+                private: true,
+                schema_id: None,
+                providers: vec![],
+                ..ask(Standing::Open, Side::Seen)
+            },
+        ],
+        receipts: vec![line(Status::Released), line(Status::Withheld)],
+    }
+}
+
+#[test]
+fn the_first_page_says_what_happens_now() {
+    let page = home(&summary(), NOW);
+    insta::assert_debug_snapshot!(seen(&page)[2..14], @r#"
+    [
+        "2",
+        "providers live",
+        "1,234",
+        "requests seen",
+        "2",
+        "receipts",
+        "21,500 msat",
+        "paid by this node",
+        "Latest requests",
+        "All requests",
+        "Embedding",
+        "bought here ·",
+    ]
+    "#);
+    assert!(page.contains("aria-current=\"page\">Overview"));
+}
+
+#[test]
+fn a_job_is_told_from_top_to_bottom() {
+    let detail = RequestDetail {
+        request: ask(Standing::Paid, Side::Bought),
+        price_msat: Some(5_000),
+        reason: None,
+        receipt_id: Some("rcpt_1".to_owned()),
+        timeline: vec![
+            step(StepKind::Request, Tone::Plain, 0, "An embedding is wanted."),
+            step(StepKind::Verdict, Tone::Good, 1_450, "Accepted: it is equal."),
+        ],
+    };
+    let page = request(&detail, NOW);
+    let story = seen(&page);
+    let from = story.iter().position(|piece| piece == "What happened").unwrap();
+    insta::assert_debug_snapshot!(story[from..from + 13], @r#"
+    [
+        "What happened",
+        "•",
+        "Asked",
+        "2026-01-15 08:28:55 UTC",
+        "An embedding is wanted.",
+        "Fast box",
+        "npub10xlxv…pkge6d",
+        "event efefefefef…efefef",
+        "✓",
+        "Checked",
+        "+1.4 s",
+        "Accepted: it is equal.",
+        "Fast box",
+    ]
+    "#);
+    assert!(page.contains("href=\"/receipts/rcpt_1\""));
+    let ended = RequestDetail { receipt_id: None, reason: Some("too <busy>".to_owned()), ..detail };
+    assert!(request(&ended, NOW).contains("too &lt;busy&gt;"));
+}
+
+#[test]
+fn a_receipt_is_green_only_if_it_holds() {
+    let proven = signed();
+    let line = line(Status::Released);
+    let verification = receipt::verify(proven.as_bytes()).unwrap();
+    let shown = Shown {
+        receipt: &line,
+        verification: &verification,
+        proven: Some(&proven),
+        has_replay: true,
+    };
+    let page = super::receipt(&shown, NOW);
+    assert!(page.contains("banner good") && page.contains("REPLAY.jsonl"));
+    let text = String::from_utf8(proven.as_bytes().to_vec()).unwrap();
+    let forged = text.replace("\"units\":5000", "\"units\":9000");
+    let verification = receipt::verify(forged.as_bytes()).unwrap();
+    let shown =
+        Shown { receipt: &line, verification: &verification, proven: None, has_replay: false };
+    let page = super::receipt(&shown, NOW);
+    assert!(page.contains("Do not trust this receipt") && page.contains("knot bad"));
+    assert!(page.contains("receipt.digest_mismatch") && !page.contains("What it binds together"));
+}
+
+#[test]
+fn lists_and_a_provider_show_what_they_have() {
+    let silent = Offer { live: false, last_seen_ms: None, price_msat: Some(0), ..offer(3, "") };
+    let page = providers(
+        &[offer(1, "Fast box"), silent],
+        &Filter::default(),
+        Some("/providers?after=1-2"),
+        NOW,
+    );
+    assert!(
+        page.contains("free")
+            && page.contains("never seen alive")
+            && page.contains("5 sat per job")
+    );
+    assert!(page.contains("href=\"/providers?after=1-2\""));
+    let one = Provider {
+        provider: party(1, "Fast box"),
+        last_seen_ms: Some(NOW),
+        live: true,
+        offers: vec![Offer { name_shared: true, ..offer(1, "Fast box") }],
+        record: Record { released: 3, withheld: 1, paid_msat: 15_000 },
+        receipts: vec![line(Status::Withheld)],
+    };
+    let page = provider(&one, NOW);
+    assert!(page.contains("Paid 3 of 4 jobs, 15 sat in all.") && page.contains("Shared name"));
+    let mut alone = ask(Standing::Open, Side::Seen);
+    alone.providers = (1..=9).map(|n| party(n, "")).collect();
+    assert!(requests(&[alone], None, NOW).contains("and 6 more"));
+    let page =
+        problem(axum::http::StatusCode::BAD_REQUEST, &crate::code::BAD_REQUEST, "limit: is <bad>");
+    assert!(page.contains("limit: is &lt;bad&gt;") && page.contains("gateway.bad_request"));
+    assert!(receipts(&[], None, NOW).contains("No receipt yet."));
+}

@@ -1,0 +1,123 @@
+-- What we bought. An order without a provider is open to all. The terms are fixed when it is posted; the rest is written once, by the step that comes to it.
+CREATE TABLE market_order (
+    order_id         TEXT   PRIMARY KEY,
+    order_key        TEXT   NOT NULL,
+    request_id       TEXT   NOT NULL UNIQUE,
+    request_json     TEXT   NOT NULL,
+    buyer            TEXT   NOT NULL,
+    provider         TEXT,
+    schema_id        TEXT   NOT NULL,
+    job_hash         TEXT   NOT NULL,
+    payload          TEXT   NOT NULL,
+    private          BIGINT NOT NULL CHECK (private IN (0, 1)),
+    price_units      BIGINT CHECK (price_units >= 0),
+    budget_units     BIGINT NOT NULL CHECK (budget_units >= 0),
+    deadline_ms      BIGINT NOT NULL,
+    relays           TEXT   NOT NULL,
+    policy_bundle_id TEXT   NOT NULL,
+    approval_rule_id TEXT,
+    hold_id          TEXT   UNIQUE,
+    posted_ms        BIGINT NOT NULL,
+    state            TEXT   NOT NULL CHECK (state IN
+        ('posted', 'delivered', 'released', 'withheld', 'expired', 'cancelled', 'failed')),
+    changed_ms       BIGINT NOT NULL,
+    result_id        TEXT,
+    delivered_by     TEXT,
+    output_text      TEXT,
+    asked_units      BIGINT,
+    delivered_ms     BIGINT,
+    verdict          TEXT,
+    paid_units       BIGINT CHECK (paid_units >= 0 AND paid_units <= budget_units),
+    receipt_id       TEXT   UNIQUE,
+    replay           TEXT,
+    words            TEXT,
+    CHECK ((budget_units > 0) = (hold_id IS NOT NULL)),
+    CHECK (provider IS NOT NULL OR private = 0),
+    CHECK ((result_id IS NULL) = (delivered_by IS NULL)),
+    CHECK (provider IS NULL OR delivered_by IS NULL OR provider = delivered_by),
+    CHECK ((state IN ('delivered', 'released', 'withheld')) = (result_id IS NOT NULL)),
+    CHECK ((state IN ('released', 'withheld')) = (verdict IS NOT NULL)),
+    CHECK ((state = 'released') = (paid_units IS NOT NULL))
+);
+CREATE INDEX market_order_open ON market_order (deadline_ms) WHERE state IN ('posted', 'delivered');
+CREATE INDEX market_order_posted ON market_order (posted_ms);
+
+-- Every result of the provider of an order, with what it was good for. A second, different one is evidence against it.
+CREATE TABLE market_answer (
+    event_id    TEXT   PRIMARY KEY,
+    request_id  TEXT   NOT NULL REFERENCES market_order (request_id),
+    standing    TEXT   NOT NULL CHECK (standing IN ('delivered', 'late', 'repeated', 'equivocation')),
+    json        TEXT   NOT NULL,
+    received_ms BIGINT NOT NULL
+);
+CREATE INDEX market_answer_request ON market_answer (request_id);
+
+-- What we were hired for, and what we refused.
+CREATE TABLE market_job (
+    request_id   TEXT   PRIMARY KEY,
+    request_json TEXT   NOT NULL,
+    buyer        TEXT   NOT NULL,
+    private      BIGINT NOT NULL CHECK (private IN (0, 1)),
+    schema_id    TEXT,
+    job_hash     TEXT,
+    payload      TEXT,
+    price_units  BIGINT NOT NULL CHECK (price_units >= 0),
+    taken_ms     BIGINT NOT NULL,
+    due_ms       BIGINT,
+    state        TEXT   NOT NULL CHECK (state IN
+        ('accepted', 'delivered', 'paid', 'underpaid', 'withheld', 'failed', 'cancelled', 'refused')),
+    changed_ms   BIGINT NOT NULL,
+    result_json  TEXT,
+    delivered_ms BIGINT,
+    paid_units   BIGINT,
+    receipt_id   TEXT   UNIQUE,
+    code         TEXT,
+    words        TEXT,
+    CHECK (state = 'refused' OR (schema_id IS NOT NULL AND job_hash IS NOT NULL AND payload IS NOT NULL)),
+    CHECK ((state IN ('delivered', 'paid', 'underpaid', 'withheld')) = (result_json IS NOT NULL)),
+    CHECK ((state IN ('paid', 'underpaid', 'withheld')) = (receipt_id IS NOT NULL)),
+    CHECK ((state IN ('paid', 'underpaid')) = (paid_units IS NOT NULL))
+);
+CREATE INDEX market_job_open ON market_job (buyer) WHERE state IN ('accepted', 'delivered');
+CREATE INDEX market_job_taken ON market_job (taken_ms);
+
+-- Receipts that we gave as a buyer and took as a provider, in their own bytes.
+CREATE TABLE market_receipt (
+    receipt_id TEXT   PRIMARY KEY,
+    direction  TEXT   NOT NULL CHECK (direction IN ('given', 'taken')),
+    request_id TEXT   NOT NULL,
+    buyer      TEXT   NOT NULL,
+    provider   TEXT   NOT NULL,
+    status     TEXT   NOT NULL,
+    asset_id   TEXT   NOT NULL,
+    units      BIGINT NOT NULL,
+    text       TEXT   NOT NULL,
+    at_ms      BIGINT NOT NULL
+);
+CREATE INDEX market_receipt_at ON market_receipt (at_ms);
+CREATE INDEX market_receipt_request ON market_receipt (request_id);
+
+-- The keys under which this node has dealt: an auditor of several nodes must know who is who.
+CREATE TABLE market_key (
+    role          TEXT   NOT NULL CHECK (role IN ('buyer', 'provider')),
+    npub          TEXT   NOT NULL,
+    first_used_ms BIGINT NOT NULL,
+    PRIMARY KEY (role, npub)
+);
+
+CREATE TRIGGER market_order_terms_are_fixed
+BEFORE UPDATE OF order_id, order_key, request_id, request_json, buyer, provider, schema_id, job_hash, payload, private,
+    price_units, budget_units, deadline_ms, policy_bundle_id, hold_id, posted_ms ON market_order
+BEGIN SELECT RAISE (ABORT, 'the terms of an order are never changed'); END;
+CREATE TRIGGER market_order_stays_closed BEFORE UPDATE ON market_order
+WHEN OLD.state NOT IN ('posted', 'delivered')
+BEGIN SELECT RAISE (ABORT, 'a closed order is never changed'); END;
+CREATE TRIGGER market_order_stays BEFORE DELETE ON market_order
+BEGIN SELECT RAISE (ABORT, 'an order is never deleted'); END;
+CREATE TRIGGER market_job_stays_closed BEFORE UPDATE ON market_job
+WHEN OLD.state NOT IN ('accepted', 'delivered')
+BEGIN SELECT RAISE (ABORT, 'a closed job is never changed'); END;
+CREATE TRIGGER market_receipt_is_fixed BEFORE UPDATE ON market_receipt
+BEGIN SELECT RAISE (ABORT, 'a receipt is never changed'); END;
+CREATE TRIGGER market_receipt_stays BEFORE DELETE ON market_receipt
+BEGIN SELECT RAISE (ABORT, 'a receipt is never deleted'); END;

@@ -1,0 +1,310 @@
+//! What we were hired for.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | | `accepted`, `refused` | [`take`]: the offer and the buyer's standing decide |
+//! | `accepted` | `delivered` | [`deliver`]: the work is done, the result signed |
+//! | `accepted` | `failed` | [`fail`]: it could not be done |
+//! | `accepted` | `cancelled` | [`cancel`]: the buyer took it back |
+//! | `delivered` | `paid`, `underpaid` | [`take_receipt`]: the buyer owes us, and has signed it |
+//! | `delivered` | `withheld` | [`take_receipt`]: the buyer did not accept the work |
+//!
+//! A receipt for less than the price is booked all the same, because it is a true debt; the job is then `underpaid`,
+//! for everybody to see. Work that costs nothing stays `delivered`: there is nothing to pay.
+
+use guild_protocol::amount::{AssetId, Msat};
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::job::Request;
+use guild_protocol::nostr::{Event, EventId, unix_s};
+use guild_protocol::receipt::{Receipt, Status};
+use guild_protocol::schema::{Job, Registry};
+use guild_store::{Rx, Tx, args};
+use serde_json::json;
+
+use guild_ledger::{ledger, receivable};
+
+use crate::error::code;
+use crate::event::tell;
+use crate::receipts::{self, Direction, Role, deal_under};
+use crate::{Error, Result};
+
+mod consider;
+mod read;
+mod state;
+
+pub use consider::{Decision, Offer, Refusal, Standing, consider, payload_text};
+pub use read::{
+    Stability, TakenJob, accepted, find, forget_refused, get, page_before, stability, unpaid,
+};
+pub use state::{Act, State};
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Taken {
+    /// We do it; a row says so from now on.
+    Accepted(TakenJob),
+    /// We do not, and say why.
+    Refused(TakenJob),
+    /// It is none of our business; nothing was written.
+    Ignored(String),
+    /// It was taken or refused before, and stands like this.
+    Known(TakenJob),
+}
+
+/// Decides about a request and writes it down. The event must be verified, and `request` be what it says. The caller
+/// publishes its feedback in the same transaction.
+pub fn take(
+    tx: &mut Tx<'_>,
+    event: &Event,
+    request: &Request,
+    offer: &Offer,
+    registry: &Registry,
+    now_ms: UnixMs,
+) -> Result<Taken> {
+    if let Some(known) = find(tx, &event.id)? {
+        return Ok(Taken::Known(known));
+    }
+    let standing = standing(tx, &event.pubkey, offer.credit)?;
+    match consider(offer, registry, event, request, &standing, unix_s(now_ms)) {
+        Decision::Ignore(why) => Ok(Taken::Ignored(why)),
+        Decision::Accept { job, price, due_s } => {
+            let due_ms = due_s.and_then(|due_s| i64::try_from(due_s).ok());
+            let due_ms = due_ms.map(|due_s| due_s.saturating_mul(1_000));
+            let terms = Terms { job: Some(&job), price, due_ms, refusal: None };
+            deal_under(tx, Role::Provider, &offer.provider, now_ms)?;
+            Ok(Taken::Accepted(insert(tx, event, request, State::Accepted, &terms, now_ms)?))
+        }
+        Decision::Refuse(refusal) => refuse(tx, event, request, &refusal, now_ms),
+    }
+}
+
+/// Refuses a request without considering it, for one that cannot be read. The caller publishes its feedback in the same
+/// transaction.
+pub fn refuse(
+    tx: &mut Tx<'_>,
+    event: &Event,
+    request: &Request,
+    refusal: &Refusal,
+    now_ms: UnixMs,
+) -> Result<Taken> {
+    if let Some(known) = find(tx, &event.id)? {
+        return Ok(Taken::Known(known));
+    }
+    let terms = Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(refusal) };
+    Ok(Taken::Refused(insert(tx, event, request, State::Refused, &terms, now_ms)?))
+}
+
+/// How a buyer stands with us. Its own credit, if it has one, counts instead of the usual one.
+pub fn standing(rx: &mut Rx<'_>, buyer: &PublicKey, credit: Msat) -> Result<Standing> {
+    let owing = receivable::receivable(buyer, AssetId::btc_ln())?.account_id;
+    let entry = ledger::entries(rx, &[owing].into())?.into_values().next();
+    let own_credit = entry.as_ref().and_then(|entry| entry.rule.credit_units);
+    let owed = entry.map_or(0, |entry| entry.balance.units().saturating_neg());
+    let open: Option<(i64,)> = rx.first(
+        "SELECT CAST(coalesce(sum(price_units), 0) AS BIGINT) FROM market_job
+         WHERE buyer = $1 AND state IN ('accepted', 'delivered')",
+        args![&buyer.npub()],
+    )?;
+    let jobs: Option<(i64,)> =
+        rx.first("SELECT count(*) FROM market_job WHERE state = 'accepted'", args![])?;
+    Ok(Standing {
+        credit: Msat(own_credit.unwrap_or(credit.0)),
+        owed: Msat(owed),
+        open: Msat(open.map_or(0, |(units,)| units)),
+        open_jobs: jobs.and_then(|(count,)| u64::try_from(count).ok()).unwrap_or(0),
+    })
+}
+
+struct Terms<'a> {
+    job: Option<&'a Job>,
+    price: Msat,
+    due_ms: Option<UnixMs>,
+    refusal: Option<&'a Refusal>,
+}
+
+fn insert(
+    tx: &mut Tx<'_>,
+    event: &Event,
+    request: &Request,
+    state: State,
+    terms: &Terms<'_>,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let Terms { job, price, due_ms, refusal } = terms;
+    let payload = match job {
+        Some(job) => Some(guild_protocol::json::to_canonical(job.payload())?),
+        None => None,
+    };
+    let payload = payload.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    tx.exec(
+        "INSERT INTO market_job (request_id, request_json, buyer, private, schema_id, job_hash, payload, price_units,
+           taken_ms, due_ms, state, changed_ms, code, words)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $9, $12, $13)",
+        args![
+            &event.id.hex(),
+            &event.to_json(),
+            &event.pubkey.npub(),
+            i64::from(request.encrypted),
+            job.map(|job| job.schema_id().as_str()),
+            job.map(|job| job.job_hash().to_string()).as_ref(),
+            payload.as_ref(),
+            price.0,
+            now_ms,
+            *due_ms,
+            state.as_str(),
+            refusal.map(|refusal| refusal.code.name),
+            refusal.map(|refusal| &refusal.words)
+        ],
+    )?;
+    match state {
+        // Anybody can make us refuse: that is no event.
+        State::Refused => get(tx, &event.id),
+        _ => changed(tx, &event.id, now_ms),
+    }
+}
+
+/// Hands in the result. The first one stays: a second call with another event gives back the one that counts, so that
+/// we never sign two results and publish both.
+pub fn deliver(
+    tx: &mut Tx<'_>,
+    request_id: &EventId,
+    result: &Event,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let job = get(tx, request_id)?;
+    if job.result_json.is_some() {
+        return Ok(job);
+    }
+    job.state.after(Act::Deliver)?;
+    tx.cas(
+        "UPDATE market_job SET state = 'delivered', result_json = $2, delivered_ms = $3, changed_ms = $3
+         WHERE request_id = $1 AND state = 'accepted'",
+        args![&request_id.hex(), &result.to_json(), now_ms],
+    )?;
+    changed(tx, request_id, now_ms)
+}
+
+/// Gives a job up, with a sentence for the buyer.
+pub fn fail(
+    tx: &mut Tx<'_>,
+    request_id: &EventId,
+    refusal: &Refusal,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let job = get(tx, request_id)?;
+    if job.state == State::Failed {
+        return Ok(job);
+    }
+    job.state.after(Act::Fail)?;
+    tx.cas(
+        "UPDATE market_job SET state = 'failed', code = $2, words = $3, changed_ms = $4
+         WHERE request_id = $1 AND state = 'accepted'",
+        args![&request_id.hex(), refusal.code.name, &refusal.words, now_ms],
+    )?;
+    changed(tx, request_id, now_ms)
+}
+
+/// Lets go of a job that its buyer has taken back before it was done. Afterwards it is too late: the work is owed.
+pub fn cancel(
+    tx: &mut Tx<'_>,
+    request_id: &EventId,
+    buyer: &PublicKey,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let job = get(tx, request_id)?;
+    if job.buyer != *buyer {
+        let message = format!("{request_id} is not of {}", buyer.npub());
+        return Err(Error::refused(&code::UNKNOWN_JOB, message));
+    }
+    if job.state == State::Cancelled {
+        return Ok(job);
+    }
+    job.state.after(Act::Cancel)?;
+    tx.cas(
+        "UPDATE market_job SET state = 'cancelled', changed_ms = $2
+         WHERE request_id = $1 AND state = 'accepted'",
+        args![&request_id.hex(), now_ms],
+    )?;
+    changed(tx, request_id, now_ms)
+}
+
+/// Takes a receipt: what it says that its buyer owes `us` is booked, once, and the job is closed by it, in one
+/// transaction. The same receipt again changes nothing. One that is about another provider, buyer or job, a second one
+/// for the same job or the same entry of the buyer's book, and one beyond the buyer's credit are refused.
+pub fn take_receipt(
+    tx: &mut Tx<'_>,
+    receipt: &Receipt,
+    us: &PublicKey,
+    credit: Msat,
+    now_ms: UnixMs,
+) -> Result<TakenJob> {
+    let stated = receipt.stated();
+    let request_id = stated.request_id.as_deref().unwrap_or_default();
+    let unknown = || Error::refused(&code::UNKNOWN_JOB, "the receipt is about no job of ours");
+    let request_id: EventId = request_id.parse().map_err(|_| unknown())?;
+    let job = find(tx, &request_id)?.ok_or_else(unknown)?;
+    if job.receipt_id.as_ref() == Some(receipt.receipt_id()) {
+        return Ok(job);
+    }
+    check_receipt(&job, receipt, us)?;
+    let act = match stated.status {
+        Status::Released if stated.amount.units >= job.price.0 => Act::Pay,
+        Status::Released => Act::PayLess,
+        Status::Withheld => Act::Withhold,
+        Status::Prepaid | Status::Refunded => {
+            let message = format!("a {} payment was not agreed", stated.status.as_str());
+            return Err(Error::refused(&code::RECEIPT_MISMATCH, message));
+        }
+    };
+    let state = job.state.after(act)?;
+    let paid = (act != Act::Withhold).then_some(stated.amount.units);
+    if paid.is_some() {
+        receivable::book(tx, receipt, us, credit.0, now_ms)?;
+    }
+    receipts::keep(tx, receipt, Direction::Taken, now_ms)?;
+    tx.cas(
+        "UPDATE market_job SET state = $2, paid_units = $3, receipt_id = $4, changed_ms = $5
+         WHERE request_id = $1 AND state = 'delivered'",
+        args![&request_id.hex(), state.as_str(), paid, receipt.receipt_id().as_str(), now_ms],
+    )?;
+    changed(tx, &request_id, now_ms)
+}
+
+fn check_receipt(job: &TakenJob, receipt: &Receipt, us: &PublicKey) -> Result<()> {
+    let stated = receipt.stated();
+    let mismatch = |what: &str| {
+        let message = format!("{what} of the receipt is not that of the job");
+        Err(Error::refused(&code::RECEIPT_MISMATCH, message))
+    };
+    if stated.provider_id != *us {
+        return mismatch("the provider");
+    }
+    if stated.buyer_id != job.buyer {
+        return mismatch("the buyer");
+    }
+    if stated.job_hash != job.job_hash {
+        return mismatch("the job hash");
+    }
+    if stated.amount.asset_id != AssetId::btc_ln() {
+        return mismatch("the asset");
+    }
+    Ok(())
+}
+
+fn changed(tx: &mut Tx<'_>, request_id: &EventId, now_ms: UnixMs) -> Result<TakenJob> {
+    let job = get(tx, request_id)?;
+    tell_of(tx, &job, now_ms)?;
+    Ok(job)
+}
+
+fn tell_of(tx: &mut Tx<'_>, job: &TakenJob, now_ms: UnixMs) -> Result<()> {
+    let state = job.state.as_str();
+    let body = json!({
+        "request_id": job.request_id, "buyer": job.buyer, "schema_id": job.schema_id.as_ref().map(|id| id.as_str()),
+        "price_msat": job.price.0, "paid_msat": job.paid.map(|paid| paid.0), "receipt_id": job.receipt_id,
+        "code": job.code, "words": job.words,
+    });
+    let id = format!("job:{}:{state}", job.request_id);
+    tell(tx, &id, &format!("job.{state}"), &body, now_ms)
+}

@@ -1,0 +1,213 @@
+//! Which requests we take: a pure decision.
+
+use std::collections::BTreeMap;
+
+use guild_protocol::amount::Msat;
+use guild_protocol::error::Code;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::Event;
+use guild_protocol::nostr::job::Request;
+use guild_protocol::schema::{Job, Registry, SchemaId};
+
+use crate::error::code;
+use crate::order::TIME_LIMIT;
+
+/// What we do, and on which terms.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// Under which key.
+    pub provider: PublicKey,
+    /// Each kind of work, with its price. Zero is free.
+    pub prices: BTreeMap<SchemaId, Msat>,
+    /// The most bytes of an input.
+    pub max_input_bytes: usize,
+    /// The most jobs at once.
+    pub max_open_jobs: u64,
+    /// What a buyer may owe us, open work included.
+    pub credit: Msat,
+}
+
+/// How a buyer stands with us.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    /// What it may owe us.
+    pub credit: Msat,
+    /// What it owes us.
+    pub owed: Msat,
+    /// The price of the work that we do or did for it and that it has not signed for yet.
+    pub open: Msat,
+    /// How many jobs of anybody we do now.
+    pub open_jobs: u64,
+}
+
+/// A refusal that the buyer gets to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why, as a code.
+    pub code: &'static Code,
+    /// Why, about this case.
+    pub words: String,
+}
+
+impl Refusal {
+    /// A refusal with this code and a sentence about this very case.
+    pub fn new(code: &'static Code, words: impl Into<String>) -> Refusal {
+        Refusal { code, words: words.into() }
+    }
+
+    /// What the buyer gets to read: the sentence, and the code in brackets.
+    pub fn to_feedback(&self) -> String {
+        format!("{} [{}]", self.words, self.code.name)
+    }
+}
+
+/// What we do about a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Decision {
+    /// We take it.
+    Accept {
+        /// The work, with every default filled in.
+        job: Box<Job>,
+        /// What it costs.
+        price: Msat,
+        /// Until when, in Unix seconds, if the buyer says so.
+        due_s: Option<u64>,
+    },
+    /// We do not, and say why.
+    Refuse(Refusal),
+    /// We do not even answer: it is not meant for us, or nobody waits for it any more.
+    Ignore(String),
+}
+
+/// Decides about a request, in this order:
+///
+/// | what | decision |
+/// |---|---|
+/// | our own request; addressed to others only; its time is over; open, and of a schema that we do not serve | ignore |
+/// | a schema that we do not serve; no schema | `market.schema_not_served` |
+/// | no input, an input by reference, or one that is no JSON of its schema | `market.input_missing`, or what is wrong with it |
+/// | an input over our limit | `market.input_too_large` |
+/// | another job hash than that of the input | `market.job_hash_wrong` |
+/// | a bid below our price, or none | `market.bid_too_low` |
+/// | owed, open and this one are together more than the credit | `market.over_credit` |
+/// | as many jobs as we can do | `market.busy` |
+pub fn consider(
+    offer: &Offer,
+    registry: &Registry,
+    event: &Event,
+    request: &Request,
+    standing: &Standing,
+    now_s: u64,
+) -> Decision {
+    let due_s = due_s(event, request);
+    if let Some(why) = ignored(offer, event, request, due_s, now_s) {
+        return Decision::Ignore(why);
+    }
+    match terms(offer, registry, request) {
+        Ok((job, price)) => match check_buyer(offer, request, standing, price) {
+            Ok(()) => Decision::Accept { job: Box::new(job), price, due_s },
+            Err(refusal) => Decision::Refuse(refusal),
+        },
+        Err(refusal) => Decision::Refuse(refusal),
+    }
+}
+
+/// When the result is due: so many seconds after the request was made.
+fn due_s(event: &Event, request: &Request) -> Option<u64> {
+    let seconds: u64 = request.param(TIME_LIMIT)?.parse().ok()?;
+    Some(event.created_at.saturating_add(seconds))
+}
+
+fn ignored(
+    offer: &Offer,
+    event: &Event,
+    request: &Request,
+    due_s: Option<u64>,
+    now_s: u64,
+) -> Option<String> {
+    let because = |why: &str| Some(why.to_owned());
+    if event.pubkey == offer.provider {
+        return because("it is our own");
+    }
+    let addressed = request.providers.contains(&offer.provider);
+    if !addressed && !request.providers.is_empty() {
+        return because("it is addressed to others");
+    }
+    let expires_s = event.tag("expiration").and_then(|written| written.parse::<u64>().ok());
+    if [due_s, expires_s].into_iter().flatten().any(|end_s| end_s <= now_s) {
+        return because("its time is over");
+    }
+    if !addressed && price_of(offer, request).is_err() {
+        return because("it is open, and of a schema that we do not serve");
+    }
+    None
+}
+
+fn price_of(offer: &Offer, request: &Request) -> Result<(SchemaId, Msat), Refusal> {
+    let not_served = |words: String| Refusal::new(&code::SCHEMA_NOT_SERVED, words);
+    let Some(named) = &request.schema_id else {
+        return Err(not_served("the request names no schema".to_owned()));
+    };
+    let schema_id = named.parse::<SchemaId>().map_err(|error| not_served(error.to_string()))?;
+    match offer.prices.get(&schema_id) {
+        Some(price) => Ok((schema_id, *price)),
+        None => Err(not_served(format!("{schema_id} is not served here"))),
+    }
+}
+
+/// The JSON text that a request carries as its input: the first inline one marked `spec`, else the first inline one.
+pub fn payload_text(request: &Request) -> Option<&str> {
+    let inline = || request.inputs.iter().filter(|input| input.input_type.is_inline());
+    let marked = inline().find(|input| input.marker.as_deref() == Some("spec"));
+    marked.or_else(|| inline().next()).map(|input| input.data.as_str())
+}
+
+fn terms(offer: &Offer, registry: &Registry, request: &Request) -> Result<(Job, Msat), Refusal> {
+    let (schema_id, price) = price_of(offer, request)?;
+    let Some(text) = payload_text(request) else {
+        return Err(Refusal::new(
+            &code::INPUT_MISSING,
+            "the request carries no input of the type text",
+        ));
+    };
+    if text.len() > offer.max_input_bytes {
+        let (is, most) = (text.len(), offer.max_input_bytes);
+        let words = format!("{is} bytes of input are more than the {most} that are taken here");
+        return Err(Refusal::new(&code::INPUT_TOO_LARGE, words));
+    }
+    let job = registry.validate_input_text(&schema_id, text.as_bytes()).map_err(|problems| {
+        let first = guild_protocol::Error::from(problems);
+        Refusal::new(first.code(), first.to_string())
+    })?;
+    match request.job_hash {
+        Some(claimed) if claimed != job.job_hash() => {
+            let words = format!("the input has the job hash {}", job.job_hash());
+            Err(Refusal::new(&code::JOB_HASH, words))
+        }
+        _ => Ok((job, price)),
+    }
+}
+
+fn check_buyer(
+    offer: &Offer,
+    request: &Request,
+    standing: &Standing,
+    price: Msat,
+) -> Result<(), Refusal> {
+    let bid = request.bid.unwrap_or(Msat(0));
+    if bid < price {
+        let words = format!("the price is {} msat, the bid {}", price.0, bid.0);
+        return Err(Refusal::new(&code::BID, words));
+    }
+    let with_this = [standing.owed.0, standing.open.0, price.0];
+    let with_this = with_this.into_iter().fold(0i64, i64::saturating_add);
+    if price.0 > 0 && with_this > standing.credit.0 {
+        let words = format!("{with_this} msat would be owed, the credit is {}", standing.credit.0);
+        return Err(Refusal::new(&code::OVER_CREDIT, words));
+    }
+    if standing.open_jobs >= offer.max_open_jobs {
+        let words = format!("{} jobs are being done already", standing.open_jobs);
+        return Err(Refusal::new(&code::BUSY, words));
+    }
+    Ok(())
+}

@@ -1,0 +1,202 @@
+//! Jobs as they are stored.
+
+use guild_protocol::amount::Msat;
+use guild_protocol::env::UnixMs;
+use guild_protocol::hash::Hash;
+use guild_protocol::id::ReceiptId;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::{Event, EventId, Limits, announcement};
+use guild_protocol::schema::SchemaId;
+use guild_store::{Columns, Decode, Rx, Tx, args};
+
+use super::State;
+use crate::error::code;
+use crate::row::{Cells, page, unreadable};
+use crate::{Error, Result};
+
+/// A job as it is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TakenJob {
+    /// The id of the request.
+    pub request_id: EventId,
+    /// The request itself.
+    pub request_json: String,
+    /// Whose it is.
+    pub buyer: PublicKey,
+    /// Whether request and answers travel encrypted.
+    pub private: bool,
+    /// What kind of work; none only if it was refused.
+    pub schema_id: Option<SchemaId>,
+    /// Which work; none only if it was refused.
+    pub job_hash: Option<Hash>,
+    /// Its input, in canonical JSON; none only if it was refused.
+    pub payload: Option<String>,
+    /// What it costs.
+    pub price: Msat,
+    /// When we decided about it.
+    pub taken_ms: UnixMs,
+    /// Until when the buyer waits, if it says so.
+    pub due_ms: Option<UnixMs>,
+    /// Where it stands.
+    pub state: State,
+    /// Since when.
+    pub changed_ms: UnixMs,
+    /// The result that we signed.
+    pub result_json: Option<String>,
+    /// When.
+    pub delivered_ms: Option<UnixMs>,
+    /// What the buyer owes for it.
+    pub paid: Option<Msat>,
+    /// The buyer's receipt.
+    pub receipt_id: Option<ReceiptId>,
+    /// Why it was refused or failed, as a code.
+    pub code: Option<String>,
+    /// The same in words.
+    pub words: Option<String>,
+}
+
+impl Decode for TakenJob {
+    fn decode(row: &dyn Columns) -> guild_store::Result<TakenJob> {
+        let mut cells = Cells::of(row);
+        Ok(TakenJob {
+            request_id: cells.parsed()?,
+            request_json: cells.next()?,
+            buyer: cells.parsed()?,
+            private: cells.next::<i64>()? != 0,
+            schema_id: cells.parsed_or_none()?,
+            job_hash: cells.parsed_or_none()?,
+            payload: cells.next()?,
+            price: cells.msat()?,
+            taken_ms: cells.next()?,
+            due_ms: cells.next()?,
+            state: State::parse(&cells.next::<String>()?)
+                .ok_or_else(|| unreadable("a job has an unknown state"))?,
+            changed_ms: cells.next()?,
+            result_json: cells.next()?,
+            delivered_ms: cells.next()?,
+            paid: cells.msat_or_none()?,
+            receipt_id: cells.parsed_or_none()?,
+            code: cells.next()?,
+            words: cells.next()?,
+        })
+    }
+}
+
+impl TakenJob {
+    /// The request.
+    pub fn request(&self) -> Result<Event> {
+        let event = Event::parse(self.request_json.as_bytes(), &Limits::DEFAULT);
+        Ok(event.map_err(unreadable)?)
+    }
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT request_id, request_json, buyer, private, schema_id, job_hash, payload, price_units, taken_ms,
+               due_ms, state, changed_ms, result_json, delivered_ms, paid_units, receipt_id, code, words
+             FROM market_job ",
+            $rest
+        )
+    };
+}
+
+/// The job of this request, if it is one of ours.
+pub fn find(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Option<TakenJob>> {
+    Ok(rx.first(select!("WHERE request_id = $1"), args![&request_id.hex()])?)
+}
+
+/// The job of this request.
+pub fn get(rx: &mut Rx<'_>, request_id: &EventId) -> Result<TakenJob> {
+    find(rx, request_id)?.ok_or_else(|| {
+        Error::refused(&code::UNKNOWN_JOB, format!("{request_id} is no job of ours"))
+    })
+}
+
+/// Jobs that are to be done, the oldest first: what a node looks for when it starts.
+pub fn accepted(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<TakenJob>> {
+    Ok(rx.all(
+        select!("WHERE state = 'accepted' ORDER BY taken_ms, request_id LIMIT $1"),
+        args![page(limit)],
+    )?)
+}
+
+/// Jobs that are done and not paid, the oldest first: those for which a receipt is looked for. Free ones are not.
+pub fn unpaid(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<TakenJob>> {
+    Ok(rx.all(
+        select!(
+            "WHERE state = 'delivered' AND price_units > 0 ORDER BY taken_ms, request_id LIMIT $1"
+        ),
+        args![page(limit)],
+    )?)
+}
+
+/// A page of jobs, the newest first: those before this one, or the newest of all.
+pub fn page_before(
+    rx: &mut Rx<'_>,
+    before: Option<(UnixMs, &EventId)>,
+    limit: i64,
+) -> Result<Vec<TakenJob>> {
+    let (at_ms, id) = before.map_or((i64::MAX, String::new()), |(at_ms, id)| (at_ms, id.hex()));
+    Ok(rx.all(
+        select!(
+            "WHERE taken_ms < $1 OR (taken_ms = $1 AND request_id < $2)
+             ORDER BY taken_ms DESC, request_id DESC LIMIT $3"
+        ),
+        args![at_ms, &id, page(limit)],
+    )?)
+}
+
+/// Forgets refusals that are older than this, at most `limit` of them: anybody can make us refuse. How many.
+pub fn forget_refused(tx: &mut Tx<'_>, before_ms: UnixMs, limit: i64) -> Result<u64> {
+    Ok(tx.exec(
+        "DELETE FROM market_job WHERE request_id IN (SELECT request_id FROM market_job
+           WHERE state = 'refused' AND taken_ms < $1 ORDER BY taken_ms LIMIT $2)",
+        args![before_ms, page(limit)],
+    )?)
+}
+
+/// How well we have done, measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stability {
+    /// Jobs that ended well: delivered, and not turned down by their buyer.
+    pub good: u64,
+    /// Jobs that ended otherwise: failed, or turned down.
+    pub bad: u64,
+    /// From the request to the result, on average over all that were delivered.
+    pub avg_latency_ms: u64,
+}
+
+impl Stability {
+    /// As it is announced: nothing is claimed before the first job has ended.
+    pub fn announced(&self) -> Option<announcement::Stability> {
+        let all = self.good.saturating_add(self.bad);
+        if all == 0 {
+            return None;
+        }
+        // Thousandths, so that the announcement does not change with every job.
+        let thousandths = self.good.saturating_mul(1_000).checked_div(all).unwrap_or(0);
+        Some(announcement::Stability {
+            success_rate: Some(f64::from(u32::try_from(thousandths).unwrap_or(0)) / 1_000.0),
+            avg_latency_ms: Some(self.avg_latency_ms),
+            jobs_completed: Some(self.good),
+            ..announcement::Stability::default()
+        })
+    }
+}
+
+/// How well we have done, from our own rows.
+pub fn stability(rx: &mut Rx<'_>) -> Result<Stability> {
+    let row: Option<(i64, i64, i64)> = rx.first(
+        "SELECT count(CASE WHEN state IN ('delivered', 'paid', 'underpaid') THEN 1 END),
+           count(CASE WHEN state IN ('withheld', 'failed') THEN 1 END),
+           CAST(coalesce(avg(delivered_ms - taken_ms), 0) AS BIGINT) FROM market_job WHERE state <> 'refused'",
+        args![],
+    )?;
+    let count = |units: i64| u64::try_from(units).unwrap_or(0);
+    Ok(row.map_or_else(Stability::default, |(good, bad, latency_ms)| Stability {
+        good: count(good),
+        bad: count(bad),
+        avg_latency_ms: count(latency_ms),
+    }))
+}

@@ -1,0 +1,243 @@
+//! What a provider sends for an order: the result that counts, those that do not, and its refusal.
+
+use guild_network::index;
+use guild_protocol::amount::Msat;
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::job::{Feedback, JobResult, Status, correlates, feedback_correlates};
+use guild_protocol::nostr::{Event, EventId};
+use guild_store::{Columns, Decode, Rx, Tx, args};
+use serde_json::json;
+
+use super::{Act, Order, State, close, get, of_request, tell_of};
+use crate::error::code;
+use crate::event::tell;
+use crate::row::{Cells, unreadable};
+use crate::{Error, Result};
+
+/// How many results of one order are kept. A provider that sends more has said enough.
+const ANSWERS_MAX: i64 = 16;
+/// How much of a provider's words is kept.
+const WORDS_MAX_CHARS: usize = 300;
+
+/// What a result was good for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It is the one that counts.
+    Delivered,
+    /// It came when nobody waited for it any more.
+    Late,
+    /// It says what the one that counts says.
+    Repeated,
+    /// It says something else than the one that counts: the provider has signed both.
+    Equivocation,
+}
+
+impl Standing {
+    /// All of them.
+    pub const ALL: [Standing; 4] =
+        [Standing::Delivered, Standing::Late, Standing::Repeated, Standing::Equivocation];
+
+    /// The word in the database and in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Standing::Delivered => "delivered",
+            Standing::Late => "late",
+            Standing::Repeated => "repeated",
+            Standing::Equivocation => "equivocation",
+        }
+    }
+
+    /// What a result with this text is good for, coming now.
+    fn of(order: &Order, output_text: &str, now_ms: UnixMs) -> Standing {
+        match (order.state, &order.output_text) {
+            (State::Posted, _) if now_ms < order.deadline_ms => Standing::Delivered,
+            (_, Some(first)) if first == output_text => Standing::Repeated,
+            (_, Some(_)) => Standing::Equivocation,
+            (_, None) => Standing::Late,
+        }
+    }
+}
+
+/// A result that was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Names it.
+    pub event_id: EventId,
+    /// What it was good for.
+    pub standing: Standing,
+    /// The event as it was signed.
+    pub json: String,
+    /// When it came.
+    pub received_ms: UnixMs,
+}
+
+impl Decode for Answer {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Answer> {
+        let mut cells = Cells::of(row);
+        let event_id = cells.parsed()?;
+        let word: String = cells.next()?;
+        let standing = Standing::ALL.into_iter().find(|standing| standing.as_str() == word);
+        Ok(Answer {
+            event_id,
+            standing: standing.ok_or_else(|| unreadable("an answer has an unknown standing"))?,
+            json: cells.next()?,
+            received_ms: cells.next()?,
+        })
+    }
+}
+
+/// What became of a result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Delivery {
+    /// What it was good for.
+    pub standing: Standing,
+    /// Whether it was seen before.
+    pub known: bool,
+    /// The order as it stands now.
+    pub order: Order,
+}
+
+/// Takes a result. Anybody can send one, so it is checked here again: it must name our request, be signed by the
+/// provider, and open with our key if it is encrypted. Else it is refused and changes nothing.
+pub fn deliver(
+    tx: &mut Tx<'_>,
+    result: &Event,
+    key: &SecretKey,
+    now_ms: UnixMs,
+) -> Result<Delivery> {
+    let order = order_named_by(tx, result)?;
+    correlates(&order.request()?, &believed(tx, &order, result)?, result)?;
+    if let Some(standing) = standing_of(tx, &result.id)? {
+        return Ok(Delivery { standing, known: true, order });
+    }
+    let mut parsed = JobResult::parse(result, Some(key))?;
+    // PostgreSQL keeps no NUL in a text. No JSON holds it, nor what stands for it here: the verdict is the same.
+    parsed.content = parsed.content.replace('\0', "\u{1}");
+    let standing = match Standing::of(&order, &parsed.content, now_ms) {
+        // Somebody else was faster.
+        Standing::Repeated | Standing::Equivocation if order.provider != Some(result.pubkey) => {
+            Standing::Late
+        }
+        standing => standing,
+    };
+    keep(tx, &order, result, standing, now_ms)?;
+    let order = match standing {
+        Standing::Delivered => accept(tx, &order, result, &parsed, now_ms)?,
+        _ => order,
+    };
+    Ok(Delivery { standing, known: false, order })
+}
+
+fn accept(
+    tx: &mut Tx<'_>,
+    order: &Order,
+    result: &Event,
+    parsed: &JobResult,
+    now_ms: UnixMs,
+) -> Result<Order> {
+    order.state.after(Act::Deliver)?;
+    tx.cas(
+        "UPDATE market_order SET state = 'delivered', result_id = $2, output_text = $3, asked_units = $4,
+           delivered_ms = $5, changed_ms = $5, delivered_by = $6 WHERE order_id = $1 AND state = 'posted'",
+        args![
+            order.order_id.as_str(),
+            &result.id.hex(),
+            &parsed.content,
+            parsed.price.as_ref().map(|price| price.msat.0),
+            now_ms,
+            &result.pubkey.npub()
+        ],
+    )?;
+    let order = get(tx, &order.order_id)?;
+    tell_of(tx, &order, now_ms)?;
+    Ok(order)
+}
+
+fn keep(
+    tx: &mut Tx<'_>,
+    order: &Order,
+    result: &Event,
+    standing: Standing,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let (request_id, event_id) = (order.request_id.hex(), result.id.hex());
+    let kept = tx.exec(
+        "INSERT INTO market_answer (event_id, request_id, standing, json, received_ms)
+         SELECT $1, $2, $3, $4, $5
+         WHERE (SELECT count(*) FROM market_answer WHERE request_id = $2) < $6",
+        args![&event_id, &request_id, standing.as_str(), &result.to_json(), now_ms, ANSWERS_MAX],
+    )?;
+    if kept == 1 && standing == Standing::Equivocation {
+        let body = json!({
+            "order_id": order.order_id, "request_id": request_id, "provider": order.provider,
+            "result_id": order.result_id, "other_id": event_id,
+        });
+        tell(tx, &format!("answer:{event_id}"), "order.equivocation", &body, now_ms)?;
+    }
+    Ok(())
+}
+
+fn standing_of(rx: &mut Rx<'_>, event_id: &EventId) -> Result<Option<Standing>> {
+    let sql = "SELECT event_id, standing, json, received_ms FROM market_answer WHERE event_id = $1";
+    let answer: Option<Answer> = rx.first(sql, args![&event_id.hex()])?;
+    Ok(answer.map(|answer| answer.standing))
+}
+
+/// The results of an order that were kept, the first one first.
+pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
+    let sql = "SELECT event_id, standing, json, received_ms FROM market_answer
+               WHERE request_id = $1 ORDER BY received_ms, event_id";
+    Ok(rx.all(sql, args![&request_id.hex()])?)
+}
+
+/// Who is believed: the provider that was addressed; if all were, whoever announces the schema.
+fn believed(rx: &mut Rx<'_>, order: &Order, answer: &Event) -> Result<Vec<PublicKey>> {
+    if !order.is_open {
+        return Ok(order.provider.into_iter().collect());
+    }
+    let schema_id = order.schema_id.as_str();
+    let announced = index::provider(rx, &answer.pubkey)?;
+    let serves = announced.iter().any(|one| one.card.schema_ids().contains(&schema_id));
+    Ok(if serves { vec![answer.pubkey] } else { Vec::new() })
+}
+
+/// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than
+/// the budget, the order ends, unless others may still do it. Anything else changes nothing. The order as it stands
+/// then.
+pub fn fail(tx: &mut Tx<'_>, feedback: &Event, key: &SecretKey, now_ms: UnixMs) -> Result<Order> {
+    let parsed = Feedback::parse(feedback, Some(key))?;
+    let order = known(of_request(tx, &parsed.request.id)?, &parsed.request.id)?;
+    feedback_correlates(&order.request()?, &believed(tx, &order, feedback)?, feedback, &parsed)?;
+    let (Some(words), State::Posted, false) =
+        (ending(parsed, order.budget), order.state, order.is_open)
+    else {
+        return Ok(order);
+    };
+    let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX_CHARS).collect();
+    close(tx, &order, Act::Fail, &words, now_ms)
+}
+
+/// Why feedback ends an order, if it does.
+fn ending(feedback: Feedback, budget: Msat) -> Option<String> {
+    let asked = feedback.price.as_ref().map(|price| price.msat);
+    match feedback.status {
+        Status::Error => Some(feedback.info.unwrap_or(feedback.content)),
+        Status::PaymentRequired => Some("the provider wants to be paid first".to_owned()),
+        _ => asked.filter(|asked| *asked > budget).map(|asked| {
+            format!("the provider asks for {} msat, the budget is {}", asked.0, budget.0)
+        }),
+    }
+}
+
+fn order_named_by(tx: &mut Tx<'_>, event: &Event) -> Result<Order> {
+    let named: EventId = event.tag("e").unwrap_or_default().parse()?;
+    known(of_request(tx, &named)?, &named)
+}
+
+fn known(order: Option<Order>, request_id: &EventId) -> Result<Order> {
+    order.ok_or_else(|| {
+        let message = format!("{request_id} is no request of ours");
+        Error::refused(&code::UNKNOWN_ORDER, message)
+    })
+}

@@ -1,0 +1,188 @@
+//! Receipts given and taken, in the bytes in which they were signed; and the keys under which this node deals.
+
+use guild_protocol::amount::{Amount, AssetId};
+use guild_protocol::env::UnixMs;
+use guild_protocol::id::ReceiptId;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::receipt::{Receipt, Status};
+use guild_store::{Columns, Decode, Rx, Tx, args};
+
+use crate::Result;
+use crate::row::{Cells, page, unreadable};
+
+/// Who signed it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// We did, as the buyer.
+    Given,
+    /// The buyer did, and we are its provider.
+    Taken,
+}
+
+impl Direction {
+    /// The word in the database and in answers.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Direction::Given => "given",
+            Direction::Taken => "taken",
+        }
+    }
+}
+
+/// A receipt as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Names it by its content.
+    pub receipt_id: ReceiptId,
+    /// Who signed it.
+    pub direction: Direction,
+    /// The request it is about.
+    pub request_id: String,
+    /// Who pays.
+    pub buyer: PublicKey,
+    /// Who is paid.
+    pub provider: PublicKey,
+    /// How it was settled.
+    pub status: Status,
+    /// How much of what.
+    pub amount: Amount,
+    /// Its canonical bytes.
+    pub text: String,
+    /// When we gave or took it.
+    pub at_ms: UnixMs,
+}
+
+impl Decode for Kept {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Kept> {
+        let mut cells = Cells::of(row);
+        Ok(Kept {
+            receipt_id: cells.parsed()?,
+            direction: match cells.next::<String>()?.as_str() {
+                "given" => Direction::Given,
+                "taken" => Direction::Taken,
+                other => return Err(unreadable(format!("a receipt is {other}"))),
+            },
+            request_id: cells.next()?,
+            buyer: cells.parsed()?,
+            provider: cells.parsed()?,
+            status: Status::from_word(&cells.next::<String>()?)
+                .ok_or_else(|| unreadable("a receipt has an unknown status"))?,
+            amount: Amount {
+                asset_id: AssetId::new(&cells.next::<String>()?).map_err(unreadable)?,
+                units: cells.next()?,
+            },
+            text: cells.next()?,
+            at_ms: cells.next()?,
+        })
+    }
+}
+
+/// Keeps a receipt; one that is there stays as it is.
+pub(crate) fn keep(
+    tx: &mut Tx<'_>,
+    receipt: &Receipt,
+    direction: Direction,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let stated = receipt.stated();
+    tx.exec(
+        "INSERT INTO market_receipt
+           (receipt_id, direction, request_id, buyer, provider, status, asset_id, units, text, at_ms)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (receipt_id) DO NOTHING",
+        args![
+            receipt.receipt_id().as_str(),
+            direction.as_str(),
+            stated.request_id.as_deref().unwrap_or_default(),
+            &stated.buyer_id.npub(),
+            &stated.provider_id.npub(),
+            stated.status.as_str(),
+            stated.amount.asset_id.as_str(),
+            stated.amount.units,
+            &String::from_utf8_lossy(receipt.as_bytes()).into_owned(),
+            now_ms
+        ],
+    )?;
+    Ok(())
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT receipt_id, direction, request_id, buyer, provider, status, asset_id, units, text, at_ms
+             FROM market_receipt ",
+            $rest
+        )
+    };
+}
+
+/// The receipt with this id.
+pub fn get(rx: &mut Rx<'_>, receipt_id: &ReceiptId) -> Result<Option<Kept>> {
+    Ok(rx.first(select!("WHERE receipt_id = $1"), args![receipt_id.as_str()])?)
+}
+
+/// Every receipt about a request, the oldest first.
+pub fn of_request(rx: &mut Rx<'_>, request_id: &str) -> Result<Vec<Kept>> {
+    Ok(rx.all(select!("WHERE request_id = $1 ORDER BY at_ms, receipt_id"), args![request_id])?)
+}
+
+/// A page of receipts, the newest first: those before this one, or the newest of all.
+pub fn page_before(
+    rx: &mut Rx<'_>,
+    before: Option<(UnixMs, &ReceiptId)>,
+    limit: i64,
+) -> Result<Vec<Kept>> {
+    let (at_ms, id) = before.map_or((i64::MAX, ""), |(at_ms, id)| (at_ms, id.as_str()));
+    Ok(rx.all(
+        select!(
+            "WHERE at_ms < $1 OR (at_ms = $1 AND receipt_id < $2)
+             ORDER BY at_ms DESC, receipt_id DESC LIMIT $3"
+        ),
+        args![at_ms, id, page(limit)],
+    )?)
+}
+
+/// The replay of the order that a receipt we gave is about.
+pub fn replay_of(rx: &mut Rx<'_>, receipt_id: &ReceiptId) -> Result<Option<String>> {
+    let sql = "SELECT replay FROM market_order WHERE receipt_id = $1";
+    let row: Option<(Option<String>,)> = rx.first(sql, args![receipt_id.as_str()])?;
+    Ok(row.and_then(|(replay,)| replay))
+}
+
+/// Which side of the market a key is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// It buys.
+    Buyer,
+    /// It provides.
+    Provider,
+}
+
+impl Role {
+    /// The word in the database and in exports.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Buyer => "buyer",
+            Role::Provider => "provider",
+        }
+    }
+}
+
+/// Remembers that this node deals under a key.
+pub(crate) fn deal_under(
+    tx: &mut Tx<'_>,
+    role: Role,
+    key: &PublicKey,
+    now_ms: UnixMs,
+) -> Result<()> {
+    tx.exec(
+        "INSERT INTO market_key (role, npub, first_used_ms) VALUES ($1, $2, $3)
+         ON CONFLICT (role, npub) DO NOTHING",
+        args![role.as_str(), &key.npub(), now_ms],
+    )?;
+    Ok(())
+}
+
+/// The keys under which this node has dealt: role and npub, in order.
+pub fn keys(rx: &mut Rx<'_>) -> Result<Vec<(String, String)>> {
+    Ok(rx.all("SELECT role, npub FROM market_key ORDER BY role, npub", args![])?)
+}

@@ -1,0 +1,148 @@
+//! What readers need to know of many requests and providers at once.
+
+use std::collections::BTreeMap;
+
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::EventId;
+use guild_store::{Column, Rx, Sql, args};
+
+use super::read::{Answer, AnswerRow, Request, answer_of};
+use super::write::word;
+use crate::Result;
+use crate::archive::id_key;
+
+/// How much is known.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Announcements.
+    pub providers: i64,
+    /// Those whose provider was heard since.
+    pub providers_live: i64,
+    /// Requests.
+    pub requests: i64,
+}
+
+/// How much is known, and who of it was heard since a moment.
+pub fn counts(rx: &mut Rx<'_>, live_since_ms: UnixMs) -> Result<Counts> {
+    let row: Option<(i64, i64, i64)> = rx.first(
+        "SELECT (SELECT count(*) FROM index_provider),
+           (SELECT count(*) FROM index_provider p WHERE EXISTS (SELECT 1 FROM index_heartbeat h
+              WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '') AND h.last_ms >= $1)),
+           (SELECT count(*) FROM index_request)",
+        args![live_since_ms],
+    )?;
+    let (providers, providers_live, requests) = row.unwrap_or_default();
+    Ok(Counts { providers, providers_live, requests })
+}
+
+const NAMES: Sql = Sql {
+    lite: "SELECT pubkey, name FROM index_provider WHERE pubkey = $1 AND name IS NOT NULL ORDER BY seq",
+    pg: "SELECT pubkey, name FROM index_provider WHERE pubkey = ANY ($1::text[]) AND name IS NOT NULL
+         ORDER BY seq",
+};
+
+/// What these keys call themselves, by their newest announcements. Two may have the same name.
+pub fn names(rx: &mut Rx<'_>, keys: &[PublicKey]) -> Result<BTreeMap<PublicKey, String>> {
+    let keys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let rows: Vec<(String, String)> = rx.all_set(NAMES, &[Column::Texts(&keys)])?;
+    // The newest comes last and stays.
+    rows.into_iter().map(|(key, name)| Ok((key.parse()?, name))).collect()
+}
+
+/// Whether another key announces the same name. A text that is too long to be a name is nobody's.
+pub fn is_name_shared(rx: &mut Rx<'_>, key: &PublicKey, name: &str) -> Result<bool> {
+    let Some(name) = word(name) else { return Ok(false) };
+    let row: Option<(i64,)> = rx.first(
+        "SELECT seq FROM index_provider WHERE name = $1 AND pubkey <> $2 LIMIT 1",
+        args![name, &key.hex()],
+    )?;
+    Ok(row.is_some())
+}
+
+/// What was answered to a request by those whom it addresses, or by anybody if it addresses nobody.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// There is a result.
+    pub has_result: bool,
+    /// Somebody says that it works on it.
+    pub is_worked_on: bool,
+    /// Somebody says that it failed, or will not do it.
+    pub is_refused: bool,
+}
+
+macro_rules! progress {
+    ($from:literal, $addressed:literal) => {
+        concat!(
+            "SELECT a.request_id,
+               CAST(max(CASE WHEN e.kind BETWEEN 6000 AND 6999 THEN 1 ELSE 0 END) AS BIGINT),
+               CAST(max(CASE WHEN a.status IN ('processing', 'partial') THEN 1 ELSE 0 END) AS BIGINT),
+               CAST(max(CASE WHEN a.status = 'error' THEN 1 ELSE 0 END) AS BIGINT)
+             FROM ",
+            $from,
+            " AND (r.providers = '[]' OR ",
+            $addressed,
+            ") GROUP BY a.request_id"
+        )
+    };
+}
+
+const PROGRESS: Sql = Sql {
+    lite: progress!(
+        "index_answer a JOIN nostr_event e ON e.seq = a.seq
+         JOIN index_request r ON r.seq = $3 WHERE a.request_key = $1 AND a.request_id = $2",
+        "instr(r.providers, e.pubkey) > 0"
+    ),
+    pg: progress!(
+        "unnest($1::bigint[], $2::text[], $3::bigint[]) AS w (request_key, request_id, seq)
+         JOIN index_answer a ON a.request_key = w.request_key AND a.request_id = w.request_id
+         JOIN nostr_event e ON e.seq = a.seq JOIN index_request r ON r.seq = w.seq WHERE true",
+        "strpos(r.providers, e.pubkey) > 0"
+    ),
+};
+
+/// How these requests go on. One without an answer is left out.
+pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventId, Progress>> {
+    let keys: Vec<i64> = requests.iter().map(|request| id_key(&request.request_id)).collect();
+    let ids: Vec<String> = requests.iter().map(|request| request.request_id.hex()).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let seqs: Vec<i64> = requests.iter().map(|request| request.seq).collect();
+    let columns = [Column::Ints(&keys), Column::Texts(&ids), Column::Ints(&seqs)];
+    let rows: Vec<(String, i64, i64, i64)> = rx.all_set(PROGRESS, &columns)?;
+    let read = |(id, result, working, refused): (String, i64, i64, i64)| {
+        let progress =
+            Progress { has_result: result > 0, is_worked_on: working > 0, is_refused: refused > 0 };
+        Ok((id.parse()?, progress))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+const ANSWERS_WITHIN: Sql = Sql {
+    lite: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
+           FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+           WHERE a.request_key = $1 AND a.request_id = $2
+           ORDER BY CASE WHEN instr($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
+    pg: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
+         FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+         WHERE a.request_key = $1 AND a.request_id = $2
+         ORDER BY CASE WHEN strpos($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
+};
+
+/// Up to `limit` answers to a request in the order in which they came. Those of `authors` first, if there are any: a
+/// stranger who answers often must not hide them.
+pub fn answers_within(
+    rx: &mut Rx<'_>,
+    request_id: &EventId,
+    authors: &[PublicKey],
+    limit: usize,
+) -> Result<Vec<Answer>> {
+    let authors: Vec<String> = authors.iter().map(PublicKey::hex).collect();
+    let (key, id, authors) = (id_key(request_id), request_id.hex(), authors.join(","));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS_WITHIN, args![key, &id, &authors, limit])?;
+    let mut answers: Vec<Answer> =
+        rows.into_iter().map(|row| answer_of(request_id, row)).collect::<Result<_>>()?;
+    answers.sort_by_key(|answer| answer.seq);
+    Ok(answers)
+}

@@ -1,0 +1,249 @@
+//! Somebody who hires others.
+//!
+//! ```text
+//! hire ─▶ budget held, row `posted`, request ─▶ result: row `delivered` ─▶ verdict ─▶ row `released`, paid, receipt
+//!            ├─▶ nothing in time: row `expired`       └─▶ late, repeated, contradicting: kept, changes nothing
+//!            └─▶ error, or more than the budget: row `failed`            └─▶ row `withheld`, receipt that says so
+//! ```
+//!
+//! Every step is one transaction: the row, the money, and whatever is published because of it. What is to be done is
+//! found by reading rows, so it does not matter who dies when.
+
+use std::sync::Arc;
+
+use futures_util::future::select;
+use guild_bus::Bus;
+use guild_ledger::policy::Bundle;
+use guild_market::order;
+use guild_market::{TOPIC, verify};
+use guild_network::archive::Verified;
+use guild_network::index::{self, Answer};
+use guild_network::publish;
+use guild_protocol::amount::Msat;
+use guild_protocol::env::{Clock, Random, Shutdown, Signer, UnixMs};
+use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::{Draft, EventId, kind, tag, unix_s};
+use guild_protocol::schema::{Registry, SchemaId};
+use guild_store::{Store, Tx};
+use serde_json::Value;
+
+use crate::{Counts, Error, Result};
+
+mod answer;
+mod choose;
+mod hire;
+mod judge;
+
+pub use choose::{Candidate, best};
+pub use guild_market::order::{Order, OrderId, State};
+
+/// How a buyer works.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Where everything is published.
+    pub relays: Vec<String>,
+    /// How many of the relays that a provider names are used too.
+    pub max_hints: usize,
+    /// Our own keys: nobody hires itself, unless it is named.
+    pub ours: Vec<PublicKey>,
+    /// Who has been silent for longer is not hired, unless it is named.
+    pub live_ms: i64,
+    /// How strict verdicts are.
+    pub verify: verify::Options,
+    /// How many events are read at once.
+    pub page_max: usize,
+    /// How often it looks without a bell.
+    pub sweep_ms: i64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            relays: Vec::new(),
+            max_hints: 2,
+            ours: Vec::new(),
+            live_ms: 15 * 60_000,
+            verify: verify::Options::default(),
+            page_max: 256,
+            sweep_ms: 1_000,
+        }
+    }
+}
+
+/// Who is to do the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// This one.
+    Chosen(PublicKey),
+    /// Whoever is known, alive, within the budget and the cheapest; then the fastest by its own word.
+    Best,
+    /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
+    Any,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wish {
+    /// What kind of work.
+    pub schema_id: SchemaId,
+    /// Its input.
+    pub input: Value,
+    /// The most that is paid.
+    pub budget: Msat,
+    /// How long to wait for the result.
+    pub time_limit_ms: i64,
+    /// By whom.
+    pub provider: Choice,
+    /// Whether input and result travel encrypted.
+    pub private: bool,
+    /// The kind of the request's event; 5050 if none is named.
+    pub kind: Option<u16>,
+    /// The caller's name for it: hiring again under one key is the same order. One that is not named is made up.
+    pub idempotency_key: Option<String>,
+}
+
+/// What a buyer needs of its node.
+#[derive(Clone)]
+pub struct Node {
+    /// Where its rows are.
+    pub store: Store,
+    /// Where bells ring.
+    pub bus: Arc<dyn Bus>,
+    /// Its time.
+    pub clock: Arc<dyn Clock>,
+    /// For names, and for what travels encrypted.
+    pub random: Arc<dyn Random>,
+    /// The schemas that are known.
+    pub registry: Arc<Registry>,
+    /// What may be spent without asking.
+    pub policy: Arc<Bundle>,
+}
+
+/// The handle of a buyer: cheap to clone.
+#[derive(Clone)]
+pub struct Buyer(Arc<Shared>);
+
+/// What all parts of a buyer share.
+struct Shared {
+    options: Options,
+    key: SecretKey,
+    node: Node,
+    counts: Counts,
+}
+
+/// The service of a buyer.
+pub struct Service(Arc<Shared>);
+
+/// An order, and what everybody can see that was answered to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// Where it stands.
+    pub order: Order,
+    /// Feedback and results that its provider has sent, in the order in which they came; of an open order those of all.
+    pub answers: Vec<Answer>,
+}
+
+impl Buyer {
+    /// A buyer under this key, and the service that must run for it.
+    pub fn new(options: Options, key: SecretKey, node: Node) -> (Buyer, Service) {
+        let shared = Arc::new(Shared { options, key, node, counts: Counts::default() });
+        (Buyer(shared.clone()), Service(shared))
+    }
+
+    /// Under which key.
+    pub fn public_key(&self) -> PublicKey {
+        self.0.key.public_key()
+    }
+
+    /// What it has done and met since it started.
+    pub fn counts(&self) -> Counts {
+        self.0.counts.clone()
+    }
+
+    /// Orders work: the budget is held and the request on its way when this answers.
+    pub async fn hire(&self, wish: Wish) -> Result<Order> {
+        self.0.hire(wish).await
+    }
+
+    /// An order.
+    pub async fn order(&self, order_id: OrderId) -> Result<Order> {
+        self.0.node.store.read(move |rx| Ok(order::get(rx, &order_id)?)).await
+    }
+
+    /// An order and what was answered to it.
+    pub async fn progress(&self, order_id: OrderId) -> Result<Progress> {
+        let read = self.0.node.store.read(move |rx| {
+            let order = order::get(rx, &order_id)?;
+            let mut answers = index::answers(rx, &order.request_id)?;
+            answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
+            Ok(Progress { order, answers })
+        });
+        read.await
+    }
+
+    /// Waits until an order has ended.
+    pub async fn wait(&self, order_id: &OrderId) -> Result<Order> {
+        let shared = &self.0;
+        // Listening begins before the first read, so nothing falls between the two.
+        let mut bell = shared.node.bus.listen(TOPIC);
+        loop {
+            let order = self.order(order_id.clone()).await?;
+            if is_over(&order) {
+                return Ok(order);
+            }
+            select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms)).await;
+        }
+    }
+
+    /// Gives an order up, as long as nothing has come; its request is to be deleted. The budget goes back.
+    pub async fn cancel(&self, order_id: OrderId) -> Result<Order> {
+        let shared = self.0.clone();
+        let called = self.0.node.store.write(move |tx| {
+            let now_ms = shared.node.clock.now_ms();
+            let order = order::cancel(tx, &order_id, now_ms)?;
+            shared.take_back(tx, &order, now_ms)?;
+            Ok::<_, Error>(order)
+        });
+        called.await
+    }
+}
+
+/// Whether nothing more happens to an order.
+pub fn is_over(order: &Order) -> bool {
+    !matches!(order.state, order::State::Posted | order::State::Delivered)
+}
+
+impl Service {
+    /// Takes results, judges and pays until the shutdown.
+    pub async fn run(self, shutdown: Shutdown) {
+        answer::follow(self.0, shutdown).await;
+    }
+}
+
+impl Shared {
+    fn now_ms(&self) -> UnixMs {
+        self.node.clock.now_ms()
+    }
+
+    /// Asks everybody to forget the request of an order that ended without a result. The same each time it is asked, so
+    /// that it is published once.
+    fn take_back(&self, tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Result<()> {
+        let request = order.request()?;
+        let mut tags =
+            vec![tag::tag(["e", &request.id.hex()]), tag::tag(["k", &request.kind.to_string()])];
+        tags.extend(order.provider.map(|provider| tag::tag(["p", &provider.hex()])));
+        let draft = Draft {
+            kind: kind::DELETION,
+            created_at: unix_s(order.changed_ms).max(request.created_at),
+            tags,
+            content: order.words.clone().unwrap_or_default(),
+        };
+        let event = Verified::check(draft.sign(&self.key)?)?;
+        Ok(publish::enqueue(tx, &event, &order.relays, now_ms)?)
+    }
+
+    fn shrug(&self, word: &'static str, id: &EventId, error: &Error) {
+        self.counts.add(word);
+        tracing::debug!(%error, code = error.code().name, %id, "{word}");
+    }
+}

@@ -1,0 +1,87 @@
+//! Who is hired: a pure decision.
+
+use guild_network::index::Provider;
+use guild_protocol::amount::Msat;
+use guild_protocol::identity::PublicKey;
+
+/// Somebody who could do it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its key.
+    pub provider: PublicKey,
+    /// What it asks for, if it says so.
+    pub price: Option<Msat>,
+    /// How long it takes, by its own word.
+    pub latency_ms: Option<u64>,
+    /// Where it reads.
+    pub relays: Vec<String>,
+    /// Whether it reads encrypted requests.
+    pub opens_sealed: bool,
+}
+
+impl Candidate {
+    /// What a provider announces, with regard to one kind of work.
+    pub fn of(provider: &Provider, schema_id: &str) -> Candidate {
+        let content = &provider.card.content;
+        let stability = content.stability.as_ref().and_then(|stability| stability.avg_latency_ms);
+        let typical = content.performance.as_ref().and_then(|speed| speed.typical_latency_ms);
+        Candidate {
+            provider: provider.pubkey,
+            price: provider.card.price_of(schema_id),
+            latency_ms: stability.or(typical),
+            relays: provider.card.relays.clone(),
+            opens_sealed: content.supports_encryption == Some(true),
+        }
+    }
+}
+
+/// The best of those who say their price and are within the budget: the cheapest, then the fastest, then the lowest
+/// key. Who does not say how fast it is comes last.
+pub fn best(candidates: Vec<Candidate>, budget: Msat, private: bool) -> Option<Candidate> {
+    let fits = |one: &Candidate| {
+        one.price.is_some_and(|price| price <= budget) && (one.opens_sealed || !private)
+    };
+    let rank = |one: &Candidate| (one.price, one.latency_ms.unwrap_or(u64::MAX), one.provider);
+    candidates.into_iter().filter(fits).min_by_key(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::env::Signer;
+    use guild_protocol::identity::SecretKey;
+
+    use super::*;
+
+    fn one(key: u8, price: Option<i64>, latency_ms: Option<u64>) -> Candidate {
+        let provider = format!("{key:064x}").parse::<SecretKey>().unwrap().public_key();
+        let price = price.map(Msat);
+        Candidate { provider, price, latency_ms, relays: Vec::new(), opens_sealed: key != 9 }
+    }
+
+    #[test]
+    fn the_cheapest_then_the_fastest_is_chosen() {
+        let chosen = |candidates: &[Candidate], budget: i64| {
+            best(candidates.to_vec(), Msat(budget), false).map(|one| one.provider)
+        };
+        let (cheap, fast, unsaid) =
+            (one(1, Some(5), None), one(2, Some(5), Some(9)), one(3, None, Some(1)));
+        let dear = one(4, Some(50), Some(1));
+        assert_eq!(
+            chosen(&[cheap.clone(), fast.clone(), unsaid.clone(), dear.clone()], 100),
+            Some(fast.provider)
+        );
+        assert_eq!(chosen(&[cheap.clone(), dear.clone()], 100), Some(cheap.provider));
+        assert_eq!(chosen(std::slice::from_ref(&dear), 50), Some(dear.provider));
+        assert_eq!(chosen(&[dear, unsaid], 49), None);
+        let (a, b) = (one(5, Some(1), None), one(6, Some(1), None));
+        assert_eq!(chosen(&[a.clone(), b.clone()], 1), Some(a.provider.min(b.provider)));
+    }
+
+    #[test]
+    fn a_private_request_goes_to_who_can_open_it() {
+        let (open, sealed) = (one(9, Some(1), None), one(1, Some(2), None));
+        let chosen = best(vec![open.clone(), sealed.clone()], Msat(5), true);
+        assert_eq!(chosen, Some(sealed));
+        assert_eq!(best(vec![open.clone()], Msat(5), false), Some(open));
+    }
+}

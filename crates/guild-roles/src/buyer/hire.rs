@@ -1,0 +1,157 @@
+//! From a wish to an order.
+
+use std::sync::Arc;
+
+use guild_ledger::policy::Tier;
+use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
+use guild_network::archive::Verified;
+use guild_network::index::{self, Wanted};
+use guild_network::publish::{self, destinations};
+use guild_protocol::amount::Msat;
+use guild_protocol::hash::to_hex;
+use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::kind;
+use guild_protocol::schema::{Job, SchemaId};
+
+use super::choose::{Candidate, best};
+use super::{Choice, Shared, Wish};
+use crate::error::code;
+use crate::{Error, Result};
+
+/// How many providers of one kind of work are compared.
+const CANDIDATES_MAX: usize = 1_000;
+
+impl Shared {
+    pub(super) async fn hire(self: &Arc<Shared>, wish: Wish) -> Result<Order> {
+        let job = self.node.registry.validate_input(&wish.schema_id, &wish.input)?;
+        let kind = wish.kind.unwrap_or(kind::DEFAULT_REQUEST);
+        if !kind::is_request(kind) {
+            let message = format!("{kind} is not the kind of a request");
+            return Err(Error::refused(&code::KIND, message));
+        }
+        let key = wish.idempotency_key.clone().unwrap_or_else(|| self.made_up_key());
+        if let Some(known) = self.known(&key, &wish, &job).await? {
+            return Ok(known);
+        }
+        let chosen = self.choose(&wish).await?;
+        let hints = chosen.iter().flat_map(|one| &one.relays).map(String::as_str);
+        let new = NewOrder {
+            order_key: key,
+            kind,
+            job,
+            provider: chosen.as_ref().map(|one| one.provider),
+            // Nobody is trusted before there is a record of it.
+            provider_tier: Tier::Tertiary,
+            price: chosen.as_ref().and_then(|one| one.price),
+            budget: wish.budget,
+            deadline_ms: self.now_ms().saturating_add(wish.time_limit_ms),
+            private: wish.private,
+            relays: destinations(&self.options.relays, hints, self.options.max_hints),
+        };
+        self.post(new).await
+    }
+
+    fn made_up_key(&self) -> String {
+        let mut bytes = [0; 16];
+        self.node.random.fill(&mut bytes);
+        to_hex(&bytes)
+    }
+
+    /// The order that is there under this key. Who does it was decided when it was posted; the rest must be the same.
+    async fn known(&self, key: &str, wish: &Wish, job: &Job) -> Result<Option<Order>> {
+        let order_id = OrderId::of_key(key);
+        let known = self.node.store.read(move |rx| Ok::<_, Error>(order::find(rx, &order_id)?));
+        let Some(known) = known.await? else { return Ok(None) };
+        let same = known.job_hash == job.job_hash()
+            && known.budget == wish.budget
+            && known.private == wish.private
+            && match wish.provider {
+                Choice::Chosen(provider) => !known.is_open && known.provider == Some(provider),
+                Choice::Best => !known.is_open,
+                Choice::Any => known.is_open,
+            };
+        if same {
+            return Ok(Some(known));
+        }
+        let message = format!("{key:?} is the key of other work");
+        Err(guild_market::Error::refused(&guild_market::code::ORDER_CONFLICT, message).into())
+    }
+
+    /// Whom the request addresses; none if it is open to all.
+    async fn choose(&self, wish: &Wish) -> Result<Option<Candidate>> {
+        match wish.provider {
+            Choice::Any => Ok(None),
+            Choice::Chosen(provider) => self.named(provider, &wish.schema_id).await.map(Some),
+            Choice::Best => {
+                let candidates = self.candidates(&wish.schema_id).await?;
+                let all = candidates.len();
+                let best = best(candidates, wish.budget, wish.private);
+                best.map(Some).ok_or_else(|| no_provider(all, &wish.schema_id, wish.budget))
+            }
+        }
+    }
+
+    /// Those who are alive and announce this kind of work, we aside.
+    async fn candidates(&self, schema_id: &SchemaId) -> Result<Vec<Candidate>> {
+        let wanted = Wanted {
+            schema_id: Some(schema_id.to_string()),
+            live_since_ms: Some(self.now_ms().saturating_sub(self.options.live_ms)),
+            limit: CANDIDATES_MAX,
+            ..Wanted::default()
+        };
+        let (schema_id, ours) = (schema_id.to_string(), self.options.ours.clone());
+        let read = self.node.store.read(move |rx| {
+            let mut live = index::providers(rx, &wanted)?;
+            live.retain(|one| !ours.contains(&one.pubkey));
+            Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &schema_id)).collect())
+        });
+        read.await
+    }
+
+    /// One who is named is hired whatever it announces, if it does at all.
+    async fn named(&self, provider: PublicKey, schema_id: &SchemaId) -> Result<Candidate> {
+        let schema_id = schema_id.to_string();
+        let read = self.node.store.read(move |rx| {
+            let all = index::provider(rx, &provider)?;
+            let serving =
+                all.iter().find(|one| one.card.schema_ids().contains(&schema_id.as_str()));
+            Ok::<_, Error>(serving.or(all.first()).map(|one| Candidate::of(one, &schema_id)))
+        });
+        let unknown = Candidate {
+            provider,
+            price: None,
+            latency_ms: None,
+            relays: Vec::new(),
+            opens_sealed: true,
+        };
+        Ok(read.await?.unwrap_or(unknown))
+    }
+
+    async fn post(self: &Arc<Shared>, new: NewOrder) -> Result<Order> {
+        let request = new.request(&self.key, &*self.node.random, self.now_ms())?;
+        let request = Verified::check(request)?;
+        let this = self.clone();
+        let called = self.node.store.write(move |tx| {
+            let now_ms = this.now_ms();
+            let placed = order::post(tx, &new, request.event(), &this.node.policy, now_ms)?;
+            if let Placed::Posted(order) = &placed {
+                publish::enqueue(tx, &request, &order.relays, now_ms)?;
+            }
+            // A quote that waits for a guardian stays, so this is no error inside of the transaction.
+            Ok::<_, Error>(placed)
+        });
+        let order = called.await?.order()?;
+        self.counts.add("order_posted");
+        Ok(order)
+    }
+}
+
+fn no_provider(live: usize, schema_id: &SchemaId, budget: Msat) -> Error {
+    let message = match live {
+        0 => format!("nobody who is alive announces {schema_id}"),
+        live => {
+            format!("none of {live} who announce {schema_id} does it for {} msat", budget.0)
+        }
+    };
+    Error::refused(&code::NO_PROVIDER, message)
+}

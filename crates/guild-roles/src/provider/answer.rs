@@ -1,0 +1,87 @@
+//! What is published about a request: encrypted if it was.
+
+use guild_market::job::TakenJob;
+use guild_network::archive::Verified;
+use guild_network::publish::{self, destinations};
+use guild_protocol::env::UnixMs;
+use guild_protocol::nostr::job::{Feedback, JobResult, Price, Status};
+use guild_protocol::nostr::{Draft, Event, tag, unix_s};
+use guild_store::Tx;
+
+use super::Shared;
+use crate::Result;
+
+/// How long relays keep what we say about a job; the job itself is over long before.
+const FEEDBACK_KEPT_S: u64 = 7 * 24 * 3_600;
+/// A request is repeated in its result up to this size: it may be as large as an event can be.
+const REPEATED_MAX_BYTES: usize = 16 * 1024;
+/// The longest sentence in a refusal.
+const WORDS_MAX_CHARS: usize = 300;
+
+impl Shared {
+    /// Says that work begins, and what it costs.
+    pub(super) fn processing(
+        &self,
+        request: &Event,
+        job: &TakenJob,
+        now_ms: UnixMs,
+    ) -> Result<Event> {
+        let mut feedback = Feedback::about(request, Status::Processing);
+        feedback.price = Some(Price::new(job.price));
+        self.sign_feedback(feedback, now_ms)
+    }
+
+    /// Says why nothing comes: the sentence, and the code in brackets.
+    pub(super) fn error(&self, request: &Event, job: &TakenJob, now_ms: UnixMs) -> Result<Event> {
+        let mut feedback = Feedback::about(request, Status::Error);
+        let words = job.words.as_deref().unwrap_or_default().chars().take(WORDS_MAX_CHARS);
+        let (words, code) = (words.collect::<String>(), job.code.as_deref().unwrap_or_default());
+        feedback.info = Some(format!("{words} [{code}]"));
+        self.sign_feedback(feedback, now_ms)
+    }
+
+    fn sign_feedback(&self, mut feedback: Feedback, now_ms: UnixMs) -> Result<Event> {
+        let at = unix_s(now_ms);
+        feedback.expires_at = Some(at.saturating_add(FEEDBACK_KEPT_S));
+        let draft = match feedback.encrypted {
+            true => feedback.sealed_draft(at, &self.key, &*self.node.random)?,
+            false => feedback.draft(at)?,
+        };
+        Ok(draft.sign(&self.key)?)
+    }
+
+    /// The result with this output.
+    pub(super) fn result(
+        &self,
+        request: &Event,
+        job: &TakenJob,
+        output_text: &str,
+        now_ms: UnixMs,
+    ) -> Result<Event> {
+        let mut result = JobResult::answering(request, output_text)?;
+        result.price = Some(Price::new(job.price));
+        if result.request_json.as_ref().is_some_and(|text| text.len() > REPEATED_MAX_BYTES) {
+            result.request_json = None;
+            result.inputs = Vec::new();
+        }
+        let at = unix_s(now_ms).max(request.created_at);
+        let draft: Draft = match result.encrypted {
+            true => result.sealed_draft(at, &self.key, &*self.node.random)?,
+            false => result.draft(at)?,
+        };
+        Ok(draft.sign(&self.key)?)
+    }
+
+    /// Keeps an answer and queues it for our relays and some of those that the buyer reads.
+    pub(super) fn publish(
+        &self,
+        tx: &mut Tx<'_>,
+        answer: Event,
+        request: &Event,
+        now_ms: UnixMs,
+    ) -> Result<()> {
+        let hints = tag::all(&request.tags, "relays").flatten().map(String::as_str);
+        let relays = destinations(&self.options.relays, hints, self.options.max_hints);
+        Ok(publish::enqueue(tx, &Verified::check(answer)?, &relays, now_ms)?)
+    }
+}

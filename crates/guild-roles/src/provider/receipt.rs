@@ -1,0 +1,77 @@
+//! Receipts: what buyers have signed that they owe us.
+
+use std::sync::Arc;
+
+use guild_market::job::{self, TakenJob};
+use guild_network::archive;
+use guild_protocol::env::BoxFuture;
+use guild_protocol::nostr::receipt_notice::ReceiptNotice;
+use guild_protocol::nostr::{Event, Filter, Limits, kind, unix_s};
+
+use super::Shared;
+use crate::{Error, Result};
+
+/// How many events about one job are looked at.
+const NOTICES_MAX: usize = 20;
+/// How many unpaid jobs are looked after at once.
+const UNPAID_MAX: i64 = 100;
+
+impl Shared {
+    /// Books what a receipt says. Taking it again changes nothing.
+    pub(super) fn take_receipt(self: Arc<Shared>, event: &Event) -> BoxFuture<Result<()>> {
+        let id = event.id;
+        let notice = match ReceiptNotice::parse(event, Some(&self.key)) {
+            Ok(notice) => notice,
+            Err(error) => {
+                self.shrug("receipt_refused", &id, &error.into());
+                return Box::pin(std::future::ready(Ok(())));
+            }
+        };
+        let this = self.clone();
+        let called = self.node.store.clone().write(move |tx| {
+            let (us, credit, now_ms) = (this.us(), this.offer.credit, this.now_ms());
+            let known = job::find(tx, &notice.request_id)?.and_then(|job| job.receipt_id);
+            let job = job::take_receipt(tx, &notice.receipt, &us, credit, now_ms)?;
+            archive::pin(tx, &id)?;
+            Ok::<_, Error>((known.is_some(), job))
+        });
+        Box::pin(async move {
+            match called.await {
+                Ok((true, _)) => self.counts.add("receipt_known"),
+                Ok((false, job)) => self.tell(&job),
+                Err(error) if error.is_passing() => return Err(error),
+                Err(error) => self.shrug("receipt_refused", &id, &error),
+            }
+            Ok(())
+        })
+    }
+
+    fn tell(&self, job: &TakenJob) {
+        self.counts.add("receipt_taken");
+        let (request_id, state) = (job.request_id, job.state.as_str());
+        tracing::info!(%request_id, state, paid_msat = job.paid.map(|paid| paid.0), "a job is settled");
+    }
+
+    /// Looks for receipts of jobs that are done and not paid: one that could not be taken when it came, because it was
+    /// beyond the credit, may be taken now.
+    pub(super) async fn look_for_receipts(self: &Arc<Shared>) -> Result<()> {
+        let found = self.node.store.read({
+            let now_s = unix_s(self.now_ms());
+            move |rx| {
+                let mut found = Vec::new();
+                for job in job::unpaid(rx, UNPAID_MAX)? {
+                    let authors = Some([job.buyer].into());
+                    let filter = Filter { authors, ..Filter::kinds([kind::APP_DATA]) }
+                        .tag('e', [job.request_id.hex()]);
+                    found.extend(archive::query(rx, &[filter], NOTICES_MAX, now_s)?);
+                }
+                Ok::<_, Error>(found)
+            }
+        });
+        for stored in found.await? {
+            let event = Event::parse(stored.json.as_bytes(), &Limits::DEFAULT)?;
+            self.clone().take_receipt(&event).await?;
+        }
+        Ok(())
+    }
+}

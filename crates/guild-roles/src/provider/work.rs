@@ -1,0 +1,189 @@
+//! Jobs that were accepted, until each is delivered or given up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use guild_market::TOPIC;
+use guild_market::job::{self, Refusal, TakenJob};
+use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
+use guild_protocol::json;
+use guild_protocol::nostr::{Event, EventId};
+use guild_protocol::schema::Job;
+use guild_store::Tx;
+
+use super::worker::Task;
+use super::{MINUTE_MS, Shared};
+use crate::error::code;
+use crate::{Error, Result};
+
+/// Works until the shutdown, on several jobs at once.
+pub(super) async fn work(shared: Arc<Shared>, shutdown: Shutdown) {
+    let mut bell = shared.node.bus.listen(TOPIC);
+    let mut bench = Bench::default();
+    while !shutdown.is_triggered() {
+        match bench.fill(&shared).await {
+            Err(error) if error.is_closed() => return,
+            Err(error) => tracing::debug!(%error, "jobs cannot be read; trying again"),
+            Ok(()) => {}
+        }
+        let look = select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms));
+        let waits = select(shutdown.triggered(), look);
+        if bench.tasks.is_empty() {
+            waits.await;
+            continue;
+        }
+        if let Either::Left((Some(done), _)) = select(bench.tasks.next(), waits).await {
+            bench.ids.remove(&done);
+        }
+    }
+}
+
+/// What is being worked on.
+#[derive(Default)]
+struct Bench {
+    ids: BTreeSet<EventId>,
+    tasks: FuturesUnordered<BoxFuture<EventId>>,
+}
+
+impl Bench {
+    /// Takes up jobs while there is room.
+    async fn fill(&mut self, shared: &Arc<Shared>) -> Result<()> {
+        let room = shared.options.concurrency.saturating_sub(self.ids.len());
+        if room == 0 {
+            return Ok(());
+        }
+        let limit = i64::try_from(shared.options.concurrency).unwrap_or(i64::MAX);
+        let waiting = shared.node.store.read(move |rx| job::accepted(rx, limit)).await;
+        let waiting = waiting.map_err(Error::from)?.into_iter();
+        let new: Vec<_> =
+            waiting.filter(|job| !self.ids.contains(&job.request_id)).take(room).collect();
+        for job in new {
+            self.ids.insert(job.request_id);
+            self.tasks.push(shared.clone().finish(job).boxed());
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Does a job, and hands in what came of it. One that could not be handed in is found again by its row.
+    async fn finish(self: Arc<Shared>, job: TakenJob) -> EventId {
+        let request_id = job.request_id;
+        let done = self.try_work(&job).await;
+        match self.clone().hand_in(job, done).await {
+            Ok(word) => self.counts.add(word),
+            Err(error) => {
+                self.shrug("job_not_handed_in", &request_id, &error);
+                // Not at once: a database that fails is not helped by haste.
+                self.node.clock.sleep(self.options.sweep_ms).await;
+            }
+        }
+        request_id
+    }
+
+    /// The output as a text, or why there is none.
+    async fn try_work(&self, job: &TakenJob) -> Result<String, Refusal> {
+        let refused = |e: guild_protocol::Error| Refusal::new(e.code(), e.to_string());
+        let work = self.job_of(job)?;
+        let schema_id = work.schema_id().clone();
+        let left_ms = job.due_ms.map_or(i64::MAX, |due_ms| due_ms.saturating_sub(self.now_ms()));
+        let limit_ms = self.options.job_timeout_ms.min(left_ms);
+        if limit_ms <= 0 {
+            return Err(too_late(limit_ms));
+        }
+        let task = Task { job: work, provider: self.us() };
+        let (working, time) = (self.worker.work(task), self.node.clock.sleep(limit_ms));
+        let output = match select(working, time).await {
+            Either::Left((output, _)) => output?,
+            Either::Right(_) => return Err(too_late(limit_ms)),
+        };
+        // Nothing leaves under our key that is not even of the right form.
+        if let Err(problems) = self.node.registry.validate_output(&schema_id, &output) {
+            return Err(refused(problems.into()));
+        }
+        let text = json::to_canonical(&output).map_err(refused)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn job_of(&self, job: &TakenJob) -> Result<Job, Refusal> {
+        let (Some(schema_id), Some(payload)) = (&job.schema_id, &job.payload) else {
+            return Err(Refusal::new(&code::WORK_FAILED, "the job has no input"));
+        };
+        let read = self.node.registry.validate_input_text(schema_id, payload.as_bytes());
+        read.map_err(|problems| {
+            let error = guild_protocol::Error::from(problems);
+            Refusal::new(error.code(), error.to_string())
+        })
+    }
+
+    async fn hand_in(
+        self: Arc<Shared>,
+        job: TakenJob,
+        done: Result<String, Refusal>,
+    ) -> Result<&'static str> {
+        let this = self.clone();
+        let called = self.node.store.write(move |tx| {
+            let now_ms = this.now_ms();
+            let request = job.request()?;
+            match &done {
+                Ok(text) => match this.result(&request, &job, text, now_ms) {
+                    Ok(result) => this.deliver(tx, &request, &job, result, now_ms),
+                    // It is done, and too large to be sent.
+                    Err(error) => {
+                        let refusal = Refusal::new(error.code(), error.to_string());
+                        this.give_up(tx, &request, &job, &refusal, now_ms)
+                    }
+                },
+                Err(refusal) => this.give_up(tx, &request, &job, refusal, now_ms),
+            }
+        });
+        called.await
+    }
+
+    fn deliver(
+        &self,
+        tx: &mut Tx<'_>,
+        request: &Event,
+        job: &TakenJob,
+        result: Event,
+        now_ms: UnixMs,
+    ) -> Result<&'static str> {
+        if job::get(tx, &job.request_id)?.state != job::State::Accepted {
+            return Ok("job_known");
+        }
+        job::deliver(tx, &job.request_id, &result, now_ms)?;
+        self.publish(tx, result, request, now_ms)?;
+        Ok("job_delivered")
+    }
+
+    fn give_up(
+        &self,
+        tx: &mut Tx<'_>,
+        request: &Event,
+        job: &TakenJob,
+        refusal: &Refusal,
+        now_ms: UnixMs,
+    ) -> Result<&'static str> {
+        if job::get(tx, &job.request_id)?.state != job::State::Accepted {
+            return Ok("job_known");
+        }
+        let failed = job::fail(tx, &job.request_id, refusal, now_ms)?;
+        let answer = self.error(request, &failed, now_ms)?;
+        self.publish(tx, answer, request, now_ms)?;
+        Ok("job_failed")
+    }
+}
+
+fn too_late(limit_ms: i64) -> Refusal {
+    let words = match limit_ms {
+        ..=0 => "its time was over before it was begun".to_owned(),
+        limit_ms if limit_ms >= 2 * MINUTE_MS => {
+            format!("it was not done in {} minutes", limit_ms / MINUTE_MS)
+        }
+        limit_ms => format!("it was not done in {limit_ms} ms"),
+    };
+    Refusal::new(&code::WORK_TIMEOUT, words)
+}

@@ -1,0 +1,413 @@
+//! Those who do not do what was agreed: cheats, forgers, latecomers, buyers that cannot pay.
+
+use std::sync::Arc;
+
+use guild_market::job::{self, Refusal};
+use guild_market::order::{Order, State};
+use guild_protocol::amount::Msat;
+use guild_protocol::env::{BoxFuture, Clock, Signer};
+use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::job::{Feedback, Input, JobResult, Param, Price, Request, Status};
+use guild_protocol::nostr::{Event, EventId, Filter, kind, unix_s};
+use guild_protocol::schema::SchemaId;
+use guild_roles::buyer::{Buyer, Choice};
+use guild_roles::provider::{Embedder, Provider, Task, Worker};
+use guild_store::Store;
+use serde_json::{Value, json};
+
+use crate::town::{
+    Hand, Hub, PRICE, T0, Town, embedding, has, key, owed, payable, until, until_known, wallet,
+    wish,
+};
+
+/// One who sends vectors of the right form that are wrong.
+struct Cheat;
+
+impl Worker for Cheat {
+    fn schema_ids(&self) -> Vec<SchemaId> {
+        Embedder.schema_ids()
+    }
+
+    fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
+        let honest = Embedder.work(task);
+        Box::pin(async move {
+            let mut output = honest.await?;
+            output["embeddings"] = json!([[1, 0, 0, 0, 0, 0, 0, 0]]);
+            Ok(output)
+        })
+    }
+}
+
+/// One who takes jobs and never does them.
+struct Sloth;
+
+impl Worker for Sloth {
+    fn schema_ids(&self) -> Vec<SchemaId> {
+        Embedder.schema_ids()
+    }
+
+    fn work(&self, _: Task) -> BoxFuture<Result<Value, Refusal>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A buyer with a node of its own. Its providers are played by the test.
+struct Alone {
+    buyer: Buyer,
+    store: Store,
+    clock: Arc<Hand>,
+    hub: Hub,
+}
+
+impl Alone {
+    fn in_town(town: &mut Town) -> Alone {
+        let node = town.node();
+        let buyer = town.buyer(node, key(1));
+        let (store, clock, hub) = (town.store(node).clone(), town.clock.clone(), town.hub.clone());
+        Alone { buyer, store, clock, hub }
+    }
+
+    async fn hire(&self, text: &str, provider: Choice) -> Order {
+        until(&self.clock, "the wallet is full", || async { wallet(&self.store).await > 0 }).await;
+        self.buyer.hire(wish(text, provider)).await.unwrap()
+    }
+
+    async fn order(&self, order: &Order) -> Order {
+        self.buyer.order(order.order_id.clone()).await.unwrap()
+    }
+
+    /// Waits until the buyer has met something so often.
+    async fn until_counted(&self, word: &str, times: u64) {
+        until(&self.clock, word, || async { self.buyer.counts().of(word) == times }).await;
+    }
+}
+
+/// An honest output for an order, by somebody.
+async fn honest(order: &Order, by: PublicKey) -> String {
+    let registry = guild_protocol::schema::Registry::builtin();
+    let task = Task { job: order.job(&registry).unwrap(), provider: by };
+    Embedder.work(task).await.unwrap().to_string()
+}
+
+fn result(order: &Order, content: &str, by: &SecretKey) -> Event {
+    let request = order.request().unwrap();
+    let mut result = JobResult::answering(&request, content).unwrap();
+    result.price = Some(Price::new(PRICE));
+    result.draft(request.created_at).unwrap().sign(by).unwrap()
+}
+
+#[test]
+fn a_cheat_is_not_paid() {
+    let mut town = Town::new();
+    let (a, b) = (town.node(), town.node());
+    let buyer = town.buyer(a, key(1));
+    let cheat = town.provider_with(b, key(2), Town::offer(), Arc::new(Cheat));
+    let (ours, theirs, clock) = (town.store(a).clone(), town.store(b).clone(), town.clock.clone());
+    town.tell(async move {
+        until_known(&clock, &ours, cheat.public_key()).await;
+        let posted = buyer.hire(wish("cheat", Choice::Best)).await.unwrap();
+        let done = buyer.wait(&posted.order_id).await.unwrap();
+        assert_eq!((done.state, done.paid), (State::Withheld, None));
+        assert_eq!(wallet(&ours).await, 100_000);
+        until(&clock, "the cheat is told", || async {
+            let job = cheat.job(done.request_id).await.unwrap().unwrap();
+            job.state == job::State::Withheld
+        })
+        .await;
+        let books =
+            (payable(&ours, key(2).public_key()).await, owed(&theirs, key(1).public_key()).await);
+        assert_eq!(books, (0, 0));
+    });
+}
+
+#[test]
+fn only_the_first_result_of_the_provider_counts() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    town.tell(async move {
+        let them = key(2).public_key();
+        let order = alone.hire("one", Choice::Chosen(them)).await;
+        // Right, and signed by somebody who was not asked.
+        alone.hub.post(result(&order, &honest(&order, them).await, &key(3))).await;
+        alone.until_counted("answer_refused", 1).await;
+        assert_eq!(alone.order(&order).await.state, State::Posted);
+        let first = result(&order, &honest(&order, them).await, &key(2));
+        alone.hub.post(first.clone()).await;
+        let done = alone.buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!(
+            (done.state, done.paid, done.result_id),
+            (State::Released, Some(PRICE), Some(first.id))
+        );
+        alone.hub.post(first).await;
+        alone.hub.post(result(&order, "{\"something\":\"else\"}", &key(2))).await;
+        alone.until_counted("result_equivocation", 1).await;
+        assert_eq!(alone.order(&order).await, done);
+        assert_eq!(payable(&alone.store, them).await, PRICE.0);
+    });
+}
+
+#[test]
+fn what_comes_late_is_kept_and_changes_nothing() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    town.tell(async move {
+        let them = key(2).public_key();
+        let order = alone.hire("late", Choice::Chosen(them)).await;
+        assert_eq!(wallet(&alone.store).await, 99_000);
+        alone.clock.forward(61_000);
+        let over = alone.buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!(over.state, State::Expired);
+        assert_eq!(wallet(&alone.store).await, 100_000);
+        let deletions = || alone.hub.published(&Filter::kinds([kind::DELETION]));
+        until(&alone.clock, "the request is taken back", || async { deletions().len() == 1 }).await;
+        assert_eq!(deletions()[0].tag("e"), Some(order.request_id.hex().as_str()));
+        alone.hub.post(result(&order, &honest(&order, them).await, &key(2))).await;
+        alone.until_counted("result_late", 1).await;
+        assert_eq!(alone.order(&order).await, over);
+        assert_eq!(payable(&alone.store, them).await, 0);
+    });
+}
+
+#[test]
+fn a_provider_that_refuses_ends_the_order() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    town.tell(async move {
+        let them = key(2).public_key();
+        let cases = [
+            (Status::Error, None, "no time"),
+            (Status::PaymentRequired, Some(700), "the provider wants to be paid first"),
+            (
+                Status::Processing,
+                Some(1_001),
+                "the provider asks for 1001 msat, the budget is 1000",
+            ),
+        ];
+        for (status, asked, words) in cases {
+            let order = alone.hire(words, Choice::Chosen(them)).await;
+            let request = order.request().unwrap();
+            let mut feedback = Feedback::about(&request, status);
+            feedback.info = Some("no time".to_owned());
+            feedback.price = asked.map(|msat| Price::new(Msat(msat)));
+            // By somebody else it says nothing.
+            let draft = feedback.draft(request.created_at).unwrap();
+            alone.hub.post(draft.clone().sign(&key(3)).unwrap()).await;
+            alone.hub.post(draft.sign(&key(2)).unwrap()).await;
+            let over = alone.buyer.wait(&order.order_id).await.unwrap();
+            assert_eq!((over.state, over.words.as_deref()), (State::Failed, Some(words)));
+        }
+        assert_eq!(alone.buyer.counts().of("answer_refused"), 3);
+        assert_eq!(wallet(&alone.store).await, 100_000);
+    });
+}
+
+#[test]
+fn an_open_order_believes_those_who_announce_the_work() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    let b = town.node();
+    let provider = town.provider(b, key(2));
+    let theirs = town.store(b).clone();
+    town.tell(async move {
+        until_known(&alone.clock, &alone.store, provider.public_key()).await;
+        let order = alone.hire("open", Choice::Any).await;
+        assert!(order.is_open && order.provider.is_none());
+        // Right, and by nobody we have ever heard of.
+        alone.hub.post(result(&order, &honest(&order, key(3).public_key()).await, &key(3))).await;
+        let done = alone.buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!((done.state, done.provider), (State::Released, Some(provider.public_key())));
+        alone.until_counted("answer_refused", 1).await;
+        until(&alone.clock, "it is owed", || async {
+            owed(&theirs, key(1).public_key()).await == PRICE.0
+        })
+        .await;
+        assert_eq!(payable(&alone.store, provider.public_key()).await, PRICE.0);
+        assert_eq!(wallet(&alone.store).await, 100_000 - PRICE.0);
+    });
+}
+
+#[test]
+fn a_request_that_is_taken_back_is_not_worked_on() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    let b = town.node();
+    let sloth = town.provider_with(b, key(2), Town::offer(), Arc::new(Sloth));
+    town.tell(async move {
+        until_known(&alone.clock, &alone.store, sloth.public_key()).await;
+        let order = alone.hire("cancelled", Choice::Best).await;
+        let state = || async { sloth.job(order.request_id).await.unwrap().map(|job| job.state) };
+        until(&alone.clock, "accepted", || async { state().await == Some(job::State::Accepted) })
+            .await;
+        let over = alone.buyer.cancel(order.order_id.clone()).await.unwrap();
+        assert_eq!(over.state, State::Cancelled);
+        until(&alone.clock, "let go", || async { state().await == Some(job::State::Cancelled) })
+            .await;
+        assert_eq!(wallet(&alone.store).await, 100_000);
+        assert_eq!(sloth.counts().of("job_cancelled"), 1);
+    });
+}
+
+#[test]
+fn work_that_takes_too_long_is_given_up_with_words() {
+    let mut town = Town::new();
+    let alone = Alone::in_town(&mut town);
+    let b = town.node();
+    let offer = guild_roles::provider::Options { job_timeout_ms: 30, ..Town::offer() };
+    let sloth = town.provider_with(b, key(2), offer, Arc::new(Sloth));
+    town.tell(async move {
+        until_known(&alone.clock, &alone.store, sloth.public_key()).await;
+        let order = alone.hire("slow", Choice::Best).await;
+        let over = alone.buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!(over.state, State::Failed);
+        assert_eq!(over.words.as_deref(), Some("it was not done in 30 ms [provider.timeout]"));
+    });
+}
+
+/// A provider with a node of its own. Its buyers are played by the test.
+async fn refused(hub: &Hub, clock: &Hand, request: Event) -> String {
+    let id = request.id;
+    hub.post(request).await;
+    let feedback = || hub.published(&Filter::kinds([kind::FEEDBACK]).tag('e', [id.hex()]));
+    until(clock, "feedback", || async { !feedback().is_empty() }).await;
+    let [one] = feedback().try_into().unwrap();
+    assert!(one.tag("expiration").is_some());
+    let read = Feedback::parse(&one, Some(&key(7))).unwrap();
+    match read.status {
+        Status::Error => read.info.unwrap(),
+        status => format!("{status} {}", read.price.unwrap()),
+    }
+}
+
+fn request(provider: PublicKey, text: &str) -> Request {
+    let mut request = Request::new(5050);
+    request.inputs.push(Input::text(json!({"texts": [text], "dimensions": 8}).to_string()));
+    request.schema_id = Some(embedding().to_string());
+    request.bid = Some(Msat(1_000));
+    request.providers.push(provider);
+    request
+}
+
+#[test]
+fn every_refusal_says_why() {
+    let mut town = Town::new();
+    let node = town.node();
+    let offer = guild_roles::provider::Options {
+        max_input_bytes: 100,
+        credit: Msat(1_000),
+        ..Town::offer()
+    };
+    let provider: Provider = town.provider_with(node, key(2), offer, Arc::new(Sloth));
+    let (hub, clock, random) = (town.hub.clone(), town.clock.clone(), town.random.clone());
+    town.tell(async move {
+        let them = provider.public_key();
+        let sign = |request: &Request| request.draft(unix_s(T0)).unwrap().sign(&key(7)).unwrap();
+        let ask = async |change: &dyn Fn(&mut Request)| {
+            let mut request = request(them, "hello");
+            change(&mut request);
+            refused(&hub, &clock, sign(&request)).await
+        };
+        let answers = [
+            ask(&|request| request.schema_id = Some("oa.sandbox_run.v1".to_owned())).await,
+            ask(&|request| request.schema_id = None).await,
+            ask(&|request| request.bid = Some(Msat(699))).await,
+            ask(&|request| request.bid = None).await,
+            ask(&|request| request.inputs = vec![Input::text("x".repeat(101))]).await,
+            ask(&|request| request.inputs = vec![Input::text("{\"texts\":[]}")]).await,
+            ask(&|request| request.inputs.clear()).await,
+            ask(&|_| ()).await,
+            // Behind the first one the credit is used up.
+            ask(&|request| request.topics.push("another".to_owned())).await,
+        ];
+        insta::assert_snapshot!(answers.join("\n"), @r"
+        oa.sandbox_run.v1 is not served here [market.schema_not_served]
+        the request names no schema [market.schema_not_served]
+        the price is 700 msat, the bid 699 [market.bid_too_low]
+        the price is 700 msat, the bid 0 [market.bid_too_low]
+        101 bytes of input are more than the 100 that are taken here [market.input_too_large]
+        texts: 0 items, but at least 1 needed [schema.length]
+        the request carries no input of the type text [market.input_missing]
+        processing 700 msat
+        1400 msat would be owed, the credit is 1000 [market.over_credit]
+        ");
+        // One that is encrypted is refused encrypted.
+        let mut sealed = request(them, "secret");
+        sealed.encrypted = true;
+        let sealed =
+            sealed.sealed_draft(unix_s(T0), &key(7), &*random).unwrap().sign(&key(7)).unwrap();
+        let words = refused(&hub, &clock, sealed).await;
+        assert!(words.ends_with("[market.over_credit]"), "{words}");
+        // Garbage that claims to be encrypted to us.
+        let mut garbage = sign(&request(them, "x"));
+        garbage.tags.push(vec!["encrypted".to_owned()]);
+        let draft = guild_protocol::nostr::Draft {
+            kind: 5050,
+            created_at: garbage.created_at,
+            tags: garbage.tags,
+            content: "rubbish".to_owned(),
+        };
+        let words = refused(&hub, &clock, draft.sign(&key(7)).unwrap()).await;
+        assert!(words.ends_with("[nip44.version]"), "{words}");
+    });
+}
+
+#[test]
+fn what_is_not_for_us_gets_no_answer() {
+    let mut town = Town::new();
+    let node = town.node();
+    let provider = town.provider(node, key(2));
+    let (store, hub, clock) = (town.store(node).clone(), town.hub.clone(), town.clock.clone());
+    town.tell(async move {
+        let them = provider.public_key();
+        let at = unix_s(clock.now_ms());
+        let mut others = request(key(9).public_key(), "others");
+        let mut open = request(them, "open");
+        open.providers.clear();
+        open.schema_id = Some("oa.sandbox_run.v1".to_owned());
+        let mut over = request(them, "over");
+        over.params.push(Param::new("time-limit", "1"));
+        let old = request(them, "old");
+        others.topics.push("x".to_owned());
+        let events: Vec<Event> = [(&others, at), (&open, at), (&over, at - 60), (&old, at - 7_200)]
+            .into_iter()
+            .map(|(request, at)| request.draft(at).unwrap().sign(&key(7)).unwrap())
+            .collect();
+        for event in &events {
+            hub.post(event.clone()).await;
+            assert!(has(&store, event).await);
+        }
+        // One that is for us shows that the others have been read.
+        let ours = request(them, "ours").draft(at).unwrap().sign(&key(7)).unwrap();
+        assert_eq!(refused(&hub, &clock, ours.clone()).await, "processing 700 msat");
+        let answered = hub.published(&Filter::kinds([kind::FEEDBACK]));
+        let about: Vec<EventId> =
+            answered.iter().map(|event| event.tag("e").unwrap().parse().unwrap()).collect();
+        assert_eq!(about, [ours.id]);
+        assert_eq!(provider.counts().of("request_ignored"), 3);
+    });
+}
+
+#[test]
+fn an_announcement_is_made_once_and_says_what_is_offered() {
+    let mut town = Town::new();
+    let node = town.node();
+    let offer = guild_roles::provider::Options {
+        name: "Town hall".to_owned(),
+        heartbeat_ms: 1,
+        ..Town::offer()
+    };
+    let provider = town.provider_with(node, key(2), offer, Arc::new(Embedder));
+    let (store, hub, clock) = (town.store(node).clone(), town.hub.clone(), town.clock.clone());
+    town.tell(async move {
+        until(&clock, "three beats", || async { provider.counts().of("heartbeat") >= 3 }).await;
+        let [card] = hub.published(&Filter::kinds([kind::ANNOUNCEMENT])).try_into().unwrap();
+        insta::assert_snapshot!(card.content, @r#"{"capabilities":{"models":["guild-hash-v1"],"supported_jobs":["oa.embedding.v1"]},"capacity":{"max_concurrent_jobs":2},"name":"Town hall","pricing":{"per_job_msats":{"oa.embedding.v1":700},"scheme":"per-job"},"supported_kinds":[5050],"supportsEncryption":true}"#);
+        let tags: Vec<String> = card.tags.iter().map(|tag| tag.join(" ")).collect();
+        assert_eq!(tags, ["d guild", "k 5050", "t oa.embedding.v1", "relays ws://town.example"]);
+        let beats = hub.published(&Filter::kinds([kind::HEARTBEAT]));
+        assert!(beats.iter().all(|beat| beat.tag("expiration").is_some()));
+        let kept = store.read(|rx| {
+            guild_network::archive::query(rx, &[Filter::kinds([kind::HEARTBEAT])], 10, unix_s(T0))
+        });
+        assert_eq!(kept.await.unwrap().len(), 1, "older beats are replaced");
+    });
+}

@@ -1,0 +1,206 @@
+//! `guild hire`
+
+use std::path::PathBuf;
+
+use guild_protocol::env::{Clock, Shutdown};
+use guild_protocol::json;
+use guild_protocol::schema::SchemaId;
+use serde_json::{Value, json};
+
+use self::desk::Desk;
+use self::watch::Watch;
+use super::{Context, up};
+use crate::error::{Error, InFile, Result, code};
+use crate::input::{self, Existing, Input};
+use crate::output::Answer;
+use crate::real::SystemClock;
+
+mod desk;
+mod watch;
+
+/// An input larger than this does not fit into a request.
+const MAX_INPUT_BYTES: usize = 1024 * 1024;
+/// How often the order is looked at.
+const LOOK_MS: i64 = 150;
+
+/// Hire somebody for a job, check what comes back, and pay for it
+///
+/// Through the running node, or as a node of its own for as long as it takes when none runs. The budget is set aside,
+/// the request is published, the result is checked against its schema and, where that can be done, recomputed; only
+/// then it is paid. Every paid or refused result gives a signed receipt.
+///
+/// The exit code is 0 if the result was accepted and paid, 1 if it was not or never came, 2 if the order is wrong, and
+/// 3 if nobody knows yet. The order goes on at the node when this command is interrupted.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What kind of work, such as oa.embedding.v1; `guild schema ls` lists them
+    #[arg(long, value_name = "ID")]
+    schema: SchemaId,
+    /// The input: JSON, a file with it, or - for standard input
+    #[arg(long, value_name = "FILE|JSON")]
+    input: String,
+    /// The most that is paid, such as 2000msat or 5sat
+    #[arg(long, value_name = "AMOUNT", default_value = "2000msat", value_parser = budget)]
+    budget: i64,
+    /// How long to wait for the result, such as 30s or 10m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_ms)]
+    deadline: i64,
+    /// Encrypt input and result, so that only the provider can read them
+    #[arg(long)]
+    private: bool,
+    /// Whom: an npub, best (the cheapest who is alive) or any (whoever delivers first)
+    #[arg(long, value_name = "NPUB|best|any", default_value = "best")]
+    provider: String,
+    /// A name of your own for the order: repeating the command with it hires nobody twice
+    #[arg(long, value_name = "NAME")]
+    key: Option<String>,
+    /// Write the result into this file
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Do not wait for the result
+    #[arg(long, conflicts_with = "output")]
+    no_wait: bool,
+}
+
+/// `2000msat` or `5sat`, in millisatoshi.
+fn budget(text: &str) -> Result<i64, String> {
+    let wanted = || "write an amount such as 2000msat or 5sat".to_owned();
+    let (number, factor) = match text.strip_suffix("msat") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix("sat").ok_or_else(wanted)?, 1_000),
+    };
+    let number: i64 = number.trim().parse().map_err(|_| wanted())?;
+    number.checked_mul(factor).filter(|msat| *msat >= 0).ok_or_else(wanted)
+}
+
+/// `30s` or `10m`, in milliseconds.
+fn duration_ms(text: &str) -> Result<i64, String> {
+    let wanted = || "write a time such as 30s, 10m or 2h".to_owned();
+    let span: jiff::Span = text.parse().map_err(|_| wanted())?;
+    let duration = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours());
+    let ms = duration.map_err(|_| wanted())?.as_millis();
+    i64::try_from(ms).ok().filter(|ms| *ms > 0).ok_or_else(wanted)
+}
+
+/// The input itself if it looks like JSON, otherwise a file.
+fn input(text: &str) -> Result<Value> {
+    if text.trim_start().starts_with('{') {
+        return Ok(json::decode(text.as_bytes())?);
+    }
+    let file = Input::from(std::ffi::OsString::from(text));
+    json::decode(&file.read(MAX_INPUT_BYTES)?).in_file(file.path())
+}
+
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
+    let input = input(&args.input)?;
+    let loaded = cx.config_in_peace()?;
+    let runtime = up::node_runtime()?;
+    let interrupted = Shutdown::new();
+    runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
+    let desk = Desk::open(&loaded, cx.environment, &runtime)?;
+    let order = json!({
+        "schema_id": args.schema,
+        "input": input,
+        "budget_msat": args.budget,
+        "time_limit_ms": args.deadline,
+        "provider": args.provider,
+        "private": args.private,
+        "idempotency_key": args.key,
+    });
+    let told = desk.hire(&order, &interrupted).and_then(|posted| {
+        if args.no_wait {
+            return posted_only(&posted, cx);
+        }
+        follow(&desk, &posted, &interrupted, args, cx)
+    });
+    let closed = desk.close(&runtime);
+    let answer = told?;
+    closed?;
+    Ok(answer)
+}
+
+fn posted_only(order: &Value, cx: &mut Context<'_>) -> Result<Answer> {
+    if cx.out.json() {
+        cx.out.object(true, order)?;
+        return Ok(Answer::Yes);
+    }
+    let text = |name: &str| order[name].as_str().unwrap_or_default().to_owned();
+    cx.out.fields(&[("order", &text("order_id")), ("request", &text("request_id"))])?;
+    cx.out.line(&how_to_look(order))?;
+    Ok(Answer::Yes)
+}
+
+fn how_to_look(order: &Value) -> String {
+    let request = order["request_id"].as_str().unwrap_or_default();
+    format!("`guild requests show {request}` tells what becomes of it")
+}
+
+/// Looks at the order until it is over, or the reader has seen enough.
+fn follow(
+    desk: &Desk,
+    posted: &Value,
+    interrupted: &Shutdown,
+    args: &Args,
+    cx: &mut Context<'_>,
+) -> Result<Answer> {
+    let order_id = posted["order_id"].as_str().unwrap_or_default().to_owned();
+    let mut watch = Watch::default();
+    let mut order = posted.clone();
+    loop {
+        watch.tell(&order, cx);
+        if watch::is_over(&order) {
+            break;
+        }
+        if interrupted.is_triggered() {
+            cx.out.progress("");
+            let goes_on = match desk.stays() {
+                true => "the order goes on at the node",
+                false => "the order goes on when this node runs again: `guild up`",
+            };
+            cx.out.remark(&format!("{goes_on}; {}", how_to_look(&order)));
+            return Ok(Answer::Open);
+        }
+        desk.pause(LOOK_MS);
+        order = desk.order(&order_id)?;
+    }
+    cx.out.progress("");
+    if let Some(path) = &args.output {
+        write_output(path, &order)?;
+    }
+    watch::show(&order, args.output.as_deref(), cx)
+}
+
+fn write_output(path: &std::path::Path, order: &Value) -> Result<()> {
+    if order["output"].is_null() {
+        return Ok(());
+    }
+    let mut text = serde_json::to_vec_pretty(&order["output"])
+        .map_err(|e| Error::new(&code::IO_FAILED, e.to_string()))?;
+    text.push(b'\n');
+    input::write_whole(path, &text, 0o644, Existing::Keep)
+}
+
+/// Now, for those who wait.
+fn now_ms() -> i64 {
+    SystemClock.now_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_times_have_units() {
+        assert_eq!(budget("2000msat"), Ok(2_000));
+        assert_eq!(budget("5sat"), Ok(5_000));
+        assert_eq!(budget("0sat"), Ok(0));
+        for bad in ["", "5", "-5sat", "5 btc", "sat", "9223372036854775807sat", "1.5sat"] {
+            assert!(budget(bad).is_err(), "{bad}");
+        }
+        assert_eq!(duration_ms("30s"), Ok(30_000));
+        assert_eq!(duration_ms("2h"), Ok(7_200_000));
+        for bad in ["", "30", "-1s", "0s", "soon"] {
+            assert!(duration_ms(bad).is_err(), "{bad}");
+        }
+    }
+}

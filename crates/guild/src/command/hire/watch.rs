@@ -1,0 +1,126 @@
+//! What becomes of an order, as it is told to whoever waits.
+
+use std::path::Path;
+
+use guild_roles::explorer::msat;
+use serde_json::Value;
+
+use crate::command::Context;
+use crate::error::Result;
+use crate::output::Answer;
+
+/// What was told already.
+#[derive(Default)]
+pub(super) struct Watch {
+    told: Vec<String>,
+}
+
+/// Whether nothing more happens to an order.
+pub(super) fn is_over(order: &Value) -> bool {
+    !matches!(order["state"].as_str(), Some("posted" | "delivered"))
+}
+
+impl Watch {
+    /// Tells what is new: as lines, so that a log shows each; a terminal also sees what is being waited for.
+    pub(super) fn tell(&mut self, order: &Value, cx: &mut Context<'_>) {
+        if cx.out.json() {
+            return;
+        }
+        for step in steps(order) {
+            if !self.told.contains(&step) {
+                cx.out.progress("");
+                cx.out.remark(&format!("· {step}"));
+                self.told.push(step);
+            }
+        }
+        if !is_over(order) {
+            cx.out.progress("waiting for the result …");
+        }
+    }
+}
+
+/// Everything that has happened, in order.
+fn steps(order: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let budget = msat(order["budget_msat"].as_i64().unwrap_or(0));
+    let mut steps =
+        vec![format!("posted as {}, {budget} set aside", short(&text(&order["request_id"])))];
+    for answer in order["answers"].as_array().into_iter().flatten() {
+        let who = short(&text(&answer["provider"]));
+        let price = answer["price_msat"].as_i64().map(|price| format!(" for {}", msat(price)));
+        match (answer["kind"].as_u64(), answer["status"].as_str()) {
+            (Some(7_000), Some("processing")) => {
+                steps.push(format!("accepted by {who}{}", price.unwrap_or_default()));
+            }
+            (Some(7_000), Some("error")) => steps.push(format!("refused by {who}")),
+            (Some(7_000), Some(status)) => steps.push(format!("{who} says: {status}")),
+            (Some(7_000), None) => steps.push(format!("{who} answers in private")),
+            _ => steps.push(format!("delivered by {who}")),
+        }
+    }
+    let state = order["state"].as_str().unwrap_or_default();
+    if matches!(state, "released" | "withheld") {
+        steps.push(format!("checked: {}", verdict(order)));
+    }
+    steps
+}
+
+/// The verdict in words: what holds, or which check does not.
+fn verdict(order: &Value) -> String {
+    let document = &order["verdict"];
+    let likeness = document["score"].as_f64().map(|score| format!(", likeness {score:.3}"));
+    let likeness = likeness.unwrap_or_default();
+    let checks = document["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let failed = checks.iter().find(|check| check["ok"].as_bool() == Some(false));
+    match (order["state"].as_str(), failed) {
+        (Some("released"), _) => format!("all {} checks hold{likeness}", checks.len()),
+        (Some("withheld"), Some(check)) => {
+            let word = |name: &str| check[name].as_str().unwrap_or_default().to_owned();
+            format!("the check `{}` does not hold{likeness} [{}]", word("name"), word("code"))
+        }
+        _ => order["words"].as_str().unwrap_or_default().to_owned(),
+    }
+}
+
+/// The end of an order.
+pub(super) fn show(order: &Value, output: Option<&Path>, cx: &mut Context<'_>) -> Result<Answer> {
+    let released = order["state"].as_str() == Some("released");
+    if cx.out.json() {
+        cx.out.object(released, order)?;
+        return Ok(Answer::of(released));
+    }
+    let text = |name: &str| order[name].as_str().unwrap_or("none").to_owned();
+    let paid = match order["paid_msat"].as_i64() {
+        Some(paid) if released => msat(paid),
+        _ => "nothing; the budget is free again".to_owned(),
+    };
+    let state = match order["state"].as_str().unwrap_or_default() {
+        "released" => "accepted and paid".to_owned(),
+        "withheld" => format!("NOT accepted: {}", verdict(order)),
+        other => format!("{other}: {}", verdict(order)),
+    };
+    let mut fields = vec![
+        ("result", state),
+        ("paid", paid),
+        ("provider", text("provider")),
+        ("receipt", text("receipt_id")),
+        ("request", text("request_id")),
+    ];
+    match output {
+        Some(path) if !order["output"].is_null() => {
+            fields.push(("output", path.display().to_string()));
+        }
+        _ => {}
+    }
+    let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    cx.out.fields(&fields)?;
+    Ok(Answer::of(released))
+}
+
+/// Enough of an id to tell it from others.
+fn short(id: &str) -> String {
+    match id.char_indices().nth(16) {
+        Some((at, _)) => format!("{}…", id.get(..at).unwrap_or(id)),
+        None => id.to_owned(),
+    }
+}

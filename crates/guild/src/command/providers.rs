@@ -1,0 +1,126 @@
+//! `guild providers`
+
+use guild_protocol::identity::PublicKey;
+use guild_protocol::schema::SchemaId;
+use guild_roles::explorer::{Offer, Provider, Wanted, msat};
+
+use super::Context;
+use super::reading::{self, ListArgs};
+use super::table::Column;
+use crate::error::Result;
+use crate::output::Answer;
+
+/// Look at who offers work
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    Ls(LsArgs),
+    Show(ShowArgs),
+}
+
+/// List offers, those heard last first
+#[derive(Debug, clap::Args)]
+pub(crate) struct LsArgs {
+    /// Only for this kind of work
+    #[arg(long, value_name = "ID")]
+    schema: Option<SchemaId>,
+    /// Only who has given a sign of life in the last 15 minutes
+    #[arg(long)]
+    live: bool,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+/// Show what a provider offers, and what this node knows of its work
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// Its key, as npub or in hex digits
+    key: PublicKey,
+}
+
+pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
+    match command {
+        Command::Ls(args) => ls(args, cx),
+        Command::Show(args) => show(args, cx),
+    }
+}
+
+fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let page = args.list.page();
+    let schema_id = args.schema.as_ref().map(ToString::to_string);
+    let wanted = Wanted { schema_id, live: args.live };
+    let ask = |market: guild_roles::explorer::Explorer| async move {
+        market.providers(page, wanted).await
+    };
+    let listed = reading::read(&cx.config()?, ask)?;
+    let columns = [
+        Column::Left("provider"),
+        Column::Left("name"),
+        Column::Left("work"),
+        Column::Right("price"),
+        Column::Left("private"),
+        Column::Left("heard"),
+        Column::Left("live"),
+    ];
+    reading::list("providers", &listed, columns, row, cx)?;
+    Ok(Answer::Yes)
+}
+
+fn yes(is: bool) -> String {
+    if is { "yes" } else { "no" }.to_owned()
+}
+
+fn row(offer: &Offer) -> [String; 7] {
+    [
+        offer.provider.npub.clone(),
+        offer.provider.name.clone().unwrap_or_default().chars().take(24).collect(),
+        offer.schema_ids.join(", "),
+        offer.price_msat.map(msat).unwrap_or_default(),
+        yes(offer.private),
+        offer.last_seen_ms.map(reading::time).unwrap_or_default(),
+        yes(offer.live),
+    ]
+}
+
+fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let key = args.key;
+    let found = reading::read(&cx.config()?, |market| async move { market.provider(key).await })?;
+    let provider = found.ok_or_else(|| reading::unknown("provider", &key.npub(), "providers"))?;
+    if cx.out.json() {
+        cx.out.object(true, &provider)?;
+        return Ok(Answer::Yes);
+    }
+    print(&provider, cx)?;
+    Ok(Answer::Yes)
+}
+
+fn print(provider: &Provider, cx: &mut Context<'_>) -> Result<()> {
+    let record = &provider.record;
+    let name = provider.provider.name.clone().unwrap_or_default();
+    let heard = provider.last_seen_ms.map(reading::time).unwrap_or_else(|| "never".to_owned());
+    let work = format!(
+        "{} paid, {} not accepted, {} in all",
+        record.released,
+        record.withheld,
+        msat(record.paid_msat)
+    );
+    cx.out.fields(&[
+        ("provider", &provider.provider.npub),
+        ("name", &name),
+        ("live", &yes(provider.live)),
+        ("heard", &heard),
+        ("our jobs", &work),
+    ])?;
+    for offer in &provider.offers {
+        let price = offer.price_msat.map(msat).unwrap_or_else(|| "a price on request".to_owned());
+        cx.out.line("")?;
+        cx.out.fields(&[
+            ("  offer", &offer.d),
+            ("  work", &offer.schema_ids.join(", ")),
+            ("  price", &price),
+            ("  private", &yes(offer.private)),
+            ("  relays", &offer.relays.join(", ")),
+            ("  about", offer.about.as_deref().unwrap_or_default()),
+        ])?;
+    }
+    Ok(())
+}

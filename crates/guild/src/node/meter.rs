@@ -1,0 +1,50 @@
+//! The numbers of this process. Whoever counts uses the facade; here is the one who keeps count.
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::future::{Either, select};
+use guild_gateway::Render;
+use guild_protocol::env::{Clock, Shutdown};
+use guild_store::Store;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+/// Answers begin within so many milliseconds.
+const REQUEST_MS: [f64; 9] = [1.0, 2.0, 5.0, 10.0, 25.0, 100.0, 500.0, 2_000.0, 10_000.0];
+
+/// How often what was observed is put into its buckets. Until then every observation takes memory.
+const UPKEEP_MS: i64 = 5_000;
+
+/// One for the process, however many nodes run in it.
+static RECORDER: OnceLock<Option<PrometheusHandle>> = OnceLock::new();
+
+/// Begins to keep numbers; how they are read. None if they cannot be kept.
+pub(crate) fn start() -> Option<Render> {
+    let install = || {
+        let matcher = Matcher::Full(guild_gateway::REQUEST_MS.to_owned());
+        let builder = PrometheusBuilder::new().set_buckets_for_metric(matcher, &REQUEST_MS);
+        let installed = builder.and_then(PrometheusBuilder::install_recorder);
+        installed.inspect_err(|error| tracing::warn!(%error, "no numbers are kept")).ok()
+    };
+    let handle = RECORDER.get_or_init(install).clone()?;
+    Some(Arc::new(move || handle.render()))
+}
+
+/// The same, with what is only looked at when somebody asks.
+pub(super) fn with_store(render: Render, store: Store) -> Render {
+    Arc::new(move || {
+        let (writes, reads) = store.waiting();
+        let count = |calls: usize| f64::from(u32::try_from(calls).unwrap_or(u32::MAX));
+        metrics::gauge!("store_waiting_calls", "to" => "write").set(count(writes));
+        metrics::gauge!("store_waiting_calls", "to" => "read").set(count(reads));
+        render()
+    })
+}
+
+/// Keeps the numbers small until the shutdown, whether or not somebody reads them.
+pub(super) async fn keep(clock: Arc<dyn Clock>, shutdown: Shutdown) {
+    while let Either::Right(_) = select(shutdown.triggered(), clock.sleep(UPKEEP_MS)).await {
+        if let Some(Some(handle)) = RECORDER.get() {
+            handle.run_upkeep();
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Two nodes that are real processes: one hires, the other works.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
+use serde_json::Value;
+
+use crate::node::{ANY_PORT, Node};
+use crate::support::Home;
+
+const WORK: [&str; 4] = ["--schema", "oa.embedding.v1", "--input", r#"{"texts":["hello"]}"#];
+
+/// A node with a relay that works, and the home of a buyer that knows the relay and has money.
+struct Pair {
+    worker: Home,
+    node: Node,
+    buyer: Home,
+}
+
+impl Pair {
+    fn new(more: &[&str]) -> Pair {
+        let worker = Home::new();
+        let node = Node::up(&worker, &[&ANY_PORT, more].concat());
+        let relay = format!("ws://{}/relay", node.address());
+        let buyer = Home::new().with("GUILD_NETWORK_RELAYS", &relay);
+        Pair { worker, node, buyer }
+    }
+
+    fn funded(more: &[&str]) -> Pair {
+        let pair = Pair::new(more);
+        let buyer = Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
+        pair.fund();
+        assert_eq!(buyer.stop(), 0);
+        pair
+    }
+
+    fn fund(&self) {
+        let fund = ["ledger", "transfer", "--from", "outside/main", "--to", "node/wallet"];
+        let run = self.buyer.run(&[&fund[..], &["--asset", "BTC_LN", "--units", "10000"]].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+    }
+
+    fn hire(&self, more: &[&str]) -> (i32, Value) {
+        self.buyer.json(&[&["hire"], &WORK[..], more].concat())
+    }
+}
+
+fn code_of(told: &Value) -> &str {
+    told["error"]["code"].as_str().unwrap()
+}
+
+/// The way of a newcomer: hiring says that the wallet is empty, the command that it names funds it, then it works.
+#[test]
+fn a_newcomer_hires_somebody_over_a_relay() {
+    let pair = Pair::new(&["--set", "provider.name=Wanda"]);
+    let (code, told) = pair.hire(&[]);
+    assert_eq!((code, code_of(&told)), (2, "market.wallet_empty"), "{told}");
+    pair.fund();
+    let (code, told) = pair.hire(&["--key", "first", "--output", "vectors.json"]);
+    assert_eq!((code, &told["state"], &told["paid_msat"]), (0, &"released".into(), &1_000.into()));
+    assert_eq!(told["output"]["model_id"], "guild-hash-v1");
+    let written = std::fs::read(pair.buyer.path().join("vectors.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<Value>(&written).unwrap(), told["output"]);
+    // The same key is the same order: nobody is hired twice.
+    let (code, again) = pair.hire(&["--key", "first"]);
+    assert_eq!((code, &again["order_id"]), (0, &told["order_id"]));
+    let receipt = told["receipt_id"].as_str().unwrap();
+    let (code, checked) = pair.buyer.json(&["receipts", "verify", receipt]);
+    assert_eq!((code, &checked["receipt_id"]), (0, &told["receipt_id"]));
+    // The worker has the same receipt, and both tell the story of the same request.
+    let request = told["request_id"].as_str().unwrap();
+    for (home, side) in [(&pair.buyer, "bought"), (&pair.worker, "hired")] {
+        let (_, list) = home.json(&["requests", "ls"]);
+        assert_eq!(list["requests"][0]["request_id"], request);
+        let (_, story) = home.json(&["requests", "show", request]);
+        assert_eq!(story["request"]["side"], side);
+        let (_, kept) = home.json(&["receipts", "ls"]);
+        assert_eq!(kept["receipts"][0]["receipt_id"], receipt);
+    }
+    let (_, providers) = pair.buyer.json(&["providers", "ls", "--schema", "oa.embedding.v1"]);
+    assert_eq!(providers["providers"][0]["provider"]["name"], "Wanda");
+    let npub = providers["providers"][0]["provider"]["npub"].as_str().unwrap();
+    let (_, provider) = pair.buyer.json(&["providers", "show", npub]);
+    assert_eq!(provider["record"]["released"], 1);
+    let run = pair.buyer.run(&["receipts", "export", receipt, "proof"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let replay = ["replay", "verify", "proof/REPLAY.jsonl", "--receipt", "proof/receipt.json"];
+    assert_eq!(pair.buyer.run(&replay).code, 0);
+    assert_eq!(pair.node.stop(), 0);
+}
+
+#[test]
+fn a_private_job_through_a_running_node_is_told_step_by_step() {
+    let pair = Pair::funded(&[]);
+    let buyer = Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
+    // It has just connected, and may not have heard yet who works there.
+    let mut run = pair.buyer.run(&[&["hire", "--private"], &WORK[..]].concat());
+    for _ in 0..100 {
+        if run.code != 2 {
+            break;
+        }
+        testbed::wait_ms(100);
+        run = pair.buyer.run(&[&["hire", "--private"], &WORK[..]].concat());
+    }
+    assert_eq!(run.code, 0, "{run:?}");
+    for step in ["· posted as ", "· delivered by npub1", "· checked: all 6 checks hold"] {
+        assert!(run.stderr.contains(step), "{step} is not in {run:?}");
+    }
+    assert!(run.stdout.starts_with("result    accepted and paid\npaid      1 sat\n"), "{run:?}");
+    assert_eq!((buyer.stop(), pair.node.stop()), (0, 0));
+}
+
+#[test]
+fn what_cannot_be_ordered_is_refused() {
+    let pair = Pair::funded(&["--set", "provider.price_msat=5000"]);
+    let refusals: [(&[&str], i32, &str); 5] = [
+        (&["--budget", "1sat"], 2, "buyer.no_provider"),
+        (&["--provider", "somebody"], 2, "gateway.bad_request"),
+        (&["--budget", "11sat"], 2, "market.wallet_empty"),
+        (&["--budget", "9999sat"], 2, "quote.denied"),
+        (&["--budget", "5sat", "--deadline", "9000d"], 2, "market.order_malformed"),
+    ];
+    for (more, exit, name) in refusals {
+        let (code, told) = pair.hire(more);
+        assert_eq!((code, code_of(&told)), (exit, name), "{more:?}: {told}");
+    }
+    let unknown = ["hire", "--schema", "oa.nothing.v1", "--input", "{}"];
+    let (code, told) = pair.buyer.json(&unknown);
+    assert_eq!((code, code_of(&told)), (2, "schema.unknown"), "{told}");
+    let wrong = ["hire", "--schema", "oa.embedding.v1", "--input", r#"{"texts":[]}"#];
+    assert_eq!(pair.buyer.json(&wrong).0, 2);
+    for (args, name) in [
+        (["requests", "show", &"0".repeat(64)], "market.unknown"),
+        (["receipts", "show", &format!("rcpt_{}", "0".repeat(64))], "market.unknown"),
+    ] {
+        let (code, told) = pair.buyer.json(&args);
+        assert_eq!((code, code_of(&told)), (2, name), "{args:?}");
+    }
+    assert_eq!(pair.node.stop(), 0);
+}
+
+/// Nobody who is there can do it in time: the order ends, and the money is free again.
+#[test]
+fn an_order_that_nobody_takes_expires() {
+    let pair = Pair::funded(&[]);
+    let (_, stranger) = pair.buyer.json(&["key", "show"]);
+    let stranger = stranger["npub"].as_str().unwrap();
+    let (code, told) = pair.hire(&["--provider", stranger, "--deadline", "1s"]);
+    assert_eq!((code, &told["state"]), (1, &"expired".into()), "{told}");
+    let (code, told) = pair.hire(&["--budget", "10sat"]);
+    assert_eq!((code, &told["state"]), (0, &"released".into()), "{told}");
+    assert_eq!(pair.node.stop(), 0);
+}

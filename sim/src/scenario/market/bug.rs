@@ -1,0 +1,56 @@
+//! Bugs to be planted, and found. Most are planted where the product meets its database, by changing what a statement
+//! says; two in what surrounds it.
+
+use crate::database::Plant;
+
+/// A bug to be planted, and found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Bug {
+    /// The verdict accepts whatever has the right form.
+    VerdictBlind,
+    /// The relay says that it has an event, and has not, now and then.
+    RelayForgets,
+    /// Now and then an event is decided and not queued.
+    NotQueued,
+    /// A job that was delivered is worked on and delivered again.
+    DeliveredAgain,
+    /// A role that starts anew goes on a little too late.
+    CursorAhead,
+    /// A receipt that was taken is not remembered, so its job stays unpaid.
+    ReceiptForgotten,
+}
+
+impl Bug {
+    /// How it is planted.
+    pub(super) fn plant(self) -> Plant {
+        let edits: &[(&str, &str)] = match self {
+            Bug::VerdictBlind | Bug::RelayForgets => &[],
+            Bug::NotQueued => &[(
+                "VALUES ($1, $2, 'queued', '', $3) ON CONFLICT (event_id, relay)",
+                "SELECT $1, $2, 'queued', '', $3 WHERE $3 % 3 > 0 ON CONFLICT (event_id, relay)",
+            )],
+            Bug::DeliveredAgain => &[
+                (
+                    "WHERE state = 'accepted' ORDER BY",
+                    "WHERE state IN ('accepted', 'delivered') ORDER BY",
+                ),
+                (
+                    "due_ms, state, changed_ms, result_json,",
+                    "due_ms, CASE state WHEN 'delivered' THEN 'accepted' ELSE state END, changed_ms, NULL,",
+                ),
+                (
+                    "WHERE request_id = $1 AND state = 'accepted'",
+                    "WHERE request_id = $1 AND state IN ('accepted', 'delivered')",
+                ),
+            ],
+            Bug::CursorAhead => {
+                &[("SELECT seq FROM role_cursor", "SELECT seq + 4 FROM role_cursor")]
+            }
+            Bug::ReceiptForgotten => &[(
+                "state = $2, paid_units = $3, receipt_id = $4, changed_ms = $5",
+                "changed_ms = $5 + 0 * length($2 || $3 || $4)",
+            )],
+        };
+        Plant { edits, unchecked: self == Bug::DeliveredAgain, answers_early_one_in: 0 }
+    }
+}
