@@ -1,10 +1,12 @@
 //! `guild up`
 
 use guild_protocol::env::Shutdown;
+use guild_roles::explorer::msat;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Context;
+use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::node::{Character, Identity, Node, start_meter};
 use crate::output::Answer;
@@ -24,6 +26,12 @@ struct Ready<'a> {
     /// The server that carries its bells; it may be out of reach.
     #[serde(skip_serializing_if = "Option::is_none")]
     bus: Option<&'a str>,
+    /// Where strangers publish and read, if they may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    relay: Option<String>,
+    /// Under which key it works for others, if it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    provider: Option<String>,
     pid: u32,
 }
 
@@ -41,17 +49,14 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
             url: node.url(),
             data_dir: &loaded.config.data_dir,
             bus: node.bus_address(),
+            relay: loaded.config.relay.enabled.then(|| relay_of(node.url())),
+            provider: node.handles().provider.as_ref().map(|one| one.public_key().npub()),
             pid: std::process::id(),
         };
         if cx.out.json() {
             cx.out.object(true, ready)?;
         } else {
-            cx.out.line(&format!("Guildhall is ready at {}", ready.url))?;
-            cx.out.line(&format!("data in {}", ready.data_dir.display()))?;
-            if let Some(bus) = ready.bus {
-                cx.out.line(&format!("bells over {bus}"))?;
-            }
-            cx.out.line("Ctrl-C stops it")?;
+            greet(&ready, &loaded, cx)?;
         }
         cx.out.flush()?;
         node.run().await
@@ -60,6 +65,27 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         cx.out.line("stopped")?;
     }
     Ok(Answer::Yes)
+}
+
+/// The first words of a node: where it is, what it does, how it ends.
+fn greet(ready: &Ready<'_>, loaded: &Loaded, cx: &mut Context<'_>) -> Result<()> {
+    cx.out.line(&format!("Guildhall is ready at {}", ready.url))?;
+    cx.out.line(&format!("data in {}", ready.data_dir.display()))?;
+    if let Some(bus) = ready.bus {
+        cx.out.line(&format!("bells over {bus}"))?;
+    }
+    if let Some(relay) = &ready.relay {
+        cx.out.line(&format!("relay at {relay}"))?;
+    }
+    if let Some(npub) = &ready.provider {
+        let price = msat(loaded.config.provider.price_msat.into());
+        cx.out.line(&format!("works for others at {price} a job, as {npub}"))?;
+    }
+    cx.out.line("Ctrl-C stops it")
+}
+
+fn relay_of(url: &str) -> String {
+    format!("{}/relay", url.replacen("http", "ws", 1))
 }
 
 /// A runtime for a process that is a node.

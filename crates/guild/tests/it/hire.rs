@@ -151,3 +151,44 @@ fn an_order_that_nobody_takes_expires() {
     assert_eq!((code, &told["state"]), (0, &"released".into()), "{told}");
     assert_eq!(pair.node.stop(), 0);
 }
+
+/// An order can be given up through the API, by whoever has the token; then the money is free again.
+#[test]
+fn an_order_is_given_up_by_who_may() {
+    let pair = Pair::funded(&[]);
+    let quiet = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let buyer = Node::up(&pair.buyer, &quiet);
+    let (_, stranger) = pair.buyer.json(&["key", "show"]);
+    let stranger = stranger["npub"].as_str().unwrap();
+    let (code, posted) = pair.hire(&["--provider", stranger, "--budget", "10sat", "--no-wait"]);
+    assert_eq!((code, &posted["state"]), (0, &"posted".into()), "{posted}");
+    let file = pair.buyer.path().join(".local/share/guildhall/node.json");
+    let file: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let url = format!(
+        "{}/api/orders/{}",
+        file["url"].as_str().unwrap(),
+        posted["order_id"].as_str().unwrap()
+    );
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let delete = |token: &str| {
+        let authorization = format!("Bearer {token}");
+        let mut answer = agent.delete(&url).header("authorization", authorization).call().unwrap();
+        (answer.status().as_u16(), answer.body_mut().read_json::<Value>().unwrap())
+    };
+    assert_eq!(delete("guessed").0, 403);
+    assert_eq!(
+        agent.get(&url).call().unwrap().status().as_u16(),
+        403,
+        "what was ordered is private"
+    );
+    for _ in 0..2 {
+        let (status, order) = delete(file["token"].as_str().unwrap());
+        assert_eq!((status, &order["state"]), (200, &"cancelled".into()), "{order}");
+    }
+    let (_, accounts) = pair.buyer.json(&["ledger", "accounts"]);
+    let mut all = accounts["accounts"].as_array().unwrap().iter();
+    let wallet = all.find(|account| account["purpose"] == "wallet").unwrap();
+    assert_eq!(wallet["free_units"], "10000", "{wallet}");
+    assert_eq!((buyer.stop(), pair.node.stop()), (0, 0));
+}
