@@ -3,8 +3,8 @@
 use crate::error::Result;
 use crate::output::Output;
 
-/// What is longer is cut: one name must not push all the others off the screen. An npub fits.
-const WIDTH_MAX: usize = 64;
+/// What is longer is cut: one name must not push all the others off the screen. The id of a receipt fits.
+const WIDTH_MAX: usize = 72;
 
 /// A heading, and on which side its column is even.
 #[derive(Debug, Clone, Copy)]
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn columns_are_even_and_long_names_are_cut() {
-        let rows = [["ann", "7", "x"], [&"é".repeat(70), "-100", ""]];
+        let rows = [["ann", "7", "x"], [&"é".repeat(80), "-100", ""]];
         let rows = rows.map(|row| row.map(str::to_owned));
         let columns = [Column::Left("owner"), Column::Right("units"), Column::Left("memo")];
         let made = lines(columns, &rows);
-        assert_eq!(made[0].trim_end(), format!("owner{}  units  memo", " ".repeat(59)));
-        assert_eq!(made[1], format!("ann{}      7  x", " ".repeat(61)));
-        assert_eq!(made[2], format!("{}…   -100", "é".repeat(63)));
+        assert_eq!(made[0].trim_end(), format!("owner{}  units  memo", " ".repeat(67)));
+        assert_eq!(made[1], format!("ann{}      7  x", " ".repeat(69)));
+        assert_eq!(made[2], format!("{}…   -100", "é".repeat(71)));
     }
 }
