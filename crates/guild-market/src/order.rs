@@ -35,7 +35,7 @@ mod state;
 
 pub use answer::{Answer, Delivery, Standing, answers, deliver, fail};
 pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
-pub use read::{Order, delivered, due, find, get, of_request, page_before};
+pub use read::{Order, delivered, due, find, get, of_request, open_to_all, page_before};
 pub use state::{Act, State};
 
 typed_id! {

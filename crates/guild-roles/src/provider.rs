@@ -79,7 +79,8 @@ pub struct Options {
     pub page_max: usize,
     /// How often it looks without a bell.
     pub sweep_ms: i64,
-    /// How often it looks after itself: signs of life, receipts that were missed, refusals to be forgotten.
+    /// How often it sees whether its announcement is right and a sign of life is due. With each of those it looks for
+    /// receipts that were missed, and forgets old refusals.
     pub upkeep_ms: i64,
 }
 

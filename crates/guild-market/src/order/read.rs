@@ -195,6 +195,16 @@ pub fn delivered(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
     )?)
 }
 
+/// Orders that are open to all and for which nothing has come that counts.
+pub fn open_to_all(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
+    Ok(rx.all(
+        select!(
+            "WHERE state = 'posted' AND provider IS NULL ORDER BY deadline_ms, order_id LIMIT $1"
+        ),
+        args![page(limit)],
+    )?)
+}
+
 /// Orders whose deadline has passed and for which nothing has come.
 pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Order>> {
     Ok(rx.all(

@@ -15,6 +15,9 @@ use crate::{Error, Result};
 
 /// How many orders end in one transaction.
 const EXPIRED_MAX: i64 = 50;
+/// How many open orders are looked at, and how many of their results are taken up again, at once.
+const OPEN_MAX: i64 = 50;
+const AGAIN_MAX: usize = 20;
 /// How often the archive is read once more before a deadline counts, if it grows just then.
 const LAST_LOOKS: usize = 5;
 
@@ -49,6 +52,7 @@ impl Shared {
     async fn round(self: &Arc<Shared>, feed: &mut Feed) -> Result<()> {
         for _ in 0..LAST_LOOKS {
             let up_to = self.read(feed).await?;
+            self.look_again().await?;
             self.judge_all().await?;
             if self.expire(Some(up_to)).await? {
                 return Ok(());
@@ -72,6 +76,34 @@ impl Shared {
                 return Ok(page.up_to);
             }
         }
+    }
+
+    /// A result of an open order may come before the announcement of who sent it: looks at it again once that is known.
+    async fn look_again(self: &Arc<Shared>) -> Result<()> {
+        let read = self.node.store.read(|rx| {
+            let mut again = Vec::new();
+            for order in order::open_to_all(rx, OPEN_MAX)? {
+                for answer in index::answers(rx, &order.request_id)? {
+                    if !kind::is_result(answer.kind) || again.len() >= AGAIN_MAX {
+                        continue;
+                    }
+                    let cards = index::provider(rx, &answer.author)?;
+                    let serves = |one: &index::Provider| {
+                        one.card.schema_ids().contains(&order.schema_id.as_str())
+                    };
+                    if cards.iter().any(serves) {
+                        again.extend(archive::event(rx, &answer.event_id)?);
+                    }
+                }
+            }
+            Ok::<_, Error>(again)
+        });
+        for event in read.await? {
+            if let Some(call) = self.call(&event) {
+                call.await?;
+            }
+        }
+        Ok(())
     }
 
     /// What becomes of an event. Only a store that fails is an error: whatever else is wrong, is so with this event

@@ -50,15 +50,15 @@ impl Shared {
         let now_ms = self.now_ms();
         // Either way: a clock that was set back must not make us look dead.
         let due = |at_ms: UnixMs| now_ms.saturating_sub(at_ms).abs() >= self.options.heartbeat_ms;
-        if beat_ms.is_none_or(due) {
-            self.beat(now_ms).await?;
-            *beat_ms = Some(now_ms);
+        if !beat_ms.is_none_or(due) {
+            return Ok(());
         }
+        self.beat(now_ms).await?;
         self.look_for_receipts().await?;
         let before_ms = now_ms.saturating_sub(REFUSALS_KEPT_MS);
-        let forgot =
-            self.node.store.write(move |tx| job::forget_refused(tx, before_ms, FORGOTTEN_MAX));
-        forgot.await?;
+        let forget = move |tx: &mut Tx<'_>| job::forget_refused(tx, before_ms, FORGOTTEN_MAX);
+        self.node.store.write(forget).await?;
+        *beat_ms = Some(now_ms);
         Ok(())
     }
 
