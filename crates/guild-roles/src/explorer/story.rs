@@ -217,26 +217,35 @@ fn feedback(answer: &index::Answer, words: Option<&str>) -> (Tone, String) {
     }
 }
 
-/// A verdict's document in words: what holds, or what does not.
+/// A verdict's document in words. It lists checks by their names: what each means is known here.
 fn verdict(document: Option<&str>, passed: bool) -> (Tone, String) {
     let document: Value =
         document.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
     let checks = document["checks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let messages = |ok: bool| {
-        let of = checks.iter().filter(move |check| check["ok"].as_bool() == Some(ok));
-        of.filter_map(|check| check["message"].as_str())
+    let likeness = match document["score"].as_f64() {
+        Some(score) if score < 1.0 => format!(" (likeness {score})"),
+        _ => String::new(),
     };
-    // Each check stands on those before it, so the last that holds says most, and the first that fails.
-    match passed {
-        true => (
-            Tone::Good,
-            format!("Accepted: {}.", messages(true).next_back().unwrap_or("every check passed")),
-        ),
-        false => (
-            Tone::Bad,
-            format!("Not accepted: {}.", messages(false).next().unwrap_or("a check failed")),
-        ),
+    if passed {
+        let recomputed = checks.iter().any(|check| check["name"] == "recomputed");
+        let why = match (recomputed, likeness.is_empty()) {
+            (true, true) => "it is exactly what this node computed itself",
+            (true, false) => "it is like what this node computed itself",
+            (false, _) => "every check passed",
+        };
+        return (Tone::Good, format!("Accepted: {why}{likeness}."));
     }
+    let failed = checks.iter().find(|check| check["ok"].as_bool() == Some(false));
+    let why = match failed.and_then(|check| check["name"].as_str()).unwrap_or_default() {
+        "output" => "it is not what its schema says",
+        "provenance" => "it says of itself what is not so",
+        "method" => "nobody here can check such work",
+        "model" => "its model cannot be computed here",
+        "shape" => "it has not as many vectors as texts, or of another length",
+        "recomputed" => "it is not what this node computed itself",
+        _ => "a check failed",
+    };
+    (Tone::Bad, format!("Not accepted: {why}{likeness}."))
 }
 
 fn settled(order: &Order) -> String {
