@@ -322,8 +322,9 @@ fn a_filter_that_passes_none_of_very_many_is_refused() {
                     INSERT INTO nostr_term (term, age, id_key, seq, kind) SELECT 1, -i, i, i, 7 FROM n";
         block_on(scratch.store.write(move |tx| tx.exec(many, &[]))).unwrap();
         let query = |filter: Filter| {
-            let read =
-                scratch.store.read(move |rx| archive::query(rx, &[filter.clone()], 10, NOW_S));
+            let read = scratch
+                .store
+                .read(move |rx| archive::query(rx, std::slice::from_ref(&filter), 10, NOW_S));
             block_on(read).map_err(|error| error.code().name)
         };
         assert_eq!(query(Filter::kinds([1])), Err("network.query_too_wide"));

@@ -4,7 +4,6 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
 
 use testbed::bench::{self, Arguments, Measured, Watch};
 
@@ -13,7 +12,7 @@ const READY_LIMIT_MS: f64 = 300.0;
 /// Resident, in kilobytes of 1024 bytes as the system counts them.
 const MEMORY_LIMIT_KB: f64 = 60.0 * 1_000_000.0 / 1_024.0;
 /// How long a node is left alone before it is looked at.
-const IDLE: Duration = Duration::from_secs(10);
+const IDLE_MS: u64 = 10_000;
 const TEN_GB_IN_KB: f64 = 10_000_000_000.0 / 1_024.0;
 
 fn main() -> ExitCode {
@@ -31,7 +30,7 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
             (in_a_minute, 60_000.0 / READY_LIMIT_MS, result)
         }
         "memory" => {
-            std::thread::sleep(IDLE);
+            testbed::wait_ms(IDLE_MS);
             let (now_kb, most_kb) = (node.status_kb("VmRSS:")?, node.status_kb("VmHWM:")?);
             let result = format!("{now_kb:.0} kB resident when idle, {most_kb:.0} kB at most");
             (TEN_GB_IN_KB / now_kb, TEN_GB_IN_KB / MEMORY_LIMIT_KB, result)

@@ -101,7 +101,8 @@ pub(super) fn at_home(own: &[String], abroad: Deliver, parts: &Parts) -> Deliver
         }
         let (store, now_ms) = (store.clone(), clock.now_ms());
         Box::pin(async move {
-            let id = message.idempotency_key.rsplit(':').next().unwrap_or_default().parse::<EventId>();
+            let id =
+                message.idempotency_key.rsplit(':').next().unwrap_or_default().parse::<EventId>();
             let id = id.map_err(|e| Failure::Never(e.to_string()))?;
             let said = (AckState::Acked, "it is here");
             let written =

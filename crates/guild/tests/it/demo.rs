@@ -43,7 +43,11 @@ fn honest_work_is_paid_and_cheating_is_not() {
     }
     assert_eq!(told["evidence"]["holds"], true);
     assert!(told["explorer"].as_str().unwrap().starts_with("http://127.0.0.1:"));
-    assert!(home.contents().len() == 1, "nothing is left in the home: {:?}", home.contents().keys());
+    assert!(
+        home.contents().len() == 1,
+        "nothing is left in the home: {:?}",
+        home.contents().keys()
+    );
 }
 
 #[test]
@@ -74,7 +78,8 @@ fn it_can_be_kept() {
     let told: Value = serde_json::from_str(&line).unwrap();
     let url = told["explorer"].as_str().unwrap();
     let id = told["receipts"][0]["id"].as_str().unwrap();
-    let page = ureq::get(format!("{url}/receipts/{id}")).call().unwrap().body_mut().read_to_string();
+    let page =
+        ureq::get(format!("{url}/receipts/{id}")).call().unwrap().body_mut().read_to_string();
     assert!(page.unwrap().contains(id));
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();

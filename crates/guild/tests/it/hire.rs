@@ -26,7 +26,8 @@ impl Pair {
 
     fn funded(more: &[&str]) -> Pair {
         let pair = Pair::new(more);
-        let buyer = Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
+        let buyer =
+            Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
         pair.fund();
         assert_eq!(buyer.stop(), 0);
         pair
@@ -90,7 +91,8 @@ fn a_newcomer_hires_somebody_over_a_relay() {
 #[test]
 fn a_private_job_through_a_running_node_is_told_step_by_step() {
     let pair = Pair::funded(&[]);
-    let buyer = Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
+    let buyer =
+        Node::up(&pair.buyer, &[&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat());
     // It has just connected, and may not have heard yet who works there.
     let mut run = pair.buyer.run(&[&["hire", "--private"], &WORK[..]].concat());
     for _ in 0..100 {

@@ -167,7 +167,9 @@ impl Town {
     pub(super) async fn receipts_taken(&self, done: &[Done]) -> Result<()> {
         for Done { order, .. } in done {
             let at = self.providers.iter().filter_map(|one| one.node.handles().provider.as_ref());
-            let Some(provider) = at.into_iter().find(|one| Some(one.public_key()) == order.provider) else {
+            let Some(provider) =
+                at.into_iter().find(|one| Some(one.public_key()) == order.provider)
+            else {
                 continue;
             };
             patiently("a receipt did not reach its provider", || async {
