@@ -153,7 +153,7 @@ fn a_relay_that_lets_nobody_in_is_told_about() {
                         peer.ok(&proof, false, "restricted: members only").await;
                     }
                     ClientMessage::Req { sub, .. } => {
-                        peer.closed(&sub, "auth-required: who?").await
+                        peer.closed(&sub, "auth-required: who?").await;
                     }
                     ClientMessage::Event(event) => {
                         peer.ok(&event, false, "restricted: members only").await;
@@ -200,7 +200,7 @@ fn whatever_a_relay_sends_the_next_connection_gets_what_is_there() {
                     // Half a frame, and no more.
                     2 => {
                         peer.raw(&[0x81, 0x7e, 0x01]).await;
-                        std::future::pending().await
+                        std::future::pending::<()>().await;
                     }
                     // No frame at all.
                     3 => peer.raw(b"HTTP/1.1 500 what\r\n\r\n").await,
