@@ -6,6 +6,7 @@ mod bazaar;
 mod explore;
 mod ledger;
 mod live;
+mod orders;
 mod pictures;
 mod relay;
 mod relays;
@@ -18,13 +19,16 @@ use axum::http::{Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::{Bus, Local};
 use guild_gateway::{Options, Roles, Service, Services};
+use guild_ledger::policy::Bundle;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
+use guild_protocol::schema::Registry;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
+use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
-use guild_store::{Hooks, Service as StoreService};
+use guild_store::{Hooks, Service as StoreService, Store};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
@@ -70,6 +74,19 @@ struct Scene {
     gateway: Service,
 }
 
+/// Somebody who hires, with an empty wallet.
+fn buyer(store: Store, bus: Arc<dyn Bus>) -> Buyer {
+    let node = guild_roles::buyer::Node {
+        store,
+        bus,
+        clock: Arc::new(Still),
+        random: Arc::new(Counting::default()),
+        registry: Arc::new(Registry::builtin()),
+        policy: Arc::new(Bundle::builtin().unwrap()),
+    };
+    Buyer::new(guild_roles::buyer::Options::default(), "22".repeat(32).parse().unwrap(), node).0
+}
+
 impl Scene {
     fn new(options: Options) -> Scene {
         let dir = tempfile::tempdir().unwrap();
@@ -108,7 +125,7 @@ impl Scene {
             relay,
             relays,
             treasury,
-            buyer: None,
+            buyer: Some(buyer(store.handle(), bus.clone())),
             explorer,
             services,
             metrics: None,

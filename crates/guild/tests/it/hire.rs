@@ -192,3 +192,20 @@ fn an_order_is_given_up_by_who_may() {
     assert_eq!(wallet["free_units"], "10000", "{wallet}");
     assert_eq!((buyer.stop(), pair.node.stop()), (0, 0));
 }
+
+/// A node that works and hires is no market: it pays itself only if it is told to.
+#[test]
+fn nobody_hires_itself_unless_it_is_named() {
+    let home = Home::new();
+    let node = Node::up(&home, &ANY_PORT);
+    let fund = ["ledger", "transfer", "--from", "outside/main", "--to", "node/wallet"];
+    let run = home.run(&[&fund[..], &["--asset", "BTC_LN", "--units", "10000"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let hire = [&["hire"], &WORK[..]].concat();
+    let (code, told) = home.json(&hire);
+    assert_eq!((code, code_of(&told)), (2, "buyer.no_provider"), "{told}");
+    let itself = node.ready["provider"].as_str().unwrap();
+    let (code, told) = home.json(&[&hire[..], &["--provider", itself]].concat());
+    assert_eq!((code, &told["provider"]), (0, &itself.into()), "{told}");
+    assert_eq!(node.stop(), 0);
+}
