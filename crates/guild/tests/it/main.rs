@@ -12,6 +12,7 @@ mod demo;
 mod docs;
 mod doctor;
 mod explorer;
+mod foreign;
 mod hire;
 mod key;
 mod ledger;

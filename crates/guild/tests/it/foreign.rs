@@ -1,0 +1,109 @@
+//! Strangers who use another implementation of Nostr: one hires this node, one works for it.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use guild_protocol::identity::PublicKey;
+use guild_protocol::receipt::Receipt;
+use serde_json::Value;
+
+use crate::node::{ANY_PORT, Node};
+use crate::support::Home;
+
+fn relay_of(node: &Node) -> String {
+    format!("ws://{}/relay", node.address())
+}
+
+#[test]
+fn a_stranger_hires_this_node() {
+    let home = Home::new();
+    let node = Node::up(&home, &ANY_PORT);
+    let printed = testbed::javascript::run("buyer.mjs", &[&relay_of(&node)]).unwrap();
+    let told: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(told["kinds"], serde_json::json!(["5000", "5050"]));
+    assert_eq!(told["amounts"], serde_json::json!(["1000", "1000", "1000"]));
+    for form in ["plain", "sealed", "open"] {
+        assert_eq!(told[form], serde_json::json!(["processing"]), "{told}");
+    }
+    for (form, code) in [
+        ("unknown", "[market.schema_not_served]"),
+        ("cheap", "[market.bid_too_low]"),
+        ("rubbish", "[schema."),
+    ] {
+        let words = told[form][0].as_str().unwrap();
+        assert!(words.starts_with("error: ") && words.contains(code), "{form}: {words}");
+    }
+    let (_, list) = home.json(&["requests", "ls"]);
+    let delivered =
+        list["requests"].as_array().unwrap().iter().filter(|r| r["standing"] == "delivered");
+    assert_eq!(delivered.count(), 3, "{list}");
+    assert_eq!(node.stop(), 0);
+}
+
+/// The other program, ended with the test however that ends.
+struct Stranger {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Stranger {
+    fn at_work(relay: &str, jobs: usize) -> Stranger {
+        let script = testbed::javascript::installed().unwrap().join("provider.mjs");
+        let mut command = Command::new("node");
+        command.arg(script).args([relay, "700", &jobs.to_string()]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Stranger { child, lines }
+    }
+
+    fn says(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    /// What it says next of a receipt.
+    fn receipt(&mut self) -> Value {
+        loop {
+            let said = self.says();
+            assert!(said.get("failed").is_none(), "{said}");
+            if said.get("receipt").is_some() {
+                return said;
+            }
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_stranger_works_for_this_node_and_is_paid() {
+    let home = Home::new();
+    let only_buys = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let node = Node::up(&home, &only_buys);
+    let fund = ["ledger", "transfer", "--from", "outside/main", "--to", "node/wallet"];
+    let run = home.run(&[&fund[..], &["--asset", "BTC_LN", "--units", "10000"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let mut stranger = Stranger::at_work(&relay_of(&node), 2);
+    let key: PublicKey = stranger.says()["provider"].as_str().unwrap().parse().unwrap();
+    let input = r#"{"texts":["Grüße 😀 42","a b a"],"dimensions":12}"#;
+    for private in [false, true] {
+        let npub = key.npub();
+        let mut args =
+            vec!["hire", "--schema", "oa.embedding.v1", "--input", input, "--provider", &npub];
+        args.extend(private.then_some("--private"));
+        let (code, told) = home.json(&args);
+        assert_eq!((code, &told["paid_msat"]), (0, &700.into()), "{told}");
+        let got = stranger.receipt();
+        assert_eq!((&got["receipt"], &got["sealed"]), (&told["receipt_id"], &private.into()));
+        assert_eq!((&got["status"], &got["amount_msats"]), (&"released".into(), &700.into()));
+        // What it was given is the very receipt, and proves what it says to anybody.
+        let receipt = Receipt::from_bytes(got["text"].as_str().unwrap().as_bytes()).unwrap();
+        assert_eq!(receipt.stated().provider_id, key);
+    }
+    assert_eq!(node.stop(), 0);
+}
