@@ -80,8 +80,12 @@ fn call(id: &str, tool: &str, params: Value) -> Event {
     Event::ToolCall { id: id.to_owned(), tool: tool.to_owned(), params, step_id: id.to_owned() }
 }
 
+/// Whoever has the receipt may read the replay. What a private order is about stays between the two; its hash binds it.
 fn hire(order: &Order) -> Result<Event> {
-    let payload: Value = json::decode(order.payload.as_bytes())?;
+    let payload: Option<Value> = match order.private {
+        true => None,
+        false => Some(json::decode(order.payload.as_bytes())?),
+    };
     let params = json!({
         "request_id": order.request_id, "provider_id": order.provider, "schema_id": order.schema_id.as_str(),
         "job_hash": order.job_hash, "payload": payload, "budget_msat": order.budget.0,

@@ -138,6 +138,10 @@ fn a_private_receipt_is_read_by_the_two_only() {
         for key in [provider(), buyer()] {
             assert_eq!(ReceiptNotice::parse(&notice, Some(&key)).unwrap().receipt, receipt);
         }
+        // Whoever has the receipt may read its replay, and does not learn what the work was.
+        let file = done.order.replay.unwrap();
+        assert!(replay::verify(file.as_bytes(), Some(receipt.as_bytes())).unwrap().is_verified());
+        assert!(!file.contains("another text"), "{file}");
     });
 }
 

@@ -96,6 +96,7 @@ fn provider_row(seen: &Seen<'_>) -> Option<ProviderRow> {
     let mut schemas: Vec<String> =
         card.schema_ids().into_iter().filter_map(word).map(str::to_owned).collect();
     schemas.sort();
+    schemas.dedup();
     Some(ProviderRow {
         seq: seen.seq,
         pubkey: seen.event.pubkey.hex(),

@@ -61,6 +61,19 @@ fn heartbeat(author: u64, d: &str, created_at: u64) -> Event {
 }
 
 #[test]
+fn a_provider_that_claims_a_schema_twice_is_found_once() {
+    both(|scratch| {
+        let content = r#"{"capabilities":{"supported_jobs":["a.v1","b.v1","a.v1"]}}"#;
+        let tags: [&[&str]; 3] = [&["d", "box"], &["t", "b.v1"], &["t", "b.v1"]];
+        scratch.put(&[event(1, kind::ANNOUNCEMENT, NOW_S, &tags, content)]);
+        for schema in ["a.v1", "b.v1"] {
+            let wanted = Wanted { schema_id: Some(schema.to_owned()), ..Wanted::default() };
+            assert_eq!(scratch.providers(wanted).len(), 1, "{schema}");
+        }
+    });
+}
+
+#[test]
 fn a_provider_is_found_by_what_it_claims_while_it_is_heard() {
     both(|scratch| {
         let cards = [

@@ -3,6 +3,8 @@
 //! Everything in an announcement is a claim. Kinds are kept as they were written: numbers, lists of numbers and
 //! names are all found in the wild, and whoever matches them decides what they mean.
 
+use std::collections::BTreeSet;
+
 use super::{Draft, Event, Tag, is_relay_url, kind, tag};
 use crate::amount::Msat;
 use crate::hash::shorten;
@@ -134,13 +136,10 @@ impl Announcement {
             let (head, version) = topic.rsplit_once(".v").unwrap_or_default();
             !head.is_empty() && !version.is_empty() && version.bytes().all(|b| b.is_ascii_digit())
         };
-        let mut ids: Vec<&str> = self.content.supported_jobs().iter().map(String::as_str).collect();
-        for topic in self.topics.iter().filter(versioned) {
-            if !ids.contains(&topic.as_str()) {
-                ids.push(topic);
-            }
-        }
-        ids
+        let claimed =
+            self.content.supported_jobs().iter().chain(self.topics.iter().filter(versioned));
+        let mut seen = BTreeSet::new();
+        claimed.map(String::as_str).filter(|id| seen.insert(*id)).collect()
     }
 
     /// What one job of this schema costs, if the announcement says so.
