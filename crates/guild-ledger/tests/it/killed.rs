@@ -317,7 +317,8 @@ fn check(store: &Store, calls_file: &Path, killed: u64) -> u64 {
     let exported = block_on(exported).unwrap();
     let mut calls = Calls::new();
     let lines = std::fs::read(calls_file).unwrap();
-    // A write that crosses a page can be cut off by a kill. Whoever was killed in it had not asked yet, or not been told.
+    // A write that crosses a page can be cut off by a kill. Whoever was killed in it had not asked yet,
+    // or was not told.
     let is_whole = |line: &&[u8]| serde_json::from_slice::<Value>(line).is_ok();
     let written = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let (whole, torn): (Vec<&[u8]>, Vec<&[u8]>) = written.partition(is_whole);
