@@ -1,0 +1,269 @@
+//! What is left when all is over, on both sides, and what must hold of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use guild_store::{Columns, Db, Sqlite, Val};
+use serde_json::Value;
+
+use super::town::Town;
+use crate::support::Home;
+
+/// The most that `guild relay query` gives.
+const EVENTS_MAX: &str = "5000";
+
+/// An order that is over, as the buyer was told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) order_id: String,
+    pub(super) request_id: String,
+    state: String,
+    paid_msat: Option<i64>,
+}
+
+impl Ended {
+    pub(super) fn of(order: &Value) -> Ended {
+        let text = |name: &str| order[name].as_str().unwrap().to_owned();
+        Ended {
+            order_id: text("order_id"),
+            request_id: text("request_id"),
+            state: text("state"),
+            paid_msat: order["paid_msat"].as_i64(),
+        }
+    }
+
+    pub(super) fn is_paid(&self) -> bool {
+        self.state == "released"
+    }
+}
+
+/// What both nodes have written down.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Books {
+    pub(super) orders: Vec<Ended>,
+    /// How each order ended by the buyer's events, by order.
+    pub(super) ends: BTreeMap<String, Vec<String>>,
+    /// How each job ended by the provider's events, by request.
+    pub(super) job_ends: BTreeMap<String, Vec<String>>,
+    /// The requests that the buyer knows; there is nobody else who asks.
+    pub(super) requests: Vec<String>,
+    /// The provider's results in the buyer's archive, by request.
+    pub(super) results: BTreeMap<String, u64>,
+    /// What the buyer set aside, each with how often it was closed.
+    pub(super) holds: BTreeMap<String, u64>,
+    /// What the buyer booked as owed to the provider.
+    pub(super) payable: Vec<i64>,
+    /// What the provider booked as owed by the buyer.
+    pub(super) receivable: Vec<i64>,
+}
+
+impl Books {
+    pub(super) fn read(town: &Town, provider_key: &str, orders: Vec<Ended>) -> Books {
+        let ledgers = [(&town.buyer, "late"), (&town.provider, "late")];
+        let [bought, sold] = ledgers.map(|(home, name)| records(&export(home, name)));
+        let mut books = Books { orders, ..Books::default() };
+        books.ends = ends(&town.buyer, "order", "order_id", &["posted", "delivered"]);
+        books.job_ends = ends(&town.provider, "job", "request_id", &["accepted", "delivered"]);
+        let results = ["--kind", "6050", "--author", provider_key];
+        for event in archived(&town.buyer, &results) {
+            *books.results.entry(request_of(&event)).or_default() += 1;
+        }
+        books.requests = requests(&town.buyer);
+        books.payable = entries(&bought, "credit", "payable");
+        books.receivable = entries(&sold, "debit", "receivable");
+        for record in bought.iter().filter(|record| record["step"] == "hold") {
+            books.holds.entry(record["transfer_id"].as_str().unwrap().to_owned()).or_default();
+        }
+        for hold in bought.iter().filter_map(|record| record["hold"].as_str()) {
+            *books.holds.entry(hold.to_owned()).or_default() += 1;
+        }
+        books
+    }
+
+    pub(super) fn count_paid(&self) -> usize {
+        self.orders.iter().filter(|order| order.is_paid()).count()
+    }
+
+    /// How many orders came to each end.
+    pub(super) fn states(&self) -> BTreeMap<&str, u64> {
+        let mut states = BTreeMap::new();
+        for order in &self.orders {
+            *states.entry(order.state.as_str()).or_default() += 1;
+        }
+        states
+    }
+
+    /// What does not hold, in words.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let mut found: Vec<String> =
+            self.orders.iter().flat_map(|order| self.of_order(order)).collect();
+        let mut must = |holds: bool, words: &str| {
+            if !holds {
+                found.push(words.to_owned());
+            }
+        };
+        let asked: BTreeSet<&String> = self.orders.iter().map(|order| &order.request_id).collect();
+        let seen: BTreeSet<&String> = self.requests.iter().collect();
+        must(asked.len() == self.orders.len(), "two orders have one request");
+        must(asked == seen && seen.len() == self.requests.len(), "not one request for each order");
+        must(self.ends.len() == self.orders.len(), "not one end for each order");
+        must(self.results.keys().all(|id| asked.contains(id)), "a result that nobody asked for");
+        must(self.holds.len() == self.orders.len(), "not one hold for each order");
+        must(self.holds.values().all(|closed| *closed == 1), "a hold is not closed once");
+        let mut paid: Vec<i64> = self.orders.iter().filter_map(|order| order.paid_msat).collect();
+        let [mut payable, mut receivable] = [self.payable.clone(), self.receivable.clone()];
+        for all in [&mut paid, &mut payable, &mut receivable] {
+            all.sort_unstable();
+        }
+        must(paid.len() == self.count_paid(), "paid and not released, or the other way round");
+        must(payable == paid, "the buyer's book is not what the orders say");
+        must(receivable == paid, "the provider's book is not what the orders say");
+        found
+    }
+
+    fn of_order(&self, order: &Ended) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.ends.get(&order.order_id) != Some(&vec![order.state.clone()]) {
+            found.push(format!("{order:?} ended as {:?}", self.ends.get(&order.order_id)));
+        }
+        let job = self.job_ends.get(&order.request_id).cloned().unwrap_or_default();
+        if job.len() > 1 || (order.is_paid() && job != ["paid"]) {
+            found.push(format!("the job of {order:?} ended as {job:?}"));
+        }
+        let results = self.results.get(&order.request_id).copied().unwrap_or(0);
+        if results > 1 || (order.is_paid() && results == 0) {
+            found.push(format!("{results} results for {order:?}"));
+        }
+        found
+    }
+}
+
+/// Writes the evidence of a node and says where.
+pub(super) fn export(home: &Home, name: &str) -> PathBuf {
+    let run = home.run(&["ledger", "export", "--evidence", name]);
+    assert_eq!(run.code, 0, "{run:?}");
+    home.path().join(name)
+}
+
+/// The lines of a ledger.
+fn records(evidence: &std::path::Path) -> Vec<Value> {
+    let text = fs::read_to_string(evidence.join("ledger.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// What was moved, not only held, on this side of accounts with this purpose.
+fn entries(records: &[Value], side: &str, purpose: &str) -> Vec<i64> {
+    let ids: BTreeSet<&str> = records
+        .iter()
+        .filter(|record| record["record"] == "account" && record["purpose"] == purpose)
+        .map(|record| record["account_id"].as_str().unwrap())
+        .collect();
+    records
+        .iter()
+        .filter(|record| record["step"] == "post" || record["step"] == "settle")
+        .filter(|record| record[side].as_str().is_some_and(|id| ids.contains(id)))
+        .map(|record| record["units"].as_str().unwrap().parse().unwrap())
+        .collect()
+}
+
+fn archived(home: &Home, more: &[&str]) -> Vec<Value> {
+    let run = home.run(&[&["relay", "query", "--json", "--limit", EVENTS_MAX], more].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let event = |line: &str| serde_json::from_str::<Value>(line).unwrap()["event"].take();
+    run.stdout.lines().map(event).collect()
+}
+
+/// All requests that a node knows, also those whose time is over, which its relay no longer gives.
+fn requests(home: &Home) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut more: Vec<String> = Vec::new();
+    loop {
+        let args = ["requests", "ls", "--limit", "100"].into_iter();
+        let args: Vec<&str> = args.chain(more.iter().map(String::as_str)).collect();
+        let (_, mut page) = home.json(&args);
+        let ids = page["requests"].as_array().unwrap().iter().map(|one| &one["request_id"]);
+        found.extend(ids.map(|id| id.as_str().unwrap().to_owned()));
+        match page["next"].take() {
+            Value::String(next) => more = vec!["--after".to_owned(), next],
+            _ => return found,
+        }
+    }
+}
+
+/// The request that a result answers.
+fn request_of(event: &Value) -> String {
+    let tags = event["tags"].as_array().unwrap();
+    let tag = tags.iter().find(|tag| tag[0] == "e").unwrap();
+    tag[1].as_str().unwrap().to_owned()
+}
+
+/// How each thing of a node ended, by its market's events: one state each that is not on the way.
+fn ends(home: &Home, thing: &str, id: &str, on_the_way: &[&str]) -> BTreeMap<String, Vec<String>> {
+    let file = home.path().join(".local/share/guildhall/node.db");
+    let mut db = Sqlite::open(&file).unwrap();
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let each = &mut |row: &dyn Columns| {
+        let (Val::Text(kind), Val::Text(body)) = (row.val(0)?, row.val(1)?) else {
+            panic!("an event is text");
+        };
+        let Some((_, state)) = kind.split_once('.').filter(|(what, _)| *what == thing) else {
+            return Ok(());
+        };
+        if !on_the_way.contains(&state) {
+            let body: Value = serde_json::from_str(body).unwrap();
+            found.entry(body[id].as_str().unwrap().to_owned()).or_default().push(state.to_owned());
+        }
+        Ok(())
+    };
+    db.query("SELECT kind, body FROM event WHERE topic = 'market' ORDER BY seq", &[], each)
+        .unwrap();
+    found
+}
+
+/// Books of two jobs, one paid and one that ran out.
+fn sound() -> Books {
+    let order = |n: u8, state: &str, paid_msat| Ended {
+        order_id: format!("order_{n}"),
+        request_id: format!("{n}"),
+        state: state.to_owned(),
+        paid_msat,
+    };
+    let word = |name: &str, words: &[&str]| {
+        (name.to_owned(), words.iter().map(|&word| word.to_owned()).collect())
+    };
+    Books {
+        orders: vec![order(1, "released", Some(100)), order(2, "expired", None)],
+        ends: [word("order_1", &["released"]), word("order_2", &["expired"])].into(),
+        job_ends: [word("1", &["paid"])].into(),
+        requests: vec!["1".to_owned(), "2".to_owned()],
+        results: [("1".to_owned(), 1), ("2".to_owned(), 1)].into(),
+        holds: [("a".to_owned(), 1), ("b".to_owned(), 1)].into(),
+        payable: vec![100],
+        receivable: vec![100],
+    }
+}
+
+#[test]
+fn what_is_wrong_with_books_is_seen() {
+    assert_eq!(sound().problems(), Vec::<String>::new());
+    let plants: [(&str, fn(&mut Books)); 10] = [
+        ("ended twice", |books| books.ends.get_mut("order_2").unwrap().push("released".to_owned())),
+        ("not ended", |books| drop(books.ends.remove("order_1"))),
+        ("a job ended twice", |books| {
+            books.job_ends.get_mut("1").unwrap().push("failed".to_owned());
+        }),
+        ("two results", |books| drop(books.results.insert("2".to_owned(), 2))),
+        ("paid for nothing", |books| drop(books.results.remove("1"))),
+        ("asked twice", |books| books.requests.push("3".to_owned())),
+        ("held twice", |books| drop(books.holds.insert("c".to_owned(), 1))),
+        ("still held", |books| drop(books.holds.insert("b".to_owned(), 0))),
+        ("booked twice", |books| books.receivable.push(100)),
+        ("not booked", |books| books.payable.clear()),
+    ];
+    for (name, plant) in plants {
+        let mut books = sound();
+        plant(&mut books);
+        assert_ne!(books.problems(), Vec::<String>::new(), "{name}");
+    }
+}
