@@ -174,21 +174,24 @@ fn archived(home: &Home, more: &[&str]) -> Vec<Value> {
     run.stdout.lines().map(event).collect()
 }
 
-/// All requests that a node knows, also those whose time is over, which its relay no longer gives.
+/// All requests in the archive of a node, also those that their author has taken back, which its relay no longer gives.
 fn requests(home: &Home) -> Vec<String> {
+    let rows = rows(home, "SELECT event_id, json FROM nostr_event WHERE kind = 5050");
+    rows.into_iter().map(|(id, _)| id).collect()
+}
+
+/// What the database of a node has: rows of two texts.
+fn rows(home: &Home, sql: &str) -> Vec<(String, String)> {
+    let mut db = Sqlite::open(&home.path().join(".local/share/guildhall/node.db")).unwrap();
     let mut found = Vec::new();
-    let mut more: Vec<String> = Vec::new();
-    loop {
-        let args = ["requests", "ls", "--limit", "100"].into_iter();
-        let args: Vec<&str> = args.chain(more.iter().map(String::as_str)).collect();
-        let (_, mut page) = home.json(&args);
-        let ids = page["requests"].as_array().unwrap().iter().map(|one| &one["request_id"]);
-        found.extend(ids.map(|id| id.as_str().unwrap().to_owned()));
-        match page["next"].take() {
-            Value::String(next) => more = vec!["--after".to_owned(), next],
-            _ => return found,
+    let each = &mut |row: &dyn Columns| {
+        if let (Val::Text(a), Val::Text(b)) = (row.val(0)?, row.val(1)?) {
+            found.push((a.to_owned(), b.to_owned()));
         }
-    }
+        Ok(())
+    };
+    db.query(sql, &[], each).unwrap();
+    found
 }
 
 /// The request that a result answers.
@@ -200,24 +203,15 @@ fn request_of(event: &Value) -> String {
 
 /// How each thing of a node ended, by its market's events: one state each that is not on the way.
 fn ends(home: &Home, thing: &str, id: &str, on_the_way: &[&str]) -> BTreeMap<String, Vec<String>> {
-    let file = home.path().join(".local/share/guildhall/node.db");
-    let mut db = Sqlite::open(&file).unwrap();
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let each = &mut |row: &dyn Columns| {
-        let (Val::Text(kind), Val::Text(body)) = (row.val(0)?, row.val(1)?) else {
-            panic!("an event is text");
-        };
-        let Some((_, state)) = kind.split_once('.').filter(|(what, _)| *what == thing) else {
-            return Ok(());
-        };
-        if !on_the_way.contains(&state) {
-            let body: Value = serde_json::from_str(body).unwrap();
+    let told = rows(home, "SELECT kind, body FROM event WHERE topic = 'market' ORDER BY seq");
+    for (kind, body) in told {
+        let (what, state) = kind.split_once('.').unwrap();
+        if what == thing && !on_the_way.contains(&state) {
+            let body: Value = serde_json::from_str(&body).unwrap();
             found.entry(body[id].as_str().unwrap().to_owned()).or_default().push(state.to_owned());
         }
-        Ok(())
-    };
-    db.query("SELECT kind, body FROM event WHERE topic = 'market' ORDER BY seq", &[], each)
-        .unwrap();
+    }
     found
 }
 
@@ -247,19 +241,18 @@ fn sound() -> Books {
 #[test]
 fn what_is_wrong_with_books_is_seen() {
     assert_eq!(sound().problems(), Vec::<String>::new());
-    let plants: [(&str, fn(&mut Books)); 10] = [
-        ("ended twice", |books| books.ends.get_mut("order_2").unwrap().push("released".to_owned())),
-        ("not ended", |books| drop(books.ends.remove("order_1"))),
-        ("a job ended twice", |books| {
-            books.job_ends.get_mut("1").unwrap().push("failed".to_owned());
-        }),
-        ("two results", |books| drop(books.results.insert("2".to_owned(), 2))),
-        ("paid for nothing", |books| drop(books.results.remove("1"))),
-        ("asked twice", |books| books.requests.push("3".to_owned())),
-        ("held twice", |books| drop(books.holds.insert("c".to_owned(), 1))),
-        ("still held", |books| drop(books.holds.insert("b".to_owned(), 0))),
-        ("booked twice", |books| books.receivable.push(100)),
-        ("not booked", |books| books.payable.clear()),
+    let twice = |name: &str| (name.to_owned(), vec!["paid".to_owned(), "failed".to_owned()]);
+    let plants: [(&str, &dyn Fn(&mut Books)); 10] = [
+        ("ended twice", &|books| books.ends.extend([twice("order_2")])),
+        ("not ended", &|books| books.ends.clear()),
+        ("a job ended twice", &|books| books.job_ends.extend([twice("1")])),
+        ("two results", &|books| books.results.extend([("2".to_owned(), 2)])),
+        ("paid for nothing", &|books| books.results.clear()),
+        ("asked twice", &|books| books.requests.push("3".to_owned())),
+        ("held twice", &|books| books.holds.extend([("c".to_owned(), 1)])),
+        ("still held", &|books| books.holds.extend([("b".to_owned(), 0)])),
+        ("booked twice", &|books| books.receivable.push(100)),
+        ("not booked", &|books| books.payable.clear()),
     ];
     for (name, plant) in plants {
         let mut books = sound();
