@@ -20,6 +20,8 @@ pub(super) struct Ended {
     pub(super) request_id: String,
     state: String,
     paid_msat: Option<i64>,
+    /// Why it ended without a result.
+    words: String,
 }
 
 impl Ended {
@@ -30,11 +32,18 @@ impl Ended {
             request_id: text("request_id"),
             state: text("state"),
             paid_msat: order["paid_msat"].as_i64(),
+            words: order["words"].as_str().unwrap_or_default().to_owned(),
         }
     }
 
     pub(super) fn is_paid(&self) -> bool {
         self.state == "released"
+    }
+
+    /// Whether its time was over, for the buyer or for a provider that came back too late to what it had accepted.
+    fn ran_out(&self) -> bool {
+        let gave_up = self.state == "failed" && self.words.contains("provider.timeout");
+        self.state == "expired" || gave_up
     }
 }
 
@@ -124,6 +133,9 @@ impl Books {
 
     fn of_order(&self, order: &Ended) -> Vec<String> {
         let mut found = Vec::new();
+        if !order.is_paid() && !order.ran_out() {
+            found.push(format!("{order:?} had no reason to end so"));
+        }
         if self.ends.get(&order.order_id) != Some(&vec![order.state.clone()]) {
             found.push(format!("{order:?} ended as {:?}", self.ends.get(&order.order_id)));
         }
@@ -222,6 +234,7 @@ fn sound() -> Books {
         request_id: format!("{n}"),
         state: state.to_owned(),
         paid_msat,
+        words: String::new(),
     };
     let word = |name: &str, words: &[&str]| {
         (name.to_owned(), words.iter().map(|&word| word.to_owned()).collect())
@@ -238,12 +251,19 @@ fn sound() -> Books {
     }
 }
 
+/// What is wrong, and how it is done.
+type Plant<'a> = (&'a str, &'a dyn Fn(&mut Books));
+
 #[test]
 fn what_is_wrong_with_books_is_seen() {
     assert_eq!(sound().problems(), Vec::<String>::new());
     let twice = |name: &str| (name.to_owned(), vec!["paid".to_owned(), "failed".to_owned()]);
-    let plants: [(&str, &dyn Fn(&mut Books)); 10] = [
+    let plants: [Plant<'_>; 11] = [
         ("ended twice", &|books| books.ends.extend([twice("order_2")])),
+        ("refused", &|books| {
+            books.orders[1].state = "failed".to_owned();
+            books.ends.extend([("order_2".to_owned(), vec!["failed".to_owned()])]);
+        }),
         ("not ended", &|books| books.ends.clear()),
         ("a job ended twice", &|books| books.job_ends.extend([twice("1")])),
         ("two results", &|books| books.results.extend([("2".to_owned(), 2)])),
