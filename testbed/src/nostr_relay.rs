@@ -33,7 +33,7 @@ impl NostrRelay {
         Ok(relay)
     }
 
-    /// Starts the relay again after [`NostrRelay::stop`], on the same port and the same events.
+    /// Starts the relay again after [`NostrRelay::stop`] or [`NostrRelay::kill`], on the same port and the same events.
     pub fn resume(&mut self) -> Result<(), String> {
         let (port, directory) = (self.port, self.directory.path());
         let arguments = [
@@ -55,6 +55,11 @@ impl NostrRelay {
     /// Stops the relay and with it every connection; its events stay.
     pub fn stop(&mut self) {
         self.process = None;
+    }
+
+    /// Kills the relay in the middle of whatever it does. What it had not written is lost.
+    pub fn kill(&mut self) -> Result<(), String> {
+        self.process.take().map_or(Ok(()), |mut process| process.kill())
     }
 
     /// Where it is.
@@ -113,6 +118,10 @@ mod tests {
         let mut relay = NostrRelay::start().unwrap();
         assert!(answers(relay.port));
         relay.stop();
+        assert!(!answers(relay.port));
+        relay.resume().unwrap();
+        assert!(answers(relay.port));
+        relay.kill().unwrap();
         assert!(!answers(relay.port));
         relay.resume().unwrap();
         assert!(answers(relay.port));

@@ -14,6 +14,9 @@ const KEEPER: &str = r#""$@" & server=$!; word=$(cat); kill -s "$STOP_SIGNAL" $s
     kill -s CONT $server $(cat /proc/$server/task/$server/children); wait $server
     [ "$word" = keep ] || rm -rf "$DIRECTORY""#;
 
+/// Everything of a group at once, the keeper included: nobody gets to say goodbye.
+const KILLER: &str = r#"kill -s KILL -- "-$1""#;
+
 /// The user that servers run as when the tests run as root, which PostgreSQL refuses.
 const NOBODY: u32 = 65_534;
 
@@ -90,6 +93,16 @@ impl Process {
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// Kills the server and its children, as a power cut would. Its directory stays.
+    pub(crate) fn kill(&mut self) -> Result<(), String> {
+        let group = self.keeper.id().to_string();
+        let killed = Command::new("sh").args(["-c", KILLER, "killer", &group]).status();
+        if !killed.map_err(said)?.success() {
+            return Err(format!("the group {group} was not killed"));
+        }
+        self.keeper.wait().map_err(said).map(drop)
     }
 
     /// Stops the server and waits for its end. Its directory stays.

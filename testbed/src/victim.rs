@@ -50,6 +50,11 @@ impl Dice {
         Dice(AtomicU64::new(now ^ (u64::from(std::process::id()) << 32) ^ salt.rotate_left(17)))
     }
 
+    /// The dice that roll these numbers again.
+    pub fn seeded(seed: u64) -> Dice {
+        Dice(AtomicU64::new(seed))
+    }
+
     /// The next number.
     pub fn roll(&self) -> u64 {
         let state = self.0.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst);

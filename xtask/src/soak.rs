@@ -12,6 +12,7 @@ struct Amount {
     seeds: Option<u64>,
     millions: Option<u64>,
     kills: Option<u64>,
+    runs: Option<u64>,
 }
 
 /// Something that gets more certain the longer it runs.
@@ -24,6 +25,7 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "fuzz", run: fuzz_for },
     Subject { name: "growth", run: |tree, amount| grow(tree, Database::Sqlite, amount) },
     Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
+    Subject { name: "hired", run: hired },
     Subject { name: "kill", run: kill },
     Subject {
         name: "ledger",
@@ -66,10 +68,23 @@ fn kill(tree: &Workspace, amount: &Amount) -> Result {
     workspace::run(&mut command)
 }
 
+/// Two nodes and a foreign relay, killed while one hires the other: the test of the program, as often as asked.
+fn hired(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(runs) = amount.runs else {
+        return Err("say how often somebody is hired: --runs 100".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args(["test", "-p", "guild", "--test", "it", "--", "--nocapture", "killed::a_job"])
+        .env("GUILD_TEST_HIRED_RUNS", runs.to_string());
+    setup::nostr_relay(tree)?;
+    workspace::run(&mut command)
+}
+
 /// What to run and how long.
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(group = clap::ArgGroup::new("amount").required(true).args(["minutes", "seeds", "millions", "kills"]))]
+#[command(group = clap::ArgGroup::new("amount").required(true).args(["minutes", "seeds", "millions", "kills", "runs"]))]
 pub(crate) struct Options {
     /// What to run.
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(SUBJECTS.iter().map(|s| s.name)))]
@@ -86,6 +101,9 @@ pub(crate) struct Options {
     /// How often a process is killed.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     kills: Option<u64>,
+    /// How often a job is done.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(2..=5_000))]
+    runs: Option<u64>,
 }
 
 /// Runs the subject for its time, its seeds or its rows.
@@ -98,7 +116,13 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     let seconds = options.minutes.map(|minutes| minutes * 60);
     (subject.run)(
         tree,
-        &Amount { seconds, seeds: options.seeds, millions: options.millions, kills: options.kills },
+        &Amount {
+            seconds,
+            seeds: options.seeds,
+            millions: options.millions,
+            kills: options.kills,
+            runs: options.runs,
+        },
     )?;
     eprintln!("soak {}: no failure in {} s", subject.name, start.elapsed().as_secs());
     Ok(())

@@ -15,6 +15,7 @@ mod explorer;
 mod foreign;
 mod hire;
 mod key;
+mod killed;
 mod ledger;
 mod ledger_export;
 mod node;

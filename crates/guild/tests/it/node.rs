@@ -73,7 +73,8 @@ impl Node {
         self.child.wait().unwrap().code().unwrap()
     }
 
-    fn kill(mut self) {
+    /// Kills it in the middle of whatever it does.
+    pub(crate) fn kill(mut self) {
         self.signal(Signal::KILL);
         self.child.wait().unwrap();
     }
