@@ -1,7 +1,9 @@
 //! Connections that are counted, and that end when nothing moves on them.
 //!
-//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or asks for a stream
-//! and never reads it. Such a connection must not be held for ever, and there must not be any number of them.
+//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or a byte now and then,
+//! or asks for a stream and never reads it. Such a connection must not be held for ever, and there must not be any
+//! number of them. So only what we write counts as movement: a request is answered in time, a stream and a web socket
+//! say something by themselves, and whoever only sends is not served.
 
 use std::io;
 use std::pin::Pin;
@@ -52,7 +54,7 @@ impl Listener for Limited {
     }
 }
 
-/// A connection that fails once nothing was read or written for a while.
+/// A connection that fails once nothing was written to it for a while.
 pub(crate) struct Timed<S> {
     io: S,
     clock: Arc<dyn Clock>,
@@ -63,7 +65,7 @@ pub(crate) struct Timed<S> {
 }
 
 impl<S: Unpin> Timed<S> {
-    /// Passes on what has moved; fails if nothing has for too long.
+    /// Passes on what became of a write; fails if nothing has moved for too long.
     fn or_idle<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -73,13 +75,19 @@ impl<S: Unpin> Timed<S> {
             self.idle = None;
             return moved;
         }
+        self.in_time(cx)?;
+        Poll::Pending
+    }
+
+    /// Fails if nothing was written for too long.
+    fn in_time(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         let idle = self.idle.get_or_insert_with(|| self.clock.sleep(self.idle_max_ms));
         match idle.as_mut().poll(cx) {
             Poll::Ready(()) => {
                 self.idle = None;
-                Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+                Err(io::ErrorKind::TimedOut.into())
             }
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => Ok(()),
         }
     }
 }
@@ -90,8 +98,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let moved = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.or_idle(cx, moved)
+        // Also while something comes: whoever sends a byte now and then would be served for ever.
+        self.in_time(cx)?;
+        Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
 
@@ -134,27 +143,43 @@ mod tests {
 
     use super::*;
 
-    /// Every wait is over at once: the first moment without movement is too long.
-    struct Over;
-    impl Clock for Over {
+    /// Waits are over once somebody says so.
+    #[derive(Clone, Default)]
+    struct Bell(Arc<std::sync::atomic::AtomicBool>);
+
+    impl Clock for Bell {
         fn now_ms(&self) -> i64 {
             0
         }
         fn sleep(&self, _: i64) -> BoxFuture<()> {
-            Box::pin(std::future::ready(()))
+            let over = self.0.clone();
+            Box::pin(std::future::poll_fn(move |_| {
+                match over.load(std::sync::atomic::Ordering::SeqCst) {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending,
+                }
+            }))
         }
     }
 
     #[tokio::test]
-    async fn what_moves_goes_on_and_what_stalls_ends() {
+    async fn what_is_served_goes_on_and_what_only_sends_ends() {
         let (near, mut far) = duplex(4);
-        let mut near =
-            Timed { io: near, clock: Arc::new(Over), idle_max_ms: 1, idle: None, _permit: None };
-        far.write_all(b"ab").await.unwrap();
-        let mut read = [0; 2];
+        let bell = Bell::default();
+        let clock = Arc::new(bell.clone());
+        let mut near = Timed { io: near, clock, idle_max_ms: 1, idle: None, _permit: None };
+        far.write_all(b"abc").await.unwrap();
+        let mut read = [0; 1];
         near.read_exact(&mut read).await.unwrap();
+        bell.0.store(true, std::sync::atomic::Ordering::SeqCst);
+        // There is more to read, but nothing was written meanwhile.
         assert_eq!(near.read(&mut read).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
-        assert_eq!(near.write(b"12345").await.unwrap(), 4);
+        bell.0.store(false, std::sync::atomic::Ordering::SeqCst);
+        near.read_exact(&mut read).await.unwrap();
+        // What is written begins the time anew.
+        assert_eq!(near.write(b"1234").await.unwrap(), 4);
+        assert!(near.idle.is_none());
+        bell.0.store(true, std::sync::atomic::Ordering::SeqCst);
         assert_eq!(near.write(b"5").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -5,6 +5,7 @@
 //! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: a deleted pinned event is only
 //! no longer served.
 
+use guild_protocol::env::UnixMs;
 use guild_protocol::nostr::{Event, EventId, Limits};
 use guild_store::{Migration, Rx, Sql, Tx, args};
 
@@ -87,6 +88,15 @@ pub fn event(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Event>> {
         args![id_key(id), &id.hex()],
     )?;
     row.map(|(json,)| parse(&json)).transpose()
+}
+
+/// When an event came, if it is kept.
+pub fn received_ms(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<UnixMs>> {
+    let row: Option<(UnixMs,)> = rx.first(
+        "SELECT received_ms FROM nostr_event WHERE id_key = $1 AND event_id = $2",
+        args![id_key(id), &id.hex()],
+    )?;
+    Ok(row.map(|(received_ms,)| received_ms))
 }
 
 const AFTER: Sql = Sql {

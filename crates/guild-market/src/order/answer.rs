@@ -94,6 +94,8 @@ pub struct Delivery {
     pub standing: Standing,
     /// Whether it was seen before.
     pub known: bool,
+    /// Whether it is kept as evidence, now or before. Of one request not everything is: anybody could fill us up.
+    pub kept: bool,
     /// The order as it stands now.
     pub order: Order,
 }
@@ -109,7 +111,7 @@ pub fn deliver(
     let order = order_named_by(tx, result)?;
     correlates(&order.request()?, &believed(tx, &order, result)?, result)?;
     if let Some(standing) = standing_of(tx, &result.id)? {
-        return Ok(Delivery { standing, known: true, order });
+        return Ok(Delivery { standing, known: true, kept: true, order });
     }
     let mut parsed = JobResult::parse(result, Some(key))?;
     // PostgreSQL keeps no NUL in a text. No JSON holds it, nor what stands for it here: the verdict is the same.
@@ -121,12 +123,12 @@ pub fn deliver(
         }
         standing => standing,
     };
-    keep(tx, &order, result, standing, now_ms)?;
+    let kept = keep(tx, &order, result, standing, now_ms)?;
     let order = match standing {
         Standing::Delivered => accept(tx, &order, result, &parsed, now_ms)?,
         _ => order,
     };
-    Ok(Delivery { standing, known: false, order })
+    Ok(Delivery { standing, known: false, kept, order })
 }
 
 fn accept(
@@ -160,7 +162,7 @@ fn keep(
     result: &Event,
     standing: Standing,
     now_ms: UnixMs,
-) -> Result<()> {
+) -> Result<bool> {
     let (request_id, event_id) = (order.request_id.hex(), result.id.hex());
     let kept = tx.exec(
         "INSERT INTO market_answer (event_id, request_id, standing, json, received_ms)
@@ -175,7 +177,7 @@ fn keep(
         });
         tell(tx, &format!("answer:{event_id}"), "order.equivocation", &body, now_ms)?;
     }
-    Ok(())
+    Ok(kept == 1)
 }
 
 fn standing_of(rx: &mut Rx<'_>, event_id: &EventId) -> Result<Option<Standing>> {

@@ -45,7 +45,10 @@ pub fn sweep(tx: &mut Tx<'_>, now_s: u64, bounds: &Bounds) -> Result<Swept> {
     let mut seqs = expired(tx, i64::try_from(now_s).unwrap_or(i64::MAX))?;
     let mut swept_seq = before.swept_seq;
     let room = STEP_MAX.saturating_sub(i64::try_from(seqs.len()).unwrap_or(i64::MAX));
-    for (seq, pinned, _) in surplus(tx, &before, bounds, &seqs, room)? {
+    let surplus = surplus(tx, &before, bounds, &seqs, room)?;
+    // What stays, because it is pinned, was looked at too: a step that is full is not the last one.
+    let more = room <= i64::try_from(surplus.len()).unwrap_or(i64::MAX);
+    for (seq, pinned, _) in surplus {
         swept_seq = seq;
         if pinned == 0 && !seqs.contains(&seq) {
             seqs.push(seq);
@@ -63,7 +66,6 @@ pub fn sweep(tx: &mut Tx<'_>, now_s: u64, bounds: &Bounds) -> Result<Swept> {
     if after != before {
         set_head(tx, &after)?;
     }
-    let more = i64::try_from(seqs.len()).unwrap_or(i64::MAX) >= STEP_MAX;
     Ok(Swept { forgotten: u64::try_from(gone.events).unwrap_or(0), more })
 }
 

@@ -155,11 +155,14 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
     rows.into_iter().map(provider_of).collect()
 }
 
-/// All that one key announces.
+/// Of what one key announces no more than this is read: a key may announce as much as it likes.
+pub(crate) const OFFERS_MAX: i64 = 64;
+
+/// What one key announces, at most 64 of it, last heard first.
 pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
     let rows: Vec<ProviderRow> = rx.all(
         providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.pubkey = $1"),
-        args![&pubkey.hex(), i64::MIN, i64::MAX, 0, i64::MAX],
+        args![&pubkey.hex(), i64::MIN, i64::MAX, 0, OFFERS_MAX],
     )?;
     rows.into_iter().map(provider_of).collect()
 }

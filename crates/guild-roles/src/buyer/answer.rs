@@ -135,15 +135,17 @@ impl Shared {
         let now_ms = self.now_ms();
         if event.kind == kind::FEEDBACK {
             let after = order::fail(tx, event, &self.key, now_ms)?;
+            if after.state == order.state {
+                return Ok(Some("feedback"));
+            }
             archive::pin(tx, &event.id)?;
-            return Ok(Some(match after.state == order.state {
-                true => "feedback",
-                false => "order_failed",
-            }));
+            return Ok(Some("order_failed"));
         }
         let at_ms = self.came_ms(tx, &order, event, now_ms)?;
-        let Delivery { standing, known, .. } = order::deliver(tx, event, &self.key, at_ms)?;
-        archive::pin(tx, &event.id)?;
+        let Delivery { standing, known, kept, .. } = order::deliver(tx, event, &self.key, at_ms)?;
+        if kept || standing == Standing::Delivered {
+            archive::pin(tx, &event.id)?;
+        }
         Ok(Some(match (known, standing) {
             (true, _) => "result_known",
             (false, Standing::Delivered) => "result_delivered",
@@ -164,9 +166,8 @@ impl Shared {
         if now_ms < order.deadline_ms {
             return Ok(now_ms);
         }
-        let answers = index::answers(tx, &order.request_id)?;
-        let came = answers.iter().find(|answer| answer.event_id == event.id);
-        Ok(came.map_or(now_ms, |answer| answer.received_ms.min(now_ms)))
+        let came_ms = archive::received_ms(tx, &event.id)?;
+        Ok(came_ms.map_or(now_ms, |came_ms| came_ms.min(now_ms)))
     }
 
     /// Ends the orders whose time is over, unless the archive has grown since it was read up to a number: what has come
