@@ -89,7 +89,7 @@ impl Default for Options {
         Options {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
             group_max_events: 4_000,
-            origin_max_bytes: 8 << 20,
+            origin_max_bytes: 24 << 20,
             total_max_bytes: 64 << 20,
             seen_max_ids: 65_536,
             live_max_events: 4_096,
