@@ -206,10 +206,6 @@ impl Db for SimDb {
         self.db.in_transaction()
     }
 
-    fn guards_are_cheap(&self) -> bool {
-        self.db.guards_are_cheap()
-    }
-
     fn savepoint(&mut self) -> Result<()> {
         self.db.savepoint()
     }

@@ -198,9 +198,6 @@ pub trait Db: Send {
     /// Whether a transaction is open.
     fn in_transaction(&self) -> bool;
 
-    /// Whether a savepoint costs next to nothing. If not, a group of calls is first tried without.
-    fn guards_are_cheap(&self) -> bool;
-
     /// Marks a place to return to.
     fn savepoint(&mut self) -> Result<()>;
 

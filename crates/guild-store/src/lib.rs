@@ -17,7 +17,7 @@
 //! service.close();
 //! ```
 //!
-//! `write` only queues a call. One pump drains the queue: BEGIN, a savepoint per call, COMMIT, bells, answers. In
+//! `write` only queues a call. One pump drains the queue: BEGIN, the calls, COMMIT, bells, answers. In
 //! production a thread runs the pump, in simulation a task does: that is the whole difference.
 
 pub mod audit;

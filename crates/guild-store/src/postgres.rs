@@ -344,11 +344,6 @@ impl Db for Postgres {
         self.transaction.is_some() && self.link.is_some()
     }
 
-    fn guards_are_cheap(&self) -> bool {
-        // Each is a journey.
-        false
-    }
-
     fn savepoint(&mut self) -> Result<()> {
         self.on_link(|link| link.client.batch("SAVEPOINT call"))
     }

@@ -15,8 +15,9 @@ use super::{LiveEvent, NotKept, Refusal, Shared, Verdict};
 use crate::archive::{self, Put, Verified};
 use crate::{Error, Result};
 
-/// So many groups are on their way at once. While it is committed the next is collected: the busier the node, the
-/// larger its groups, and the less an event costs; a lone event waits for nobody.
+/// So many groups are on their way at once. While one is committed the next is collected, for as long as signatures
+/// are being checked: the busier the node, the larger its groups, and the less an event costs; a lone event waits for
+/// nobody.
 const GROUPS_ON_THEIR_WAY: usize = 1;
 /// So many events of others are read at a time.
 const GAP_STEP: usize = 64;
@@ -30,6 +31,8 @@ pub struct Service {
     /// The live feed has everything up to here.
     fed_seq: i64,
     groups: FuturesOrdered<BoxFuture<Group>>,
+    /// The next group, as far as it has come.
+    gathered: Vec<Ready>,
 }
 
 /// A group whose commit was tried.
@@ -45,7 +48,8 @@ impl Service {
         waiting: mpsc::UnboundedReceiver<Vec<Ready>>,
         bell: Listener,
     ) -> Service {
-        Service { shared, store, waiting, bell, fed_seq: 0, groups: FuturesOrdered::new() }
+        let (groups, gathered) = (FuturesOrdered::new(), Vec::new());
+        Service { shared, store, waiting, bell, fed_seq: 0, groups, gathered }
     }
 
     /// Works until the shutdown; what waits by then is finished.
@@ -59,30 +63,28 @@ impl Service {
             futures_util::select_biased! {
                 () = stop => break,
                 group = next_of(&mut self.groups).fuse() => self.settle(group).await,
-                ready = receive(&mut self.waiting, may_collect).fuse() => self.collect(ready),
+                () = gather(&mut self.gathered, &mut self.waiting, &self.shared, may_collect).fuse() => {
+                    self.collect();
+                }
                 () = hear(&mut self.bell, idle).fuse() => drop(self.feed_others(i64::MAX).await),
             }
         }
         self.shared.queue.close();
         workers.join();
         self.waiting.close();
-        while let Ok(ready) = self.waiting.try_recv() {
-            self.collect(ready);
-            let group = next_of(&mut self.groups).await;
-            self.settle(group).await;
+        while let Ok(mut more) = self.waiting.try_recv() {
+            self.gathered.append(&mut more);
         }
+        self.collect();
         while let Some(group) = self.groups.next().await {
             self.settle(group).await;
         }
         Ok(())
     }
 
-    /// Whatever waits by now becomes a group.
-    fn collect(&mut self, mut ready: Vec<Ready>) {
-        while ready.len() < self.shared.options.group_max_events {
-            let Ok(mut more) = self.waiting.try_recv() else { break };
-            ready.append(&mut more);
-        }
+    /// What was gathered becomes a group.
+    fn collect(&mut self) {
+        let ready = std::mem::take(&mut self.gathered);
         let events: Arc<[(Verified, Arc<str>)]> =
             ready.iter().map(|ready| (ready.event.clone(), ready.origin.clone())).collect();
         let (store, clock) = (self.store.clone(), self.shared.clock.clone());
@@ -214,12 +216,32 @@ async fn next_of(groups: &mut FuturesOrdered<BoxFuture<Group>>) -> Group {
     }
 }
 
-async fn receive(waiting: &mut mpsc::UnboundedReceiver<Vec<Ready>>, may: bool) -> Vec<Ready> {
-    let received = if may { waiting.recv().await } else { None };
-    match received {
-        Some(ready) => ready,
-        None => std::future::pending().await,
+/// Ready once there is a group worth a commit: a full one, or all that is there while no signature is being checked.
+/// May be dropped at any time: what came stays in `gathered`.
+async fn gather(
+    gathered: &mut Vec<Ready>,
+    waiting: &mut mpsc::UnboundedReceiver<Vec<Ready>>,
+    shared: &Shared,
+    may: bool,
+) {
+    let full = shared.options.group_max_events;
+    while may {
+        // Looked at before what came is taken: whoever is counted no more has sent.
+        let is_idle = shared.queue.is_idle();
+        while gathered.len() < full
+            && let Ok(mut more) = waiting.try_recv()
+        {
+            gathered.append(&mut more);
+        }
+        if gathered.len() >= full || (is_idle && !gathered.is_empty()) {
+            return;
+        }
+        match waiting.recv().await {
+            Some(mut more) => gathered.append(&mut more),
+            None => break,
+        }
     }
+    std::future::pending().await
 }
 
 /// While groups of our own are on their way, their numbers show what others stored in between.

@@ -1,7 +1,7 @@
 //! Signatures are checked by plain threads, on all cores.
 
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use guild_protocol::nostr::Event;
@@ -34,6 +34,8 @@ pub(super) struct Ready {
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    /// How many were pushed and are not yet checked and sent on.
+    unchecked: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -52,6 +54,7 @@ impl Queue {
             // Its answer is dropped, which says that the node stops.
             return;
         }
+        self.unchecked.fetch_add(1, Ordering::Relaxed);
         waiting.jobs.push_back(job);
         drop(waiting);
         self.arrived.notify_one();
@@ -72,6 +75,11 @@ impl Queue {
         (count > 0).then(|| waiting.jobs.drain(..count).collect())
     }
 
+    /// Whether everything was checked and sent on.
+    pub(super) fn is_idle(&self) -> bool {
+        self.unchecked.load(Ordering::Acquire) == 0
+    }
+
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         // A panic while holding the lock cannot leave the deque half changed.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
@@ -81,10 +89,13 @@ impl Queue {
 /// Checks until the queue is closed and empty.
 pub(super) fn run(shared: &Shared) {
     while let Some(jobs) = shared.queue.take() {
+        let count = jobs.len();
         let ready: Vec<_> = jobs.into_iter().filter_map(|job| shared.check(job)).collect();
-        if !ready.is_empty() {
-            // Nobody receives once the service has ended; the answers are then dropped, and say so.
-            let _ = shared.ready.send(ready);
+        // Nobody receives once the service has ended; the answers are then dropped, and say so.
+        let _ = shared.ready.send(ready);
+        if shared.queue.unchecked.fetch_sub(count, Ordering::Release) == count {
+            // The last: whoever waits for more must look again.
+            let _ = shared.ready.send(Vec::new());
         }
     }
 }

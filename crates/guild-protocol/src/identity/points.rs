@@ -5,40 +5,43 @@ use std::cell::RefCell;
 
 use secp256k1::XOnlyPublicKey;
 
-/// As many as are remembered in each thread that needs any.
-const PLACES: usize = 4_096;
+/// So many sets of places are kept in each thread that needs any.
+const SETS: usize = 1_024;
+/// The places of a set: keys that fall together do not drive each other out at once.
+const WAYS: usize = 4;
 
 /// A key, and its point.
 type Known = ([u8; 32], XOnlyPublicKey);
 
 thread_local! {
-    /// Each key has one place; the last that needed it keeps it. What is forgotten is computed again, so nobody can
+    /// Each key has one set; in a full one the oldest makes room. What is forgotten is computed again, so nobody can
     /// see the difference.
-    static POINTS: RefCell<Vec<Option<Known>>> = const { RefCell::new(Vec::new()) };
+    static POINTS: RefCell<Vec<[Option<Known>; WAYS]>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The point with this x coordinate; none if there is none.
 pub(super) fn point(key: &[u8; 32]) -> Option<XOnlyPublicKey> {
     POINTS.with_borrow_mut(|points| {
         if points.is_empty() {
-            points.resize(PLACES, None);
+            points.resize(SETS, [None; WAYS]);
         }
-        let place = points.get_mut(place_of(key))?;
-        if let Some((known, point)) = place
-            && known == key
-        {
+        let set = points.get_mut(set_of(key))?;
+        if let Some((_, point)) = set.iter().flatten().find(|(known, _)| known == key) {
             return Some(*point);
         }
         let point = XOnlyPublicKey::from_slice(key).ok()?;
-        *place = Some((*key, point));
+        set.rotate_right(1);
+        if let Some(first) = set.first_mut() {
+            *first = Some((*key, point));
+        }
         Some(point)
     })
 }
 
-/// A key is as good as random; whoever makes keys that share a place only makes them slower.
-fn place_of(key: &[u8; 32]) -> usize {
+/// A key is as good as random; whoever makes keys that share a set only makes them slower.
+fn set_of(key: &[u8; 32]) -> usize {
     let [.., high, low] = *key;
-    usize::from(u16::from_be_bytes([high, low])) % PLACES
+    usize::from(u16::from_be_bytes([high, low])) % SETS
 }
 
 #[cfg(test)]
@@ -46,19 +49,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_share_a_place_keep_their_own_points() {
+    fn keys_that_share_a_set_keep_their_own_points() {
         let generator = secp256k1::constants::GENERATOR_X;
         let secret = secp256k1::Keypair::from_seckey_slice(secp256k1::SECP256K1, &[7; 32]).unwrap();
         let other = secret.x_only_public_key().0.serialize();
+        // Of the keys that end as the generator does, enough to drive each other out; half of them are no points.
+        let like_generator = (0..40_u8).map(|n| {
+            let mut key = [n; 32];
+            key[30..].copy_from_slice(&generator[30..]);
+            key
+        });
+        let keys: Vec<[u8; 32]> = like_generator.chain([generator, other]).collect();
+        assert!(keys[..40].iter().all(|key| set_of(key) == set_of(&generator)));
+        let points: Vec<_> = keys.iter().map(|key| XOnlyPublicKey::from_slice(key).ok()).collect();
+        assert!(points[..40].iter().flatten().count() > WAYS && points.contains(&None));
         for _ in 0..3 {
-            for key in [generator, other] {
-                assert_eq!(point(&key), XOnlyPublicKey::from_slice(&key).ok());
+            for (key, expected) in keys.iter().zip(&points) {
+                assert_eq!((point(key), point(key)), (*expected, *expected));
             }
         }
-        // The same place as the generator, and no point: x is beyond the field.
-        let mut none = [0xff; 32];
-        none[30..].copy_from_slice(&generator[30..]);
-        assert_eq!(place_of(&none), place_of(&generator));
-        assert_eq!((point(&none), point(&generator).is_some()), (None, true));
     }
 }
