@@ -46,6 +46,7 @@ use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
+use guild_protocol::nostr::Limits;
 use guild_roles::explorer::Explorer;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
@@ -69,7 +70,7 @@ pub struct Options {
     pub streams_max: usize,
     /// How often an idle stream gets a comment, so that both ends notice a dead connection.
     pub keep_alive_ms: i64,
-    /// The largest body it reads.
+    /// The largest body it reads. An event must fit, and with it an order, whose input becomes a part of one.
     pub body_max_bytes: usize,
     /// How long a request may take until its answer begins, its body included.
     pub request_max_ms: i64,
@@ -87,7 +88,7 @@ impl Default for Options {
             hosts: Vec::new(),
             streams_max: 256,
             keep_alive_ms: 15_000,
-            body_max_bytes: 128 * 1024,
+            body_max_bytes: Limits::DEFAULT.max_bytes,
             request_max_ms: 30_000,
             connections_max: 1_024,
             idle_max_ms: 60_000,

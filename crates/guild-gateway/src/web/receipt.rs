@@ -1,6 +1,7 @@
 //! Receipts, in words and check by check.
 
-use guild_protocol::receipt::{Proof, Receipt as Proven, Status};
+use guild_protocol::receipt::{self, Proof, Receipt as Proven, Status};
+use guild_protocol::replay;
 use guild_protocol::verification::{Check, Verification};
 use guild_roles::explorer::{Receipt, Side, Tone};
 use maud::{Markup, html};
@@ -179,22 +180,28 @@ fn check_line(check: &Check) -> Markup {
 }
 
 fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
-    let id = &shown.receipt.receipt_id;
+    let (receipt, replay) = (receipt::FILE_NAME, replay::FILE_NAME);
     html! {
         section aria-labelledby="yourself" {
             header { h2 id="yourself" { "Check it yourself" } }
             div class="card stack" {
                 p { "You need not believe this page. Take the files and check them on a machine that you trust:" }
                 div class="buttons" {
-                    a class="button" href=(path) download={ (id) ".json" } { "receipt.json" }
+                    a class="button" href=(path) download=(receipt) { (receipt) }
                     @if shown.has_replay {
-                        a class="button" href={ (path) "/replay" } download="REPLAY.jsonl" { "REPLAY.jsonl" }
+                        a class="button" href={ (path) "/replay" } download=(replay) { (replay) }
+                    }
+                }
+                @if !shown.has_replay {
+                    p class="sub" {
+                        "The replay, which says what was done, is with the buyer. Of private work only its owner gets it: "
+                        code { "guild receipts export" }
                     }
                 }
                 pre {
                     code {
-                        "guild receipts verify receipt.json"
-                        @if shown.has_replay { "\nguild replay verify REPLAY.jsonl --receipt receipt.json" }
+                        "guild receipts verify " (receipt)
+                        @if shown.has_replay { "\nguild replay verify " (replay) " --receipt " (receipt) }
                     }
                 }
             }
