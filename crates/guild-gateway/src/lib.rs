@@ -78,6 +78,8 @@ pub struct Options {
     pub connections_max: usize,
     /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
     pub idle_max_ms: i64,
+    /// How many of them one address may have (one /64 network); further ones are dropped.
+    pub connections_per_address: usize,
     /// How long, after the shutdown, answers that are under way may still take.
     pub farewell_ms: i64,
 }
@@ -93,6 +95,7 @@ impl Default for Options {
             connections_max: 1_024,
             idle_max_ms: 60_000,
             farewell_ms: 2_000,
+            connections_per_address: 256,
         }
     }
 }
@@ -186,8 +189,8 @@ impl Service {
     /// Serves until the shutdown; then ends the streams and finishes the answers that are under way, within
     /// `farewell_ms`. A client that does not read or does not finish its request cannot hold up the end.
     pub async fn run(self, listener: TcpListener) -> Result<()> {
-        let Options { connections_max, idle_max_ms, farewell_ms, .. } = *self.options;
-        let listener = Limited::new(listener, self.clock.clone(), connections_max, idle_max_ms);
+        let farewell_ms = self.options.farewell_ms;
+        let listener = Limited::new(listener, self.clock.clone(), self.options);
         let service = self.router.into_make_service_with_connect_info::<relay::Remote>();
         let served = axum::serve(listener, service)
             .with_graceful_shutdown(self.shutdown.triggered())

@@ -10,6 +10,7 @@ mod orders;
 mod pictures;
 mod relay;
 mod relays;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
