@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `GET /`, `/providers`, `/requests`, `/receipts`, and one of each by its id | the explorer's pages |
 //! | `GET /api/summary`, `/api/providers`, `/api/requests`, `/api/receipts`, and one of each | the same as JSON |
-//! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals |
+//! | the same with the node's token | also what is private |
+//! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals; of private work with the node's token |
 //! | `GET /api/market/events` | what happens on the market, as a server-sent stream |
 //! | `GET /healthz`, `/readyz` | whether the process answers; whether all of it runs |
 //! | `GET /metrics` | its numbers, for Prometheus |
@@ -20,6 +21,7 @@
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
+mod body;
 mod dress;
 mod error;
 mod events;
@@ -44,9 +46,9 @@ use axum::routing::{any, get, post};
 use futures_util::future::{Either, select};
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
+use guild_protocol::nostr::Limits;
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
-use guild_protocol::nostr::Limits;
 use guild_roles::explorer::Explorer;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
@@ -76,10 +78,10 @@ pub struct Options {
     pub request_max_ms: i64,
     /// How many connections may be open at once; further ones wait.
     pub connections_max: usize,
-    /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
-    pub idle_max_ms: i64,
     /// How many of them one address may have (one /64 network); further ones are dropped.
     pub connections_per_address: usize,
+    /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
+    pub idle_max_ms: i64,
     /// How long, after the shutdown, answers that are under way may still take.
     pub farewell_ms: i64,
 }
@@ -93,9 +95,9 @@ impl Default for Options {
             body_max_bytes: Limits::DEFAULT.max_bytes,
             request_max_ms: 30_000,
             connections_max: 1_024,
+            connections_per_address: 256,
             idle_max_ms: 60_000,
             farewell_ms: 2_000,
-            connections_per_address: 256,
         }
     }
 }
@@ -240,22 +242,21 @@ fn router(shared: Shared) -> Router {
 
 /// The market for readers: every path as a page, and below `/api` as JSON.
 fn explorer_routes() -> Router<Shared> {
-    Router::new()
+    let mut routes = Router::new()
         .route("/", get(explore::home))
         .route("/api/summary", get(explore::home))
         .route("/assets/{name}", get(web::asset::asset))
-        .route("/providers", get(explore::providers))
-        .route("/providers/{key}", get(explore::provider))
-        .route("/requests", get(explore::requests))
-        .route("/requests/{id}", get(explore::request))
-        .route("/receipts", get(explore::receipts))
-        .route("/receipts/{id}", get(explore::receipt))
-        .route("/api/providers", get(explore::providers))
-        .route("/api/providers/{key}", get(explore::provider))
-        .route("/api/requests", get(explore::requests))
-        .route("/api/requests/{id}", get(explore::request))
-        .route("/api/receipts", get(explore::receipts))
-        .route("/api/receipts/{id}", get(explore::receipt))
         .route("/api/receipts/{id}/replay", get(explore::replay))
-        .route("/api/market/events", get(events::market))
+        .route("/api/market/events", get(events::market));
+    for base in ["", "/api"] {
+        let at = |path: &str| format!("{base}{path}");
+        routes = routes
+            .route(&at("/providers"), get(explore::providers))
+            .route(&at("/providers/{key}"), get(explore::provider))
+            .route(&at("/requests"), get(explore::requests))
+            .route(&at("/requests/{id}"), get(explore::request))
+            .route(&at("/receipts"), get(explore::receipts))
+            .route(&at("/receipts/{id}"), get(explore::receipt));
+    }
+    routes
 }

@@ -66,6 +66,7 @@ fn deal(request: &Request) -> Markup {
     let hidden = request.providers.len().saturating_sub(SHOWN_PROVIDERS_MAX);
     html! {
         (part::who(&request.buyer))
+    let hidden = hidden.saturating_add(request.more_providers);
         @if request.providers.is_empty() { span class="to" { (part::arrow("asks")) span class="sub" { "anybody" } } }
         @for provider in request.providers.iter().take(SHOWN_PROVIDERS_MAX) {
             span class="to" { (part::arrow("asks")) (part::who(provider)) }
@@ -122,7 +123,8 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
             dt { "Buyer" } dd { (part::who_link(&request.buyer)) }
             dt { "Addressed to" } dd {
                 @if request.providers.is_empty() { "anybody who can do it" }
-                div class="deal" { @for provider in request.providers.iter().take(20) { (part::who_link(provider)) } }
+                div class="deal" { @for provider in &request.providers { (part::who_link(provider)) } }
+                @if request.more_providers > 0 { span class="sub" { "and " (request.more_providers) " more" } }
             }
             @if let Some(schema_id) = &request.schema_id {
                 dt { "Job schema" } dd { code { (text::clean(schema_id, 100)) } }

@@ -53,6 +53,7 @@ fn ask(standing: Standing, side: Side) -> Request {
         standing,
         buyer: party(9, ""),
         providers: vec![party(1, "Fast box")],
+        more_providers: 0,
         kind: 5050,
         schema_id: Some("oa.embedding.v1".to_owned()),
         bid_msat: Some(8_000),
