@@ -3,6 +3,7 @@
 use guild_roles::explorer::{Request, RequestDetail, Side, Standing, Step, StepKind};
 use maud::{Markup, html};
 
+use super::home::HIRE;
 use super::{Area, empty, page, part, text};
 
 /// The longest words of a stranger in a timeline.
@@ -20,12 +21,13 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
         }
         @if requests.is_empty() {
             (empty("No request yet.", &html! {
-                "Post one: " code { "guild hire --schema oa.embedding.v1 --input '{\"texts\":[\"hello\"]}'" }
+                "Post one: " code { (HIRE) }
             }))
         } @else {
             (rows(requests, now_ms))
         }
         (part::more(next))
+        (part::legend(&part::STANDINGS.map(part::standing)))
     };
     page("Requests", Area::Requests, Some("/api/requests"), &content)
 }
@@ -45,7 +47,7 @@ pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
                     }
                     div class="middle deal" { (deal(request)) }
                     div class="right" {
-                        (part::standing(request.standing))
+                        (part::pill(&part::standing(request.standing)))
                         @if let Some(bid) = request.bid_msat { span class="money sub" { "up to " (text::msat(bid)) } }
                     }
                 }
@@ -64,9 +66,9 @@ fn side(side: Side) -> &'static str {
 
 fn deal(request: &Request) -> Markup {
     let hidden = request.providers.len().saturating_sub(SHOWN_PROVIDERS_MAX);
+    let hidden = hidden.saturating_add(request.more_providers);
     html! {
         (part::who(&request.buyer))
-    let hidden = hidden.saturating_add(request.more_providers);
         @if request.providers.is_empty() { span class="to" { (part::arrow("asks")) span class="sub" { "anybody" } } }
         @for provider in request.providers.iter().take(SHOWN_PROVIDERS_MAX) {
             span class="to" { (part::arrow("asks")) (part::who(provider)) }
@@ -83,7 +85,7 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
             a class="back" href="/requests" { "← Requests" }
             h1 { (job) }
             div class="buttons" {
-                (part::standing(request.standing))
+                (part::pill(&part::standing(request.standing)))
                 span class="sub" { (in_words(request.side)) }
             }
         }
@@ -134,7 +136,7 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
             @if let Some(bid) = request.bid_msat { dt { "At most" } dd class="money" { (text::msat(bid)) } }
             @if let Some(price) = detail.price_msat { dt { "Price agreed" } dd class="money" { (text::msat(price)) } }
             dt { "Made" } dd { (text::moment(request.created_ms)) " (" (part::when(now_ms, request.created_ms)) ")" }
-            dt { "Request" } dd { code { (request.request_id) } }
+            dt { "Request" } dd { code class="id" { (request.request_id) } }
         }
     }
 }
@@ -162,7 +164,7 @@ fn timeline(steps: &[Step]) -> Markup {
                         div class="by" {
                             @if let Some(author) = &step.author { (part::who_link(author)) }
                             @if let Some(event_id) = &step.event_id {
-                                code title=(event_id) { "event " (text::short(event_id)) }
+                                span { "event " (part::id(event_id)) }
                             }
                         }
                     }
