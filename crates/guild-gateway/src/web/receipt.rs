@@ -210,8 +210,8 @@ fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
                 }
                 @if !shown.has_replay {
                     p class="sub" {
-                        "The replay, which says what was done, is with the buyer. Of private work only its owner gets it: "
-                        code { "guild receipts export" }
+                        "The replay, which tells what was done, is with the buyer ("
+                        code { "guild receipts export" } "). That of private work is not public."
                     }
                 }
                 pre {

@@ -42,8 +42,12 @@ pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
                         a class="what" href={ "/requests/" (request.request_id) } {
                             (part::job(request.schema_id.as_deref(), request.kind, request.private))
                         }
-                        span class="sub" { (side(request.side)) @if request.private { " · private" } " · "
-                            (part::when(now_ms, request.created_ms)) }
+                        span class="sub" {
+                            (side(request.side))
+                            // Where only that is known of it, its name says so.
+                            @if request.private && request.schema_id.is_some() { " · private" }
+                            " · " (part::when(now_ms, request.created_ms))
+                        }
                     }
                     div class="middle deal" { (deal(request)) }
                     div class="right" {
@@ -59,8 +63,8 @@ pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
 fn side(side: Side) -> &'static str {
     match side {
         Side::Seen => "seen",
-        Side::Bought => "bought here",
-        Side::Hired => "done here",
+        Side::Bought => "ordered here",
+        Side::Hired => "asked of this node",
     }
 }
 
@@ -113,8 +117,8 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
 fn in_words(side: Side) -> &'static str {
     match side {
         Side::Seen => "Seen by this node, which is no part of it.",
-        Side::Bought => "Posted and paid for by this node.",
-        Side::Hired => "Done by this node for somebody else.",
+        Side::Bought => "Ordered by this node.",
+        Side::Hired => "Asked of this node by somebody else.",
     }
 }
 

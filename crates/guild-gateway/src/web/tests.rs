@@ -159,7 +159,7 @@ fn the_first_page_says_what_happens_now() {
         "Latest requests",
         "All requests",
         "Embedding",
-        "bought here ·",
+        "ordered here ·",
     ]
     "#);
     assert!(page.contains("aria-current=\"page\">Overview"));

@@ -44,7 +44,7 @@ fn a_browser_shows_the_pages_and_asks_nobody_else() {
             format!("/providers/{}", public(2).npub()),
             "1 of 1 results accepted, 5 sat paid.",
         ),
-        ("requests", "/requests".to_owned(), "bought here"),
+        ("requests", "/requests".to_owned(), "ordered here"),
         ("request", format!("/requests/{}", told.good.id.hex()), "Receipt signed"),
         ("receipt", format!("/receipts/{}", told.receipt_id), "This receipt holds"),
         ("missing", "/nowhere".to_owned(), "Nothing is here"),

@@ -261,7 +261,7 @@ fn verdict(document: Option<&str>, passed: bool) -> (Tone, String) {
 fn private_verdict(passed: bool) -> (Tone, String) {
     match passed {
         true => (Tone::Good, "Accepted. What was checked is private.".to_owned()),
-        false => (Tone::Bad, "Not accepted. Why is private.".to_owned()),
+        false => (Tone::Bad, "Not accepted. The reason is private.".to_owned()),
     }
 }
 

@@ -210,7 +210,7 @@ fn bad_ends_say_why() {
                 "  Request: Private work is wanted, for at most 8 sat. Its input is encrypted.",
                 "  Hold: 8 sat are set aside for it.",
                 "  Result: The result is here, for 5 sat.",
-                "- Verdict: Not accepted. Why is private.",
+                "- Verdict: Not accepted. The reason is private.",
                 "- Payment: Nothing is paid. The 8 sat that were set aside went back.",
                 "  Receipt: Signed by the buyer, and sent to the provider.",
             ]
