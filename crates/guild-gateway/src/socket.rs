@@ -1,10 +1,10 @@
 //! Connections that are counted, and that end when nothing moves on them.
 //!
-//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or a byte now and then,
-//! or asks for a stream and never reads it. Such a connection must not be held for ever, and there must not be any
-//! number of them. So only what we write counts as movement: a request is answered in time, a stream and a web socket
-//! say something by themselves, and whoever only sends is not served. And one address has only so many connections, so
-//! that whoever opens more of them finds others still served. Every connection that is ended here is counted.
+//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or a byte now and
+//! then, or asks for a stream and never reads it. Such a connection must not be held for ever, and there must not be
+//! any number of them. So only what we write counts as movement: a request is answered in time, a stream and a web
+//! socket say something by themselves, and whoever only sends is not served. And one address has only so many
+//! connections, so that others are still served. Every connection that is ended here is counted.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

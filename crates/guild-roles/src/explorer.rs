@@ -114,8 +114,8 @@ pub struct Kept {
 }
 
 impl Explorer {
-    /// Reads this store, with bells from this bus. Of private work it tells what anybody may know: that it is asked for,
-    /// by whom, of whom, and how it stands; not what it is, and not what the two wrote each other.
+    /// Reads this store, with bells from this bus. Of private work it tells what anybody may know: that it is asked
+    /// for, by whom, of whom, and how it stands; not what it is, and not what the two wrote each other.
     pub fn new(
         options: Options,
         store: Store,

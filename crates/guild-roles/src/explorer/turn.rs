@@ -1,8 +1,8 @@
 //! Readers take turns.
 //!
 //! Anybody may ask for pages, and the roles of the node read the same store: whoever asks often must not keep them from
-//! their work. So few reads of the explorer are with the store at once; further ones wait here, and one whose reader has
-//! gone meanwhile is never made.
+//! their work. So few reads of the explorer are with the store at once; further ones wait here, and one whose reader
+//! has gone meanwhile is never made.
 
 use std::sync::Arc;
 
