@@ -14,7 +14,7 @@ pub mod code {
         BAD_REQUEST = "gateway.bad_request", Invalid,
             "A parameter, header or body of the request is wrong.", "Correct what the message names.";
         NO_SUCH_PATH = "gateway.no_such_path", NotFound,
-            "There is nothing at this path.", "The README lists the paths.";
+            "There is nothing at this path.", "Begin at /, or at /api/summary for programs.";
         UNKNOWN = "gateway.unknown_id", NotFound,
             "This node knows nothing under that id.",
             "Look at /providers, /requests or /receipts for those that it knows.";

@@ -1,6 +1,7 @@
 //! The market for readers: the same things as pages and as JSON.
 //!
-//! A path below `/api` answers in JSON. The same path without it is a page, unless JSON alone is asked for.
+//! A path below `/api` answers in JSON. The same path without it is a page, unless JSON alone is asked for. With the
+//! node's token both tell also what is private.
 
 mod answer;
 mod query;
@@ -12,109 +13,118 @@ use axum::response::Response;
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
-use guild_protocol::receipt;
+use guild_protocol::{receipt, replay};
 use guild_roles::explorer::{Kept, Listed};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use self::answer::{Asked, Form};
-use self::query::{ListQuery, Named, Params};
+use self::query::{ListQuery, Named, parsed};
+use crate::guard::Market;
 use crate::{Error, Result, Shared, web};
 
 pub(crate) use self::answer::wants_page;
 
-/// How a list is sent: its lines under their name, and where the next page begins.
-fn list<T: Serialize>(name: &str, listed: &Listed<T>) -> Value {
-    json!({ name: listed.items, "next": listed.next })
-}
-
-pub(crate) async fn home(State(shared): State<Shared>, asked: Asked) -> Result<Response> {
-    let summary = shared.explorer.summary().await?;
-    asked.answer(|| json!(summary), || web::home(&summary, shared.clock.now_ms()))
+pub(crate) async fn home(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+) -> Result<Response> {
+    let summary = market.summary().await?;
+    Ok(asked.answer(|| json!(summary), || web::home(&summary, shared.clock.now_ms())))
 }
 
 pub(crate) async fn providers(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
-    query: Params,
+    query: ListQuery,
 ) -> Result<Response> {
-    let query = ListQuery::read(query)?;
     let (page, wanted) = (query.page()?, query.wanted()?);
-    let listed = shared.explorer.providers(page, wanted.clone()).await?;
-    let next = query.next(asked.path(), listed.next.as_ref());
+    let listed = market.providers(page, wanted.clone()).await?;
     let filter = web::Filter { schema_id: wanted.schema_id, live: wanted.live };
-    asked.answer(
-        || list("providers", &listed),
-        || web::providers(&listed.items, &filter, next.as_deref(), shared.clock.now_ms()),
-    )
+    Ok(list(&asked, &query, "providers", &listed, |offers, next| {
+        web::providers(offers, &filter, next, shared.clock.now_ms())
+    }))
 }
 
 pub(crate) async fn provider(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
     Named(key): Named,
 ) -> Result<Response> {
-    let key: PublicKey =
-        key.parse().map_err(|e: guild_protocol::Error| Error::bad("key", e.message()))?;
-    let found = shared.explorer.provider(key).await?;
-    let provider = found.ok_or_else(|| Error::Unknown { what: "provider", id: key.npub() })?;
-    asked.answer(|| json!(provider), || web::provider(&provider, shared.clock.now_ms()))
+    let key: PublicKey = parsed("key", &key)?;
+    let provider = known("provider", &key.npub(), market.provider(key).await?)?;
+    Ok(asked.answer(|| json!(provider), || web::provider(&provider, shared.clock.now_ms())))
 }
 
 pub(crate) async fn requests(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
-    query: Params,
+    query: ListQuery,
 ) -> Result<Response> {
-    let query = ListQuery::read(query)?;
-    query.refuse_filter()?;
-    let listed = shared.explorer.requests(query.page()?).await?;
-    let next = query.next(asked.path(), listed.next.as_ref());
-    asked.answer(
-        || list("requests", &listed),
-        || web::requests(&listed.items, next.as_deref(), shared.clock.now_ms()),
-    )
+    let listed = market.requests(query.unfiltered()?).await?;
+    Ok(list(&asked, &query, "requests", &listed, |requests, next| {
+        web::requests(requests, next, shared.clock.now_ms())
+    }))
 }
 
 pub(crate) async fn request(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
     Named(id): Named,
 ) -> Result<Response> {
-    let id: EventId =
-        id.parse().map_err(|e: guild_protocol::Error| Error::bad("request_id", e.message()))?;
-    let found = shared.explorer.request(id).await?;
-    let detail = found.ok_or_else(|| Error::Unknown { what: "request", id: id.hex() })?;
-    asked.answer(|| json!(detail), || web::request(&detail, shared.clock.now_ms()))
+    let id: EventId = parsed("request_id", &id)?;
+    let detail = known("request", &id.hex(), market.request(id).await?)?;
+    Ok(asked.answer(|| json!(detail), || web::request(&detail, shared.clock.now_ms())))
 }
 
 pub(crate) async fn receipts(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
-    query: Params,
+    query: ListQuery,
 ) -> Result<Response> {
-    let query = ListQuery::read(query)?;
-    query.refuse_filter()?;
-    let listed = shared.explorer.receipts(query.page()?).await?;
-    let next = query.next(asked.path(), listed.next.as_ref());
-    asked.answer(
-        || list("receipts", &listed),
-        || web::receipts(&listed.items, next.as_deref(), shared.clock.now_ms()),
-    )
+    let listed = market.receipts(query.unfiltered()?).await?;
+    Ok(list(&asked, &query, "receipts", &listed, |receipts, next| {
+        web::receipts(receipts, next, shared.clock.now_ms())
+    }))
 }
 
 pub(crate) async fn receipt(
     State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
     Named(id): Named,
 ) -> Result<Response> {
-    let id = receipt_id(&id)?;
-    let found = shared.explorer.receipt(id.clone()).await?;
-    let kept = found.ok_or_else(|| unknown_receipt(&id))?;
+    let id: ReceiptId = parsed("receipt_id", &id)?;
+    let kept = known("receipt", id.as_str(), market.receipt(id.clone()).await?)?;
     match asked.form() {
-        Form::Json => Ok(file(&asked, "application/json", &format!("{id}.json"), kept.bytes)),
+        Form::Json => Ok(file(&asked, "application/json", receipt::FILE_NAME, kept.bytes)),
         Form::Page => Ok(asked.page(receipt_page(&kept, shared.clock.now_ms())?)),
     }
+}
+
+/// A page of a list in the form that was asked for: its lines, and where the next page begins.
+fn list<T: Serialize>(
+    asked: &Asked,
+    query: &ListQuery,
+    name: &str,
+    listed: &Listed<T>,
+    page: impl FnOnce(&[T], Option<&str>) -> String,
+) -> Response {
+    asked.answer(
+        || json!({ name: listed.items, "next": listed.next }),
+        || page(&listed.items, query.next(asked.path(), listed.next.as_ref()).as_deref()),
+    )
+}
+
+/// What was found under an id, or the error that says that there is nothing.
+fn known<T>(what: &'static str, id: &str, found: Option<T>) -> Result<T> {
+    found.ok_or_else(|| Error::Unknown { what, id: id.to_owned() })
 }
 
 /// The page shows what a check of the bytes finds now, not what was once found.
@@ -132,22 +142,13 @@ fn receipt_page(kept: &Kept, now_ms: i64) -> Result<String> {
 }
 
 pub(crate) async fn replay(
-    State(shared): State<Shared>,
+    Market(market): Market,
     asked: Asked,
     Named(id): Named,
 ) -> Result<Response> {
-    let id = receipt_id(&id)?;
-    let found = shared.explorer.replay(id.clone()).await?;
-    let bytes = found.ok_or_else(|| Error::Unknown { what: "replay", id: id.to_string() })?;
-    Ok(file(&asked, "application/jsonl", "REPLAY.jsonl", bytes))
-}
-
-fn receipt_id(text: &str) -> Result<ReceiptId> {
-    text.parse().map_err(|e: guild_protocol::Error| Error::bad("receipt_id", e.message()))
-}
-
-fn unknown_receipt(id: &ReceiptId) -> Error {
-    Error::Unknown { what: "receipt", id: id.to_string() }
+    let id: ReceiptId = parsed("receipt_id", &id)?;
+    let bytes = known("replay", id.as_str(), market.replay(id.clone()).await?)?;
+    Ok(file(&asked, "application/jsonl", replay::FILE_NAME, bytes))
 }
 
 /// Bytes that never change, as a file of that name.

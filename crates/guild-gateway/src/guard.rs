@@ -1,11 +1,13 @@
 //! Who may ask, and who may write.
 
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName};
 use axum::middleware::Next;
 use axum::response::Response;
 use futures_util::future::{Either, select};
+use guild_roles::explorer::Explorer;
 
 use crate::{Error, Result, Shared};
 
@@ -64,8 +66,35 @@ fn host_name(host: &str) -> Option<&str> {
     (good && !name.is_empty()).then_some(name)
 }
 
-/// Refuses a request that does not carry the node's token.
-pub(crate) fn require_token(shared: &Shared, headers: &HeaderMap) -> Result<()> {
+/// Whoever this node works for, known by its token. A handler that takes this before the body refuses everybody else
+/// without reading what they send.
+pub(crate) struct Owner;
+
+impl FromRequestParts<Shared> for Owner {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Owner> {
+        require_token(shared, &parts.headers).map(|()| Owner)
+    }
+}
+
+/// The market as whoever asks may see it: with the node's token also what is private. A wrong token is refused, so that
+/// nobody takes the public view for the whole.
+pub(crate) struct Market(pub(crate) Explorer);
+
+impl FromRequestParts<Shared> for Market {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Market> {
+        if !parts.headers.contains_key(AUTHORIZATION) {
+            return Ok(Market(shared.explorer.clone()));
+        }
+        require_token(shared, &parts.headers)?;
+        Ok(Market(shared.explorer.for_owner()))
+    }
+}
+
+fn require_token(shared: &Shared, headers: &HeaderMap) -> Result<()> {
     let shown = header(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     match shown {
         Some(shown) if same(shown.as_bytes(), shared.token.as_bytes()) => Ok(()),

@@ -2,10 +2,8 @@
 //! may be repeated; the answer says whether something is `new` or was `known` before.
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use guild_protocol::amount::{Amount, AssetId};
 use guild_roles::treasury::{
     Account, AccountId, AccountName, CHAIN_MAX_TRANSFERS, Changed, Gate, Limit, NewTransfer,
@@ -15,16 +13,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::units::Units;
-use crate::{Error, Result, Shared, guard, log};
+use crate::body::Sent;
+use crate::guard::Owner;
+use crate::{Error, Result, Shared};
 
 mod units;
 
-/// What a request may carry: a token, and a body that is read strictly.
-type Body = Result<Bytes, BytesRejection>;
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewAccount {
+pub(crate) struct NewAccount {
     owner: String,
     purpose: String,
     asset_id: AssetId,
@@ -33,11 +30,9 @@ struct NewAccount {
 
 pub(crate) async fn open(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
+    _: Owner,
+    Sent(asked): Sent<NewAccount>,
 ) -> Result<(StatusCode, Json<Value>)> {
-    guard::require_token(&shared, &headers)?;
-    let asked: NewAccount = log::decode(&shared, body)?;
     let limit = match asked.limit.as_deref() {
         None => Limit::NeverNegative,
         Some(word) => Limit::parse(word).ok_or_else(|| {
@@ -59,14 +54,14 @@ pub(crate) async fn open(
 /// A chain: all of it is booked, or nothing.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Chain {
+pub(crate) struct Chain {
     transfers: Vec<Transfer>,
 }
 
 /// One transfer, with the fields that its step takes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Transfer {
+pub(crate) struct Transfer {
     transfer_id: TransferId,
     step: String,
     debit: Option<String>,
@@ -80,11 +75,9 @@ struct Transfer {
 
 pub(crate) async fn transfer(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
+    _: Owner,
+    Sent(Chain { transfers }): Sent<Chain>,
 ) -> Result<(StatusCode, Json<Value>)> {
-    guard::require_token(&shared, &headers)?;
-    let Chain { transfers } = log::decode(&shared, body)?;
     if transfers.is_empty() || transfers.len() > CHAIN_MAX_TRANSFERS {
         let message = format!("must have 1 to {CHAIN_MAX_TRANSFERS} transfers");
         return Err(Error::bad("transfers", message));
@@ -160,7 +153,7 @@ impl Transfer {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewRule {
+pub(crate) struct NewRule {
     account: String,
     asset_id: AssetId,
     #[serde(default)]
@@ -171,7 +164,7 @@ struct NewRule {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewGate {
+pub(crate) struct NewGate {
     reserve_units: Units,
     #[serde(default)]
     lets_through: Vec<String>,
@@ -179,11 +172,9 @@ struct NewGate {
 
 pub(crate) async fn rule(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
+    _: Owner,
+    Sent(asked): Sent<NewRule>,
 ) -> Result<(StatusCode, Json<Value>)> {
-    guard::require_token(&shared, &headers)?;
-    let asked: NewRule = log::decode(&shared, body)?;
     let account_id = account_id("account", &asked.account, &asked.asset_id)?;
     let change = RuleChange {
         clear: asked.clear,

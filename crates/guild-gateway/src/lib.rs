@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `GET /`, `/providers`, `/requests`, `/receipts`, and one of each by its id | the explorer's pages |
 //! | `GET /api/summary`, `/api/providers`, `/api/requests`, `/api/receipts`, and one of each | the same as JSON |
-//! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals |
+//! | the same with the node's token | also what is private |
+//! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals; of private work with the node's token |
 //! | `GET /api/market/events` | what happens on the market, as a server-sent stream |
 //! | `GET /healthz`, `/readyz` | whether the process answers; whether all of it runs |
 //! | `GET /metrics` | its numbers, for Prometheus |
@@ -20,6 +21,7 @@
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
+mod body;
 mod dress;
 mod error;
 mod events;
@@ -44,6 +46,7 @@ use axum::routing::{any, get, post};
 use futures_util::future::{Either, select};
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
+use guild_protocol::nostr::Limits;
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::Explorer;
@@ -69,12 +72,14 @@ pub struct Options {
     pub streams_max: usize,
     /// How often an idle stream gets a comment, so that both ends notice a dead connection.
     pub keep_alive_ms: i64,
-    /// The largest body it reads.
+    /// The largest body it reads. An event must fit, and with it an order, whose input becomes a part of one.
     pub body_max_bytes: usize,
     /// How long a request may take until its answer begins, its body included.
     pub request_max_ms: i64,
     /// How many connections may be open at once; further ones wait.
     pub connections_max: usize,
+    /// How many of them one address may have (one /64 network); further ones are dropped.
+    pub connections_per_address: usize,
     /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
     pub idle_max_ms: i64,
     /// How long, after the shutdown, answers that are under way may still take.
@@ -87,9 +92,10 @@ impl Default for Options {
             hosts: Vec::new(),
             streams_max: 256,
             keep_alive_ms: 15_000,
-            body_max_bytes: 128 * 1024,
+            body_max_bytes: Limits::DEFAULT.max_bytes,
             request_max_ms: 30_000,
             connections_max: 1_024,
+            connections_per_address: 256,
             idle_max_ms: 60_000,
             farewell_ms: 2_000,
         }
@@ -185,8 +191,8 @@ impl Service {
     /// Serves until the shutdown; then ends the streams and finishes the answers that are under way, within
     /// `farewell_ms`. A client that does not read or does not finish its request cannot hold up the end.
     pub async fn run(self, listener: TcpListener) -> Result<()> {
-        let Options { connections_max, idle_max_ms, farewell_ms, .. } = *self.options;
-        let listener = Limited::new(listener, self.clock.clone(), connections_max, idle_max_ms);
+        let farewell_ms = self.options.farewell_ms;
+        let listener = Limited::new(listener, self.clock.clone(), self.options);
         let service = self.router.into_make_service_with_connect_info::<relay::Remote>();
         let served = axum::serve(listener, service)
             .with_graceful_shutdown(self.shutdown.triggered())
@@ -236,22 +242,21 @@ fn router(shared: Shared) -> Router {
 
 /// The market for readers: every path as a page, and below `/api` as JSON.
 fn explorer_routes() -> Router<Shared> {
-    Router::new()
+    let mut routes = Router::new()
         .route("/", get(explore::home))
         .route("/api/summary", get(explore::home))
         .route("/assets/{name}", get(web::asset::asset))
-        .route("/providers", get(explore::providers))
-        .route("/providers/{key}", get(explore::provider))
-        .route("/requests", get(explore::requests))
-        .route("/requests/{id}", get(explore::request))
-        .route("/receipts", get(explore::receipts))
-        .route("/receipts/{id}", get(explore::receipt))
-        .route("/api/providers", get(explore::providers))
-        .route("/api/providers/{key}", get(explore::provider))
-        .route("/api/requests", get(explore::requests))
-        .route("/api/requests/{id}", get(explore::request))
-        .route("/api/receipts", get(explore::receipts))
-        .route("/api/receipts/{id}", get(explore::receipt))
         .route("/api/receipts/{id}/replay", get(explore::replay))
-        .route("/api/market/events", get(events::market))
+        .route("/api/market/events", get(events::market));
+    for base in ["", "/api"] {
+        let at = |path: &str| format!("{base}{path}");
+        routes = routes
+            .route(&at("/providers"), get(explore::providers))
+            .route(&at("/providers/{key}"), get(explore::provider))
+            .route(&at("/requests"), get(explore::requests))
+            .route(&at("/requests/{id}"), get(explore::request))
+            .route(&at("/receipts"), get(explore::receipts))
+            .route(&at("/receipts/{id}"), get(explore::receipt));
+    }
+    routes
 }

@@ -1,18 +1,17 @@
 //! The audit log as pages.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use guild_protocol::id::EntryId;
-use guild_protocol::json as strict_json;
 use guild_roles::audit_log::Note;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use crate::{Error, Result, Shared, guard};
+use crate::body::Sent;
+use crate::guard::Owner;
+use crate::{Error, Result, Shared};
 
 /// The parameters of a page. Read as text, so that a wrong one gets our own message.
 #[derive(Deserialize)]
@@ -36,7 +35,7 @@ pub(crate) async fn page(
 /// What a caller may write down.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewNote {
+pub(crate) struct NewNote {
     entry_id: Option<EntryId>,
     actor: String,
     action: String,
@@ -47,11 +46,9 @@ struct NewNote {
 
 pub(crate) async fn append(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    _: Owner,
+    Sent(note): Sent<NewNote>,
 ) -> Result<(StatusCode, Json<Value>)> {
-    guard::require_token(&shared, &headers)?;
-    let note: NewNote = decode(&shared, body)?;
     let note = Note {
         entry_id: note.entry_id,
         actor: note.actor,
@@ -61,20 +58,6 @@ pub(crate) async fn append(
     };
     let (entry_id, seq) = shared.log.append(note).await?;
     Ok((StatusCode::CREATED, Json(json!({ "entry_id": entry_id, "seq": seq }))))
-}
-
-/// The body of a request, read strictly and within the limit.
-pub(crate) fn decode<T: DeserializeOwned>(
-    shared: &Shared,
-    body: Result<Bytes, BytesRejection>,
-) -> Result<T> {
-    let body = body.map_err(|rejected| match rejected.status() {
-        StatusCode::PAYLOAD_TOO_LARGE => Error::TooLarge(shared.options.body_max_bytes),
-        _ => Error::bad("body", rejected.body_text()),
-    })?;
-    strict_json::decode(&body).map_err(|e| {
-        Error::bad(e.place().unwrap_or("body"), format!("{} ({})", e.message(), e.code().name))
-    })
 }
 
 /// A query that is no query: the same parameter twice, or bytes that are no text.

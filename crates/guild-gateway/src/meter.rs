@@ -17,6 +17,8 @@ pub type Render = Arc<dyn Fn() -> String + Send + Sync>;
 pub const REQUEST_MS: &str = "http_request_ms";
 const REQUESTS: &str = "http_requests_total";
 const STREAMS: &str = "http_streams_open";
+const CONNECTIONS: &str = "http_connections_open";
+const DROPPED: &str = "http_connections_dropped_total";
 
 /// Counts requests by route, never by path: there are as many paths as strangers like.
 pub(crate) async fn count(State(shared): State<Shared>, request: Request, next: Next) -> Response {
@@ -44,6 +46,17 @@ fn known(method: &Method) -> &'static str {
         Method::PATCH => "PATCH",
         _ => "other",
     }
+}
+
+/// So many connections are open now.
+pub(crate) fn connections(count: usize) {
+    metrics::gauge!(CONNECTIONS).set(count as f64);
+}
+
+/// A connection was ended from this side: its address has too many (`connections_of_address`), no whole request came
+/// (`no_request`), or nothing moved on it any more (`idle`).
+pub(crate) fn dropped(why: &'static str) {
+    metrics::counter!(DROPPED, "why" => why).increment(1);
 }
 
 /// One open stream, counted for as long as it lives.

@@ -2,10 +2,8 @@
 //! nobody else reads it.
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use guild_protocol::amount::Msat;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
@@ -13,11 +11,13 @@ use guild_roles::buyer::{Buyer, Choice, Order, OrderId, Progress, Wish};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, Result, Shared, guard, log};
+use crate::body::Sent;
+use crate::guard::Owner;
+use crate::{Error, Result, Shared};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NewOrder {
+pub(crate) struct NewOrder {
     schema_id: SchemaId,
     input: Value,
     budget_msat: i64,
@@ -31,11 +31,10 @@ struct NewOrder {
 
 pub(crate) async fn create(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    _: Owner,
+    Sent(asked): Sent<NewOrder>,
 ) -> Result<(StatusCode, Json<Value>)> {
-    let buyer = buyer(&shared, &headers)?;
-    let asked: NewOrder = log::decode(&shared, body)?;
+    let buyer = buyer(&shared)?;
     let wish = Wish {
         schema_id: asked.schema_id,
         input: asked.input,
@@ -62,10 +61,10 @@ fn choice(provider: Option<&str>) -> Result<Choice> {
 
 pub(crate) async fn show(
     State(shared): State<Shared>,
-    headers: HeaderMap,
+    _: Owner,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
-    let buyer = buyer(&shared, &headers)?;
+    let buyer = buyer(&shared)?;
     let Progress { order, answers } = buyer.progress(order_id(&id)?).await?;
     let mut body = view(&order);
     let answers = answers.iter().map(|answer| {
@@ -84,15 +83,14 @@ pub(crate) async fn show(
 
 pub(crate) async fn cancel(
     State(shared): State<Shared>,
-    headers: HeaderMap,
+    _: Owner,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
-    let buyer = buyer(&shared, &headers)?;
+    let buyer = buyer(&shared)?;
     Ok(Json(view(&buyer.cancel(order_id(&id)?).await?)))
 }
 
-fn buyer<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Buyer> {
-    guard::require_token(shared, headers)?;
+fn buyer(shared: &Shared) -> Result<&Buyer> {
     shared.buyer.as_ref().ok_or_else(|| Error::NoSuchPath("/api/orders".to_owned()))
 }
 

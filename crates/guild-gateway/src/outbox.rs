@@ -1,20 +1,19 @@
 //! The outbox: dead letters can be tried again.
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
-use axum::http::HeaderMap;
 use guild_roles::outbox::{NAMED_MAX, Which};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::{Error, Result, Shared, guard, log};
+use crate::body::Sent;
+use crate::guard::Owner;
+use crate::{Error, Result, Shared};
 
 /// Which dead letters: some by their numbers, or all.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Retry {
+pub(crate) struct Retry {
     #[serde(default)]
     seqs: Vec<i64>,
     #[serde(default)]
@@ -38,11 +37,9 @@ impl Retry {
 
 pub(crate) async fn retry(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Result<Bytes, BytesRejection>,
+    _: Owner,
+    Sent(asked): Sent<Retry>,
 ) -> Result<Json<Value>> {
-    guard::require_token(&shared, &headers)?;
-    let which = log::decode::<Retry>(&shared, body)?.which()?;
-    let answer = shared.outbox.retry(&which).await?;
+    let answer = shared.outbox.retry(&asked.which()?).await?;
     Ok(Json(json!({ "retried": answer.retried, "not_dead": answer.not_dead })))
 }

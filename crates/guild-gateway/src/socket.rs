@@ -1,56 +1,105 @@
 //! Connections that are counted, and that end when nothing moves on them.
 //!
-//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or a byte now and then,
-//! or asks for a stream and never reads it. Such a connection must not be held for ever, and there must not be any
-//! number of them. So only what we write counts as movement: a request is answered in time, a stream and a web socket
-//! say something by themselves, and whoever only sends is not served.
+//! A client may be slow, or gone without a word, or mean harm: it sends half a request and waits, or a byte now and
+//! then, or asks for a stream and never reads it. Such a connection must not be held for ever, and there must not be
+//! any number of them. So only what we write counts as movement: a request is answered in time, a stream and a web
+//! socket say something by themselves, and whoever only sends is not served. And one address has only so many
+//! connections, so that others are still served. Every connection that is ended here is counted.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::serve::Listener;
+use guild_network::relay::Places;
 use guild_protocol::env::{BoxFuture, Clock};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Accepts no more connections than there is room for; further ones wait to be accepted.
+use crate::{Options, meter};
+
+/// Accepts no more connections than there is room for; further ones wait to be accepted, except those of an address
+/// that has too many: they are dropped at once.
 pub(crate) struct Limited {
     listener: TcpListener,
     clock: Arc<dyn Clock>,
     room: Arc<Semaphore>,
-    idle_max_ms: i64,
+    places: Arc<Mutex<Places>>,
+    options: Arc<Options>,
 }
 
 impl Limited {
     pub(crate) fn new(
         listener: TcpListener,
         clock: Arc<dyn Clock>,
-        connections_max: usize,
-        idle_max_ms: i64,
+        options: Arc<Options>,
     ) -> Limited {
-        Limited { listener, clock, room: Arc::new(Semaphore::new(connections_max)), idle_max_ms }
+        let room = Arc::new(Semaphore::new(options.connections_max));
+        Limited { listener, clock, room, places: Arc::default(), options }
     }
 }
 
 impl Listener for Limited {
     type Io = Timed<TcpStream>;
-    type Addr = std::net::SocketAddr;
+    type Addr = SocketAddr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         // The semaphore is never closed, so there is always a permit in the end.
         let permit = self.room.clone().acquire_owned().await.ok();
-        let (io, address) = Listener::accept(&mut self.listener).await;
+        let (io, address) = loop {
+            let (io, address) = Listener::accept(&mut self.listener).await;
+            let per_address = self.options.connections_per_address;
+            match lock(&self.places).enter(address.ip(), per_address, usize::MAX) {
+                Ok(()) => break (io, address),
+                Err(why) => meter::dropped(why),
+            }
+        };
+        let seat = Seat::new(self.places.clone(), address.ip(), permit);
         // Small frames shall not wait for more of them. A socket that is already dead need not.
         let _ = io.set_nodelay(true);
-        let clock = self.clock.clone();
-        (Timed { io, clock, idle_max_ms: self.idle_max_ms, idle: None, _permit: permit }, address)
+        let (clock, idle_max_ms) = (self.clock.clone(), self.options.idle_max_ms);
+        let timed =
+            Timed { io, clock, idle_max_ms, idle: None, is_answered: false, _seat: Some(seat) };
+        (timed, address)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.listener.local_addr()
+    }
+}
+
+fn lock(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
+    // Nothing panics while holding the lock.
+    places.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The place of a connection, given back when it ends.
+struct Seat {
+    places: Arc<Mutex<Places>>,
+    address: IpAddr,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Seat {
+    /// For one that has entered.
+    fn new(
+        places: Arc<Mutex<Places>>,
+        address: IpAddr,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Seat {
+        meter::connections(lock(&places).count());
+        Seat { places, address, _permit: permit }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut places = lock(&self.places);
+        places.leave(self.address);
+        meter::connections(places.count());
     }
 }
 
@@ -60,8 +109,9 @@ pub(crate) struct Timed<S> {
     clock: Arc<dyn Clock>,
     idle_max_ms: i64,
     idle: Option<BoxFuture<()>>,
-    /// Given back when the connection ends.
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Whether anything was ever written.
+    is_answered: bool,
+    _seat: Option<Seat>,
 }
 
 impl<S: Unpin> Timed<S> {
@@ -73,6 +123,7 @@ impl<S: Unpin> Timed<S> {
     ) -> Poll<io::Result<T>> {
         if moved.is_ready() {
             self.idle = None;
+            self.is_answered = true;
             return moved;
         }
         self.in_time(cx)?;
@@ -85,6 +136,7 @@ impl<S: Unpin> Timed<S> {
         match idle.as_mut().poll(cx) {
             Poll::Ready(()) => {
                 self.idle = None;
+                meter::dropped(if self.is_answered { "idle" } else { "no_request" });
                 Err(io::ErrorKind::TimedOut.into())
             }
             Poll::Pending => Ok(()),
@@ -167,7 +219,8 @@ mod tests {
         let (near, mut far) = duplex(4);
         let bell = Bell::default();
         let clock = Arc::new(bell.clone());
-        let mut near = Timed { io: near, clock, idle_max_ms: 1, idle: None, _permit: None };
+        let mut near =
+            Timed { io: near, clock, idle_max_ms: 1, idle: None, is_answered: false, _seat: None };
         far.write_all(b"abc").await.unwrap();
         let mut read = [0; 1];
         near.read_exact(&mut read).await.unwrap();

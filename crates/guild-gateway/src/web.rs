@@ -68,6 +68,7 @@ fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String
                 footer {
                     div class="wrap" {
                         span { "Guildhall " (env!("CARGO_PKG_VERSION")) }
+                        span { "1 sat is 1,000 msat, a hundred millionth of a bitcoin" }
                         @if let Some(json) = json {
                             span { "For programs: " a href=(json) { code { (json) } } }
                         }

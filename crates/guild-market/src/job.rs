@@ -298,12 +298,16 @@ fn changed(tx: &mut Tx<'_>, request_id: &EventId, now_ms: UnixMs) -> Result<Take
     Ok(job)
 }
 
+/// Tells that a job has come to the state in which it is. Of a private one only what anybody may know: whoever likes
+/// follows these events.
 fn tell_of(tx: &mut Tx<'_>, job: &TakenJob, now_ms: UnixMs) -> Result<()> {
     let state = job.state.as_str();
+    let schema_id = job.schema_id.as_ref().filter(|_| !job.private).map(|id| id.as_str());
+    let words = job.words.as_ref().filter(|_| !job.private);
     let body = json!({
-        "request_id": job.request_id, "buyer": job.buyer, "schema_id": job.schema_id.as_ref().map(|id| id.as_str()),
+        "request_id": job.request_id, "buyer": job.buyer, "schema_id": schema_id, "private": job.private,
         "price_msat": job.price.0, "paid_msat": job.paid.map(|paid| paid.0), "receipt_id": job.receipt_id,
-        "code": job.code, "words": job.words,
+        "code": job.code, "words": words,
     });
     let id = format!("job:{}:{state}", job.request_id);
     tell(tx, &id, &format!("job.{state}"), &body, now_ms)

@@ -281,13 +281,16 @@ pub(crate) fn give_back(tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Resul
     }
 }
 
-/// Tells that an order has come to the state in which it is.
+/// Tells that an order has come to the state in which it is. Anybody may follow these events, so what a private order
+/// is about, and what its provider wrote, is not in them.
 pub(crate) fn tell_of(tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Result<()> {
     let state = order.state.as_str();
+    let schema_id = (!order.private).then(|| order.schema_id.as_str());
+    let words = order.words.as_ref().filter(|_| !order.private);
     let body = json!({
         "order_id": order.order_id, "request_id": order.request_id, "provider": order.provider,
-        "schema_id": order.schema_id.as_str(), "budget_msat": order.budget.0,
-        "paid_msat": order.paid.map(|paid| paid.0), "receipt_id": order.receipt_id, "words": order.words,
+        "schema_id": schema_id, "budget_msat": order.budget.0, "private": order.private,
+        "paid_msat": order.paid.map(|paid| paid.0), "receipt_id": order.receipt_id, "words": words,
     });
     let id = format!("{}:{state}", order.order_id);
     tell(tx, &id, &format!("order.{state}"), &body, now_ms)

@@ -36,7 +36,8 @@ mod sync;
 
 use connection::Connection;
 use hub::Hub;
-use meter::{Keys, Places};
+use meter::Keys;
+pub use meter::Places;
 pub use options::Options;
 
 /// What goes over a socket.

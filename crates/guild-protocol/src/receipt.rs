@@ -68,6 +68,8 @@ pub const SIGNATURE_SCHEME: &str = "bip340";
 
 /// A receipt is never longer than this.
 pub const MAX_BYTES: usize = 64 * 1024;
+/// What the file of a receipt is called, wherever one is written or given out.
+pub const FILE_NAME: &str = "receipt.json";
 
 /// The fields of a receipt.
 pub static WIRE: wire::Type = wire::Type {

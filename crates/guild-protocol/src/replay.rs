@@ -101,6 +101,8 @@ pub const MAX_LINES: u64 = 1_000_000;
 
 /// A file is never longer than this.
 pub const MAX_BYTES: usize = 1024 * 1024 * 1024;
+/// What the file of a replay is called, wherever one is written or given out.
+pub const FILE_NAME: &str = "REPLAY.jsonl";
 
 /// What the chain starts from: the hash of the name of its algorithm.
 pub fn chain_start() -> Hash {

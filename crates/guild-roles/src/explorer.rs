@@ -10,20 +10,23 @@ mod people;
 mod receipt;
 mod request;
 mod story;
+mod turn;
 mod view;
 mod words;
 
 use std::sync::Arc;
 
 use guild_bus::Bus;
-use guild_market::{overview, receipts};
+use guild_market::overview;
 use guild_network::index;
-use guild_protocol::env::Clock;
+use guild_protocol::env::{Clock, UnixMs};
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_store::Store;
+use tokio::sync::Mutex;
 
+use self::turn::Turns;
 use crate::{Error, Result};
 
 pub use follow::{Follower, Happening};
@@ -43,19 +46,49 @@ pub struct Options {
     pub sweep_ms: i64,
     /// How many lines of each list a summary has.
     pub summary_lines: usize,
+    /// For how long a summary is given to others who ask: it counts everything that there is.
+    pub summary_ms: i64,
+    /// How many reads may be with the store at once. Fewer than the store has readers: the roles need one too.
+    pub reads_at_once: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { live_ms: 900_000, sweep_ms: 1_000, summary_lines: 6 }
+        Options {
+            live_ms: 900_000,
+            sweep_ms: 1_000,
+            summary_lines: 6,
+            summary_ms: 1_000,
+            reads_at_once: 1,
+        }
+    }
+}
+
+/// Who reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    /// Anybody. What travels encrypted is told only as far as everybody can see it.
+    Stranger,
+    /// Whoever this node works for.
+    Owner,
+}
+
+impl Reader {
+    fn may_see(self, is_private: bool) -> bool {
+        !is_private || self == Reader::Owner
     }
 }
 
 /// The handle of the explorer.
 #[derive(Clone)]
 pub struct Explorer {
+    reader: Reader,
     options: Options,
+    /// Without a turn, for what must be known also while many read.
     store: Store,
+    turns: Turns,
+    /// The last summary for strangers. Held while it is made, so that it is made once for all who ask meanwhile.
+    recent: Arc<Mutex<Option<(UnixMs, Summary)>>>,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
 }
@@ -76,19 +109,28 @@ pub struct Kept {
     pub receipt: Receipt,
     /// The file, byte for byte.
     pub bytes: Vec<u8>,
-    /// Whether its replay is here too.
+    /// Whether its replay is here too, and the reader may have it.
     pub has_replay: bool,
 }
 
 impl Explorer {
-    /// Reads this store, with bells from this bus.
+    /// Reads this store, with bells from this bus. Of private work it tells what anybody may know: that it is asked
+    /// for, by whom, of whom, and how it stands; not what it is, and not what the two wrote each other.
     pub fn new(
         options: Options,
         store: Store,
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
     ) -> Explorer {
-        Explorer { options, store, bus, clock }
+        let turns = Turns::new(store.clone(), options.reads_at_once);
+        let recent = Arc::default();
+        Explorer { reader: Reader::Stranger, options, store, turns, recent, bus, clock }
+    }
+
+    /// The same for whoever this node works for: nothing is left out.
+    #[must_use]
+    pub fn for_owner(&self) -> Explorer {
+        Explorer { reader: Reader::Owner, ..self.clone() }
     }
 
     /// Whether the store answers.
@@ -97,12 +139,30 @@ impl Explorer {
         Ok(())
     }
 
-    /// What happens now.
+    /// What happens now, or did a moment ago.
     pub async fn summary(&self) -> Result<Summary> {
-        let (lines, since_ms) = (self.options.summary_lines, self.live_since_ms());
-        let summary = self.store.read(move |rx| {
+        if self.reader == Reader::Owner {
+            return self.make_summary().await;
+        }
+        let mut recent = self.recent.lock().await;
+        let now_ms = self.clock.now_ms();
+        if let Some((at_ms, summary)) = &*recent
+            && (0..self.options.summary_ms).contains(&now_ms.saturating_sub(*at_ms))
+        {
+            return Ok(summary.clone());
+        }
+        let summary = self.make_summary().await?;
+        *recent = Some((now_ms, summary.clone()));
+        Ok(summary)
+    }
+
+    async fn make_summary(&self) -> Result<Summary> {
+        let (reader, lines) = (self.reader, self.options.summary_lines);
+        let since_ms = self.live_since_ms();
+        let summary = self.turns.read(move |rx| {
             let (known, dealt) = (index::counts(rx, since_ms)?, overview::totals(rx)?);
             let first = Page::first(lines);
+            let live = Wanted { schema_id: None, live: true };
             Ok::<_, Error>(Summary {
                 counts: Counts {
                     offers: known.providers,
@@ -112,9 +172,8 @@ impl Explorer {
                     paid_msat: dealt.paid,
                     earned_msat: dealt.earned,
                 },
-                offers: offer::page(rx, &first, &Wanted { schema_id: None, live: true }, since_ms)?
-                    .items,
-                requests: request::page(rx, &first)?.items,
+                offers: offer::page(rx, &first, &live, since_ms)?.items,
+                requests: request::page(rx, &first, reader)?.items,
                 receipts: receipt::page(rx, &first)?.items,
             })
         });
@@ -124,39 +183,43 @@ impl Explorer {
     /// A page of offers, those whose provider was heard last first. One that is heard meanwhile moves to the front.
     pub async fn providers(&self, page: Page, wanted: Wanted) -> Result<Listed<Offer>> {
         let since_ms = self.live_since_ms();
-        self.store.read(move |rx| offer::page(rx, &page, &wanted, since_ms)).await
+        self.turns.read(move |rx| offer::page(rx, &page, &wanted, since_ms)).await
     }
 
     /// One provider; none if it never offered anything and no receipt names it.
     pub async fn provider(&self, key: PublicKey) -> Result<Option<Provider>> {
         let since_ms = self.live_since_ms();
-        self.store.read(move |rx| offer::provider(rx, &key, since_ms)).await
+        self.turns.read(move |rx| offer::provider(rx, &key, since_ms)).await
     }
 
     /// A page of requests, the newest first.
     pub async fn requests(&self, page: Page) -> Result<Listed<Request>> {
-        self.store.read(move |rx| request::page(rx, &page)).await
+        let reader = self.reader;
+        self.turns.read(move |rx| request::page(rx, &page, reader)).await
     }
 
     /// One request with its story.
     pub async fn request(&self, id: EventId) -> Result<Option<RequestDetail>> {
-        self.store.read(move |rx| request::detail(rx, &id)).await
+        let reader = self.reader;
+        self.turns.read(move |rx| request::detail(rx, &id, reader)).await
     }
 
     /// A page of receipts, the newest first.
     pub async fn receipts(&self, page: Page) -> Result<Listed<Receipt>> {
-        self.store.read(move |rx| receipt::page(rx, &page)).await
+        self.turns.read(move |rx| receipt::page(rx, &page)).await
     }
 
     /// One receipt.
     pub async fn receipt(&self, id: ReceiptId) -> Result<Option<Kept>> {
-        self.store.read(move |rx| receipt::get(rx, &id)).await
+        let reader = self.reader;
+        self.turns.read(move |rx| receipt::get(rx, &id, reader)).await
     }
 
-    /// The replay that a receipt's trajectory hash seals. Only the buyer's node has it.
+    /// The replay that a receipt's trajectory hash seals. Only the buyer's node has it, and that of private work is for
+    /// its owner: it tells what was wanted, and what the verdict found.
     pub async fn replay(&self, id: ReceiptId) -> Result<Option<Vec<u8>>> {
-        let replay =
-            self.store.read(move |rx| Ok::<_, Error>(receipts::replay_of(rx, &id)?)).await?;
+        let reader = self.reader;
+        let replay = self.turns.read(move |rx| receipt::replay(rx, &id, reader)).await?;
         Ok(replay.map(String::into_bytes))
     }
 

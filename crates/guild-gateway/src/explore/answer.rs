@@ -72,11 +72,11 @@ impl Asked {
         &self,
         json: impl FnOnce() -> Value,
         page: impl FnOnce() -> String,
-    ) -> Result<Response> {
-        Ok(match self.form {
+    ) -> Response {
+        match self.form {
             Form::Json => self.bytes("application/json", json().to_string().into_bytes()),
             Form::Page => self.page(page()),
-        })
+        }
     }
 
     pub(super) fn page(&self, page: String) -> Response {
@@ -95,7 +95,7 @@ impl Asked {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert(VARY, HeaderValue::from_static("accept"));
+        headers.insert(VARY, HeaderValue::from_static("accept, authorization"));
         if let Ok(tag) = HeaderValue::from_str(&tag) {
             headers.insert(ETAG, tag);
         }

@@ -1,6 +1,8 @@
 //! The parameters of a list, and names in paths. All are read as text, so that a wrong one gets our own message.
 
-use axum::extract::rejection::{PathRejection, QueryRejection};
+use std::str::FromStr;
+
+use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use guild_roles::explorer::{Cursor, PAGE_MAX, Page, Wanted};
@@ -21,14 +23,16 @@ pub(crate) struct ListQuery {
     live: Option<String>,
 }
 
-pub(super) type Params = Result<Query<ListQuery>, QueryRejection>;
+impl<S: Send + Sync> FromRequestParts<S> for ListQuery {
+    type Rejection = Error;
 
-impl ListQuery {
-    pub(super) fn read(query: Params) -> Result<ListQuery> {
-        let Query(query) = query.map_err(bad_query)?;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<ListQuery> {
+        let Query(query) = Query::from_request_parts(parts, state).await.map_err(bad_query)?;
         Ok(query)
     }
+}
 
+impl ListQuery {
     pub(super) fn page(&self) -> Result<Page> {
         let after = match self.after.as_deref() {
             None | Some("") => None,
@@ -55,9 +59,9 @@ impl ListQuery {
     }
 
     /// Only providers can be narrowed down; a filter that does nothing would look as if it did.
-    pub(super) fn refuse_filter(&self) -> Result<()> {
+    pub(super) fn unfiltered(&self) -> Result<Page> {
         match (&self.schema, &self.live) {
-            (None, None) => Ok(()),
+            (None, None) => self.page(),
             (Some(_), _) => Err(Error::bad("schema", "is a filter of providers only")),
             (None, Some(_)) => Err(Error::bad("live", "is a filter of providers only")),
         }
@@ -103,6 +107,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
     }
 }
 
+/// An id as it is written in a path.
+pub(super) fn parsed<T: FromStr<Err = guild_protocol::Error>>(
+    field: &str,
+    text: &str,
+) -> Result<T> {
+    text.parse().map_err(|e: guild_protocol::Error| Error::bad(field, e.message()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,7 +152,7 @@ mod tests {
         );
         assert!(
             ListQuery { live: Some("true".to_owned()), ..ListQuery::default() }
-                .refuse_filter()
+                .unfiltered()
                 .is_err()
         );
     }

@@ -1,5 +1,6 @@
 //! The first page: what happens now.
 
+use guild_protocol::receipt::FILE_NAME;
 use guild_roles::explorer::{Counts, Summary};
 use maud::{Markup, html};
 
@@ -42,19 +43,28 @@ pub(crate) fn home(summary: &Summary, now_ms: i64) -> String {
                 (receipt::rows(&summary.receipts, now_ms))
             }
         }
+        section aria-labelledby="part" {
+            header { h2 id="part" { "Take part" } }
+            dl class="card facts" {
+                dt { "Hire somebody" } dd { code { (HIRE) } }
+                dt { "Offer work" } dd { code { "guild up" } " runs a node with a provider that others can hire" }
+                dt { "Check a receipt" } dd { code { "guild receipts verify " (FILE_NAME) } ", on any machine" }
+            }
+        }
     };
     page("Overview", Area::Home, Some("/api/summary"), &content)
 }
 
 /// A command that makes something happen here.
-const HIRE: &str = r#"guild hire --schema oa.embedding.v1 --input '{"texts":["hello"]}'"#;
+pub(super) const HIRE: &str =
+    r#"guild hire --schema oa.embedding.v1 --input '{"texts":["hello"]}'"#;
 
 fn numbers(counts: &Counts) -> Markup {
     let stat =
         |value: String, label: &str| html! { li class="stat" { b { (value) } span { (label) } } };
     html! {
         ul class="stats" aria-label="In numbers" {
-            (stat(text::grouped(counts.offers_live), "providers live"))
+            (stat(text::grouped(counts.offers_live), "offers live"))
             (stat(text::grouped(counts.requests), "requests seen"))
             (stat(text::grouped(counts.receipts), "receipts"))
             (stat(text::msat(counts.paid_msat), "paid by this node"))

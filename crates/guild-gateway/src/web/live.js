@@ -3,7 +3,8 @@
   "use strict";
   const sign = document.getElementById("live");
   if (!sign || !window.EventSource || !window.DOMParser) return;
-  const SOON_MS = 400;
+  // The overview is made anew once a second: later than that, it has what happened.
+  const SOON_MS = 1200;
   const ANYWAY_MS = 20000;
   let source = null;
   let due = 0;
@@ -39,7 +40,8 @@
   const show = (on) => {
     sign.hidden = false;
     sign.classList.toggle("on", on);
-    sign.textContent = on ? "live" : "waiting";
+    sign.textContent = on ? "live" : "reconnecting";
+    sign.title = on ? "This page shows news by itself." : "The node does not answer. This page tries again.";
   };
 
   const open = () => {

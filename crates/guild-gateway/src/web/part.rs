@@ -10,10 +10,11 @@ const NAME_MAX_CHARS: usize = 60;
 
 const THIS_NODE: &str = "This node";
 
-/// The name to show for somebody: what it says, or its key.
+/// The name to show for somebody: what it says, or its key. Nobody else is called as this node calls itself.
 pub(super) fn name(party: &Party) -> String {
     let said = party.name.as_deref().map(|name| text::clean(name, NAME_MAX_CHARS));
-    match said.filter(|name| !name.is_empty()) {
+    let feigned = |name: &str| !party.ours && name.eq_ignore_ascii_case(THIS_NODE);
+    match said.filter(|name| !name.is_empty() && !feigned(name)) {
         Some(name) => name,
         None if party.ours => THIS_NODE.to_owned(),
         None => text::short(&party.npub),
@@ -61,27 +62,85 @@ pub(super) fn when(now_ms: i64, at_ms: i64) -> Markup {
     }
 }
 
-/// How a request stands, as a coloured word.
-pub(super) fn standing(standing: Standing) -> Markup {
-    let (class, word) = match standing {
-        Standing::Open => ("pill busy dot", "Open"),
-        Standing::Working => ("pill busy dot", "Working"),
-        Standing::Delivered => ("pill busy dot", "Delivered"),
-        Standing::Paid => ("pill good", "Paid"),
-        Standing::Withheld => ("pill bad", "Withheld"),
-        Standing::Refused => ("pill bad", "Refused"),
-        Standing::Failed => ("pill bad", "Failed"),
-        Standing::Expired => ("pill", "Expired"),
-        Standing::Cancelled => ("pill", "Cancelled"),
-    };
-    html! { span class=(class) { (word) } }
+/// A state: its colour, its word, and what the word means.
+pub(super) struct State {
+    pub(super) class: &'static str,
+    pub(super) word: &'static str,
+    pub(super) means: &'static str,
 }
+
+/// A state as a coloured word.
+pub(super) fn pill(state: &State) -> Markup {
+    html! { span class={ "pill " (state.class) } title=(state.means) { (state.word) } }
+}
+
+/// What the words of a page mean, for whoever wants to know.
+pub(super) fn legend(states: &[State]) -> Markup {
+    html! {
+        details class="legend" {
+            summary { "What the words mean" }
+            dl class="facts" { @for state in states { dt { (pill(state)) } dd { (state.means) } } }
+        }
+    }
+}
+
+/// How a request stands.
+pub(super) fn standing(standing: Standing) -> State {
+    let (class, word, means) = match standing {
+        Standing::Open => ("busy dot", "Open", "Nobody has answered yet."),
+        Standing::Working => ("busy dot", "Working", "A provider says that it has begun."),
+        Standing::Delivered => {
+            ("busy dot", "Delivered", "There is a result. Nothing is known of a payment.")
+        }
+        Standing::Paid => ("good", "Paid", "The result was checked, accepted and paid."),
+        Standing::Withheld => {
+            ("bad", "Withheld", "The result was checked and not accepted. The money went back.")
+        }
+        Standing::Refused => ("bad", "Refused", "The provider does not do it."),
+        Standing::Failed => ("bad", "Failed", "The provider gave it up. Nothing was paid."),
+        Standing::Expired => ("", "Expired", "No result came in time. The money went back."),
+        Standing::Cancelled => {
+            ("", "Cancelled", "The buyer took it back before there was a result.")
+        }
+    };
+    State { class, word, means }
+}
+
+/// Every way in which a request stands.
+pub(super) const STANDINGS: [Standing; 9] = [
+    Standing::Open,
+    Standing::Working,
+    Standing::Delivered,
+    Standing::Paid,
+    Standing::Withheld,
+    Standing::Refused,
+    Standing::Failed,
+    Standing::Expired,
+    Standing::Cancelled,
+];
 
 /// Whether somebody is there.
 pub(super) fn liveness(live: bool) -> Markup {
-    match live {
-        true => html! { span class="pill good dot" { "Live" } },
-        false => html! { span class="pill" { "Silent" } },
+    let (class, word, means) = match live {
+        true => ("good dot", "Live", "It was heard within the last 15 minutes."),
+        false => ("", "Silent", "It was not heard for 15 minutes."),
+    };
+    pill(&State { class, word, means })
+}
+
+/// The sign of an offer under a name that other keys use too.
+pub(super) fn shared_name() -> Markup {
+    let means = "Another key offers under this name too. Compare the keys.";
+    pill(&State { class: "busy", word: "Shared name", means })
+}
+
+/// An id of which the middle is not seen, but is copied with the rest: a click takes all of it.
+pub(super) fn id(id: &str) -> Markup {
+    match text::ends(id) {
+        Some([head, middle, tail]) => html! {
+            code class="id" title=(id) { (head) span class="rest" { (middle) } (tail) }
+        },
+        None => html! { code class="id" { (id) } },
     }
 }
 

@@ -59,6 +59,7 @@ pub(super) fn cards(offers: &[Offer], now_ms: i64) -> Markup {
             @for offer in offers {
                 li class="card" {
                     div class="between" { (part::who_link(&offer.provider)) (part::liveness(offer.live)) }
+                    @if offer.name_shared { p { (part::shared_name()) } }
                     @if let Some(about) = about(offer) { p class="about" { bdi { (about) } } }
                     (schemas(offer))
                     div class="between" {
@@ -116,8 +117,8 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
         }
         section class="card" aria-label="Identity" {
             dl class="facts" {
-                dt { "Key" } dd { code { (provider.provider.npub) } }
-                dt { "In hex" } dd { code { (provider.provider.pubkey) } }
+                dt { "Key" } dd { code class="id" { (provider.provider.npub) } }
+                dt { "In hex" } dd { code class="id" { (provider.provider.pubkey) } }
                 dt { "Our record" } dd { (record(provider)) }
             }
         }
@@ -154,7 +155,7 @@ fn record(provider: &Provider) -> String {
         return "This node has not hired it yet.".to_owned();
     }
     format!(
-        "Paid {} of {} jobs, {} in all.",
+        "{} of {} results accepted, {} paid.",
         text::grouped(record.released),
         text::grouped(record.released.saturating_add(record.withheld)),
         text::msat(record.paid_msat)
@@ -165,10 +166,7 @@ fn offer_card(offer: &Offer, now_ms: i64) -> Markup {
     html! {
         article class="card stack" {
             @if offer.name_shared {
-                p {
-                    span class="pill busy" { "Shared name" }
-                    " Another key offers under this name too. Compare the keys."
-                }
+                p { (part::shared_name()) " Another key offers under this name too. Compare the keys." }
             }
             @if let Some(about) = about(offer) { p { bdi { (about) } } }
             dl class="facts" {
@@ -188,7 +186,7 @@ fn offer_card(offer: &Offer, now_ms: i64) -> Markup {
                 dt { "Offer" } dd { bdi { code { (text::clean(&offer.d, 120)) } } }
                 dt { "Announced" } dd { (part::when(now_ms, offer.announced_ms)) ", first seen here "
                     (part::when(now_ms, offer.first_seen_ms)) }
-                dt { "Event" } dd { code { (offer.event_id) } }
+                dt { "Event" } dd { code class="id" { (offer.event_id) } }
             }
         }
     }

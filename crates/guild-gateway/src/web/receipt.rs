@@ -1,10 +1,12 @@
 //! Receipts, in words and check by check.
 
-use guild_protocol::receipt::{Proof, Receipt as Proven, Status};
+use guild_protocol::receipt::{self, Proof, Receipt as Proven, Status};
+use guild_protocol::replay;
 use guild_protocol::verification::{Check, Verification};
 use guild_roles::explorer::{Receipt, Side, Tone};
 use maud::{Markup, html};
 
+use super::part::State;
 use super::{Area, empty, page, part, text};
 
 pub(crate) fn receipts(receipts: &[Receipt], next: Option<&str>, now_ms: i64) -> String {
@@ -24,6 +26,7 @@ pub(crate) fn receipts(receipts: &[Receipt], next: Option<&str>, now_ms: i64) ->
             (rows(receipts, now_ms))
         }
         (part::more(next))
+        (part::legend(&STATUSES.map(settled)))
     };
     page("Receipts", Area::Receipts, Some("/api/receipts"), &content)
 }
@@ -51,7 +54,7 @@ pub(super) fn rows(receipts: &[Receipt], now_ms: i64) -> Markup {
                         span class="to" { (part::arrow("to")) (part::who(&receipt.provider)) }
                     }
                     div class="right" {
-                        (settled(receipt.status))
+                        (part::pill(&settled(receipt.status)))
                         span class="money" { (text::amount(&receipt.amount)) }
                     }
                 }
@@ -60,14 +63,23 @@ pub(super) fn rows(receipts: &[Receipt], now_ms: i64) -> Markup {
     }
 }
 
-fn settled(status: Status) -> Markup {
-    let (class, word) = match status {
-        Status::Released => ("pill good", "Released"),
-        Status::Prepaid => ("pill busy", "Prepaid"),
-        Status::Withheld => ("pill bad", "Withheld"),
-        Status::Refunded => ("pill", "Refunded"),
+const STATUSES: [Status; 4] =
+    [Status::Released, Status::Withheld, Status::Prepaid, Status::Refunded];
+
+fn settled(status: Status) -> State {
+    let (class, word, means) = match status {
+        Status::Released => {
+            ("good", "Released", "The result was accepted, and the money was paid.")
+        }
+        Status::Withheld => (
+            "bad",
+            "Withheld",
+            "The result was not accepted. What was set aside went back to the buyer.",
+        ),
+        Status::Prepaid => ("busy", "Prepaid", "It was paid before the work was done."),
+        Status::Refunded => ("", "Refunded", "The provider gave the money back."),
     };
-    html! { span class=(class) { (word) } }
+    State { class, word, means }
 }
 
 /// A receipt and what was found when its bytes were checked now.
@@ -86,7 +98,10 @@ pub(crate) fn receipt(shown: &Shown<'_>, now_ms: i64) -> String {
         div class="lead" {
             a class="back" href="/receipts" { "← Receipts" }
             h1 { (headline(receipt)) }
-            div class="buttons" { (settled(receipt.status)) span class="sub" { (part::when(now_ms, receipt.at_ms)) } }
+            div class="buttons" {
+                (part::pill(&settled(receipt.status)))
+                span class="sub" { (part::when(now_ms, receipt.at_ms)) }
+            }
         }
         (banner(verification))
         section class="card stack" aria-label="In words" {
@@ -130,20 +145,22 @@ fn headline(receipt: &Receipt) -> String {
     }
 }
 
-fn in_words(receipt: &Receipt) -> String {
-    let (buyer, provider) = (part::called(&receipt.buyer), part::called(&receipt.provider));
+/// A sentence. Names stand apart from it, so that one in another script does not turn the words around it.
+fn in_words(receipt: &Receipt) -> Markup {
+    let named = |party| html! { bdi { (part::called(party)) } };
+    let (buyer, provider) = (named(&receipt.buyer), named(&receipt.provider));
     let (amount, at) = (text::amount(&receipt.amount), text::moment(receipt.at_ms));
-    match receipt.status {
-        Status::Released => {
-            format!("On {at}, {buyer} accepted the work of {provider} and paid {amount}.")
+    html! {
+        "On " (at) ", "
+        @match receipt.status {
+            Status::Released => { (buyer) " accepted the work of " (provider) " and paid " (amount) "." }
+            Status::Withheld => {
+                (buyer) " did not accept the work of " (provider) ". The " (amount)
+                " that were set aside went back."
+            }
+            Status::Prepaid => { (buyer) " paid " (provider) " " (amount) " before the work was done." }
+            Status::Refunded => { (provider) " gave " (amount) " back to " (buyer) "." }
         }
-        Status::Withheld => format!(
-            "On {at}, {buyer} did not accept the work of {provider}. The {amount} that were set aside went back."
-        ),
-        Status::Prepaid => {
-            format!("On {at}, {buyer} paid {provider} {amount} before the work was done.")
-        }
-        Status::Refunded => format!("On {at}, {provider} gave {amount} back to {buyer}."),
     }
 }
 
@@ -173,28 +190,34 @@ fn check_line(check: &Check) -> Markup {
     html! {
         li {
             (part::knot(tone))
-            span { (text::clean(&says, 300)) " " code { (check.name) } }
+            span class="says" { (text::clean(&says, 300)) " " code { (check.name) } }
         }
     }
 }
 
 fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
-    let id = &shown.receipt.receipt_id;
+    let (receipt, replay) = (receipt::FILE_NAME, replay::FILE_NAME);
     html! {
         section aria-labelledby="yourself" {
             header { h2 id="yourself" { "Check it yourself" } }
             div class="card stack" {
                 p { "You need not believe this page. Take the files and check them on a machine that you trust:" }
                 div class="buttons" {
-                    a class="button" href=(path) download={ (id) ".json" } { "receipt.json" }
+                    a class="button" href=(path) download=(receipt) { (receipt) }
                     @if shown.has_replay {
-                        a class="button" href={ (path) "/replay" } download="REPLAY.jsonl" { "REPLAY.jsonl" }
+                        a class="button" href={ (path) "/replay" } download=(replay) { (replay) }
+                    }
+                }
+                @if !shown.has_replay {
+                    p class="sub" {
+                        "The replay, which tells what was done, is with the buyer ("
+                        code { "guild receipts export" } "). That of private work is not public."
                     }
                 }
                 pre {
                     code {
-                        "guild receipts verify receipt.json"
-                        @if shown.has_replay { "\nguild replay verify REPLAY.jsonl --receipt receipt.json" }
+                        "guild receipts verify " (receipt)
+                        @if shown.has_replay { "\nguild replay verify " (replay) " --receipt " (receipt) }
                     }
                 }
             }
@@ -204,8 +227,7 @@ fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
 
 fn bound(proven: &Proven) -> Markup {
     let stated = proven.stated();
-    let code =
-        |text: &dyn std::fmt::Display| html! { code { (text::clean(&text.to_string(), 220)) } };
+    let code = |text: &dyn std::fmt::Display| html! { code class="id" { (text::clean(&text.to_string(), 220)) } };
     html! {
         dl class="facts" {
             dt { "Receipt" } dd { (code(&proven.receipt_id())) }
@@ -226,7 +248,7 @@ fn bound(proven: &Proven) -> Markup {
 }
 
 fn proof(proof: Option<&Proof>) -> Markup {
-    let code = |text: &str| html! { code { (text::clean(text, 220)) } };
+    let code = |text: &str| html! { code class="id" { (text::clean(text, 220)) } };
     match proof {
         None => html! { "none: no money moved" },
         Some(

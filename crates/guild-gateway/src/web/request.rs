@@ -3,6 +3,7 @@
 use guild_roles::explorer::{Request, RequestDetail, Side, Standing, Step, StepKind};
 use maud::{Markup, html};
 
+use super::home::HIRE;
 use super::{Area, empty, page, part, text};
 
 /// The longest words of a stranger in a timeline.
@@ -20,12 +21,13 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
         }
         @if requests.is_empty() {
             (empty("No request yet.", &html! {
-                "Post one: " code { "guild hire --schema oa.embedding.v1 --input '{\"texts\":[\"hello\"]}'" }
+                "Post one: " code { (HIRE) }
             }))
         } @else {
             (rows(requests, now_ms))
         }
         (part::more(next))
+        (part::legend(&part::STANDINGS.map(part::standing)))
     };
     page("Requests", Area::Requests, Some("/api/requests"), &content)
 }
@@ -40,12 +42,16 @@ pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
                         a class="what" href={ "/requests/" (request.request_id) } {
                             (part::job(request.schema_id.as_deref(), request.kind, request.private))
                         }
-                        span class="sub" { (side(request.side)) @if request.private { " · private" } " · "
-                            (part::when(now_ms, request.created_ms)) }
+                        span class="sub" {
+                            (side(request.side))
+                            // Where only that is known of it, its name says so.
+                            @if request.private && request.schema_id.is_some() { " · private" }
+                            " · " (part::when(now_ms, request.created_ms))
+                        }
                     }
                     div class="middle deal" { (deal(request)) }
                     div class="right" {
-                        (part::standing(request.standing))
+                        (part::pill(&part::standing(request.standing)))
                         @if let Some(bid) = request.bid_msat { span class="money sub" { "up to " (text::msat(bid)) } }
                     }
                 }
@@ -57,13 +63,14 @@ pub(super) fn rows(requests: &[Request], now_ms: i64) -> Markup {
 fn side(side: Side) -> &'static str {
     match side {
         Side::Seen => "seen",
-        Side::Bought => "bought here",
-        Side::Hired => "done here",
+        Side::Bought => "ordered here",
+        Side::Hired => "asked of this node",
     }
 }
 
 fn deal(request: &Request) -> Markup {
     let hidden = request.providers.len().saturating_sub(SHOWN_PROVIDERS_MAX);
+    let hidden = hidden.saturating_add(request.more_providers);
     html! {
         (part::who(&request.buyer))
         @if request.providers.is_empty() { span class="to" { (part::arrow("asks")) span class="sub" { "anybody" } } }
@@ -82,7 +89,7 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
             a class="back" href="/requests" { "← Requests" }
             h1 { (job) }
             div class="buttons" {
-                (part::standing(request.standing))
+                (part::pill(&part::standing(request.standing)))
                 span class="sub" { (in_words(request.side)) }
             }
         }
@@ -110,8 +117,8 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
 fn in_words(side: Side) -> &'static str {
     match side {
         Side::Seen => "Seen by this node, which is no part of it.",
-        Side::Bought => "Posted and paid for by this node.",
-        Side::Hired => "Done by this node for somebody else.",
+        Side::Bought => "Ordered by this node.",
+        Side::Hired => "Asked of this node by somebody else.",
     }
 }
 
@@ -122,7 +129,8 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
             dt { "Buyer" } dd { (part::who_link(&request.buyer)) }
             dt { "Addressed to" } dd {
                 @if request.providers.is_empty() { "anybody who can do it" }
-                div class="deal" { @for provider in request.providers.iter().take(20) { (part::who_link(provider)) } }
+                div class="deal" { @for provider in &request.providers { (part::who_link(provider)) } }
+                @if request.more_providers > 0 { span class="sub" { "and " (request.more_providers) " more" } }
             }
             @if let Some(schema_id) = &request.schema_id {
                 dt { "Job schema" } dd { code { (text::clean(schema_id, 100)) } }
@@ -132,7 +140,7 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
             @if let Some(bid) = request.bid_msat { dt { "At most" } dd class="money" { (text::msat(bid)) } }
             @if let Some(price) = detail.price_msat { dt { "Price agreed" } dd class="money" { (text::msat(price)) } }
             dt { "Made" } dd { (text::moment(request.created_ms)) " (" (part::when(now_ms, request.created_ms)) ")" }
-            dt { "Request" } dd { code { (request.request_id) } }
+            dt { "Request" } dd { code class="id" { (request.request_id) } }
         }
     }
 }
@@ -160,7 +168,7 @@ fn timeline(steps: &[Step]) -> Markup {
                         div class="by" {
                             @if let Some(author) = &step.author { (part::who_link(author)) }
                             @if let Some(event_id) = &step.event_id {
-                                code title=(event_id) { "event " (text::short(event_id)) }
+                                span { "event " (part::id(event_id)) }
                             }
                         }
                     }

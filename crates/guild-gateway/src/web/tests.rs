@@ -53,6 +53,7 @@ fn ask(standing: Standing, side: Side) -> Request {
         standing,
         buyer: party(9, ""),
         providers: vec![party(1, "Fast box")],
+        more_providers: 0,
         kind: 5050,
         schema_id: Some("oa.embedding.v1".to_owned()),
         bid_msat: Some(8_000),
@@ -148,7 +149,7 @@ fn the_first_page_says_what_happens_now() {
     insta::assert_debug_snapshot!(seen(&page)[2..14], @r#"
     [
         "2",
-        "providers live",
+        "offers live",
         "1,234",
         "requests seen",
         "2",
@@ -158,7 +159,7 @@ fn the_first_page_says_what_happens_now() {
         "Latest requests",
         "All requests",
         "Embedding",
-        "bought here ·",
+        "ordered here ·",
     ]
     "#);
     assert!(page.contains("aria-current=\"page\">Overview"));
@@ -179,7 +180,7 @@ fn a_job_is_told_from_top_to_bottom() {
     let page = request(&detail, NOW);
     let story = seen(&page);
     let from = story.iter().position(|piece| piece == "What happened").unwrap();
-    insta::assert_debug_snapshot!(story[from..from + 13], @r#"
+    insta::assert_debug_snapshot!(story[from..from + 16], @r#"
     [
         "What happened",
         "•",
@@ -188,7 +189,10 @@ fn a_job_is_told_from_top_to_bottom() {
         "An embedding is wanted.",
         "Fast box",
         "npub10xlxv…pkge6d",
-        "event efefefefef…efefef",
+        "event",
+        "efefefefef",
+        "efefefefefefefefefefefefefefefefefefefefefefefef",
+        "efefef",
         "✓",
         "Checked",
         "+1.4 s",
@@ -248,7 +252,7 @@ fn lists_and_a_provider_show_what_they_have() {
         receipts: vec![line(Status::Withheld)],
     };
     let page = provider(&one, NOW);
-    assert!(page.contains("Paid 3 of 4 jobs, 15 sat in all.") && page.contains("Shared name"));
+    assert!(page.contains("3 of 4 results accepted, 15 sat paid.") && page.contains("Shared name"));
     let mut alone = ask(Standing::Open, Side::Seen);
     alone.providers = (1..=9).map(|n| party(n, "")).collect();
     assert!(requests(&[alone], None, NOW).contains("and 6 more"));

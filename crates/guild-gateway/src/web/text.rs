@@ -6,11 +6,18 @@ use guild_protocol::timestamp::Timestamp;
 pub(super) use guild_roles::explorer::{grouped, msat};
 
 /// A stranger's words on one line: no control characters, nothing that turns the direction of writing, nothing
-/// invisible, and not longer than `max_chars`. What is left still has to be escaped, which `maud` does.
+/// invisible, no towers of accents, and not longer than `max_chars`. What is left still has to be escaped, which `maud`
+/// does.
 pub(super) fn clean(text: &str, max_chars: usize) -> String {
     let mut line = String::new();
     let mut space = false;
-    for (count, c) in text.chars().filter(|c| !is_hidden(*c)).enumerate() {
+    let mut marks = 0_usize;
+    let visible = text.chars().filter(|c| !is_hidden(*c));
+    let visible = visible.filter(|c| {
+        marks = if is_mark(*c) { marks.saturating_add(1) } else { 0 };
+        marks <= MARKS_MAX
+    });
+    for (count, c) in visible.enumerate() {
         if count == max_chars {
             line.push('…');
             break;
@@ -27,6 +34,16 @@ pub(super) fn clean(text: &str, max_chars: usize) -> String {
     line
 }
 
+/// How many accents one letter may carry.
+const MARKS_MAX: usize = 3;
+
+/// Accents that stand above or below the letter before them, and on each other.
+fn is_mark(c: char) -> bool {
+    matches!(c,
+        '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
+        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
+}
+
 /// Characters that show nothing and change how others are shown. The two joiners stay: some scripts need them.
 fn is_hidden(c: char) -> bool {
     matches!(c,
@@ -38,13 +55,19 @@ fn is_hidden(c: char) -> bool {
 
 /// The two ends of a long name: `npub1qqs…7k2f`.
 pub(super) fn short(id: &str) -> String {
-    let chars: Vec<char> = id.chars().collect();
-    match (chars.get(..10), chars.len().checked_sub(6).and_then(|from| chars.get(from..))) {
-        (Some(head), Some(tail)) if chars.len() > 20 => {
-            format!("{}…{}", head.iter().collect::<String>(), tail.iter().collect::<String>())
-        }
-        _ => id.to_owned(),
+    match ends(id) {
+        Some([head, _, tail]) => format!("{head}…{tail}"),
+        None => id.to_owned(),
     }
+}
+
+/// The beginning, the middle and the end of a long name.
+pub(super) fn ends(id: &str) -> Option<[&str; 3]> {
+    let count = id.chars().count();
+    let at = |n: usize| id.char_indices().nth(n).map(|(at, _)| at);
+    let (head, tail) = (at(10)?, at(count.checked_sub(6)?)?);
+    let parts = [id.get(..head)?, id.get(head..tail)?, id.get(tail..)?];
+    (count > 20).then_some(parts)
 }
 
 /// How long ago a moment was, in words.
@@ -122,6 +145,8 @@ mod tests {
         assert_eq!(clean("کتاب\u{200c}ها", 99), "کتاب\u{200c}ها");
         assert_eq!(clean("\u{1b}[2J", 99), "[2J");
         assert_eq!(clean("", 5), "");
+        let tower = format!("e{}!", "\u{301}".repeat(99));
+        assert_eq!(clean(&tower, 99), "e\u{301}\u{301}\u{301}!");
     }
 
     #[test]

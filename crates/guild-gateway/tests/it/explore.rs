@@ -5,6 +5,10 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::Bus;
 use guild_gateway::Options;
+use guild_market::job::{self, Refusal};
+use guild_market::order;
+use guild_protocol::nostr::Event;
+use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::Status;
 use guild_protocol::receipt;
 use guild_protocol::replay;
@@ -12,7 +16,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::bazaar::{Bazaar, T0, Wish, cheap, honest, public, work};
+use crate::bazaar::{BUYER, Bazaar, T0, Wish, cheap, honest, key, public, work};
 use crate::{Scene, get, numbers, open};
 
 /// One job that went well, and one that did not.
@@ -117,16 +121,106 @@ async fn every_page_has_its_json_and_strict_headers() {
     }
 }
 
+/// What only buyer and provider know of the work in [`in_private`].
+const SECRETS: [&str; 3] = ["zanzibar", "oa.embedding", "embedding"];
+
+/// Private work, bought and done here, that ends in every way; its requests and receipts.
+async fn in_private(scene: &Scene) -> (Vec<Event>, Vec<String>) {
+    let bazaar = Bazaar { store: scene.store.as_ref().unwrap().handle() };
+    bazaar.fund(1_000_000).await;
+    let wish = |order_key| Wish { order_key, provider: 4, budget_msat: 8_000, private: true };
+    let failed = bazaar.order(wish("zanzibar lost"), T0 + 1_000).await;
+    let no = bazaar.say(4, &failed, Status::Error, "no map of Zanzibar", T0 + 1_100).await;
+    bazaar.write(move |tx| Ok(order::fail(tx, &no, &key(BUYER), T0 + 1_200)?)).await;
+    let withheld = bazaar.order(wish("zanzibar cheap"), T0 + 2_000).await;
+    bazaar.answer(4, &withheld, &cheap(4), T0 + 2_100).await;
+    let mut receipts = vec![bazaar.settle("zanzibar cheap", T0 + 2_200).await.receipt];
+    let paid = bazaar.order(wish("zanzibar"), T0 + 3_000).await;
+    bazaar.answer(4, &paid, &honest(&work("zanzibar"), 4), T0 + 3_100).await;
+    receipts.push(bazaar.settle("zanzibar", T0 + 3_200).await.receipt);
+    let hired = bazaar.ask_in_private(7, 2, "zanzibar too", T0 + 4_000).await;
+    bazaar.take(2, &hired, 5_000, T0 + 4_100).await;
+    let id = hired.id;
+    let refusal =
+        || Refusal { code: &guild_roles::code::WORK_FAILED, words: "Zanzibar".to_owned() };
+    bazaar.write(move |tx| Ok(job::fail(tx, &id, &refusal(), T0 + 4_200)?)).await;
+    let receipts = receipts.into_iter().map(|receipt| receipt.unwrap().receipt_id().to_string());
+    (vec![failed, withheld, paid, hired], receipts.collect())
+}
+
+#[tokio::test]
+async fn what_is_private_is_on_no_public_route() {
+    let scene = Scene::new(Options::default());
+    let (requests, receipts) = in_private(&scene).await;
+    let mut paths: Vec<String> =
+        ["/", "/providers", "/requests", "/receipts"].map(str::to_owned).into();
+    paths.push(format!("/providers/{}", public(4).npub()));
+    paths.extend(requests.iter().map(|request| format!("/requests/{}", request.id.hex())));
+    paths.extend(receipts.iter().map(|id| format!("/receipts/{id}")));
+    let api: Vec<String> = paths.iter().map(|path| format!("/api{path}")).collect();
+    paths.extend(api);
+    paths.extend(receipts.iter().map(|id| format!("/api/receipts/{id}/replay")));
+    let others = ["/api/summary", "/api/log", "/api/relays", "/metrics", "/readyz", "/relay"];
+    paths.extend(others.map(str::to_owned));
+    for path in &paths {
+        let (_, _, body) = fetch(&scene, look(path)).await;
+        let shown = String::from_utf8(body).unwrap().to_lowercase();
+        // Examples of what one may look for and ask for, the same on every node.
+        let shown = shown.replace("placeholder=\"oa.embedding.v1\"", "");
+        let shown = shown.replace("guild hire --schema oa.embedding.v1", "");
+        for secret in SECRETS {
+            assert!(!shown.contains(secret), "{path} tells {secret}: {shown}");
+        }
+    }
+    let mut stream = open(&scene, get("/api/market/events")).await;
+    let mut told = String::new();
+    while told.matches("\n\n").count() < 10 {
+        told.push_str(std::str::from_utf8(&stream.next().await.unwrap().unwrap()).unwrap());
+    }
+    assert!(told.contains("order.failed") && told.contains("job.failed"), "{told}");
+    for secret in SECRETS {
+        assert!(!told.to_lowercase().contains(secret), "the stream tells {secret}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn the_owner_sees_what_is_private_and_a_wrong_token_sees_nothing() {
+    let scene = Scene::new(Options::default());
+    let (requests, receipts) = in_private(&scene).await;
+    let with = |path: &str, token: &str| {
+        let mut request = get(path);
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        request
+    };
+    for (request, words) in
+        requests.iter().zip(["no map of Zanzibar", "not what", "exactly what", "Zanzibar"])
+    {
+        let path = format!("/api/requests/{}", request.id.hex());
+        let (status, headers, body) = fetch(&scene, with(&path, "secret")).await;
+        let shown = String::from_utf8(body).unwrap();
+        assert_eq!(
+            (status, &headers["vary"]),
+            (StatusCode::OK, &"accept, authorization".parse().unwrap())
+        );
+        assert!(shown.contains("oa.embedding.v1") && shown.contains(words), "{shown}");
+        assert_eq!(scene.ask(with(&path, "wrong")).await.0, StatusCode::FORBIDDEN);
+    }
+    let replay = format!("/api/receipts/{}/replay", receipts[1]);
+    assert_eq!(fetch(&scene, get(&replay)).await.0, StatusCode::NOT_FOUND);
+    let (status, _, lines) = fetch(&scene, with(&replay, "secret")).await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(String::from_utf8(lines).unwrap().contains("oa.embedding.v1"));
+    let (_, summary) = scene.ask(with("/api/summary", "secret")).await;
+    assert_eq!(summary["requests"][0]["schema_id"], "oa.embedding.v1");
+}
+
 #[tokio::test]
 async fn a_receipt_is_given_byte_for_byte_and_shown_check_by_check() {
     let scene = Scene::new(Options::default());
     let told = fill(&scene).await;
     let path = format!("/api/receipts/{}", told.receipt_id);
     let (_, headers, bytes) = fetch(&scene, get(&path)).await;
-    assert_eq!(
-        headers["content-disposition"],
-        format!("inline; filename=\"{}.json\"", told.receipt_id)
-    );
+    assert_eq!(headers["content-disposition"], "inline; filename=\"receipt.json\"");
     let proven = receipt::Receipt::from_bytes(&bytes).unwrap();
     assert_eq!(proven.receipt_id().as_str(), told.receipt_id);
     let (status, _, replay) = fetch(&scene, get(&format!("{path}/replay"))).await;
@@ -135,7 +229,15 @@ async fn a_receipt_is_given_byte_for_byte_and_shown_check_by_check() {
     let (_, page) = page(&scene, &format!("/receipts/{}", told.receipt_id)).await;
     assert_eq!(page.matches("knot good").count(), receipt::verify(&bytes).unwrap().checks().len());
     assert!(page.contains("This receipt holds") && !page.contains("knot bad"));
-    assert!(page.contains("guild receipts verify receipt.json"));
+    // The file that is given is the one that the command names.
+    assert!(
+        page.contains("download=\"receipt.json\"")
+            && page.contains("guild receipts verify receipt.json")
+    );
+    assert!(
+        page.contains("download=\"REPLAY.jsonl\"")
+            && page.contains("guild replay verify REPLAY.jsonl")
+    );
 }
 
 #[tokio::test]
@@ -256,6 +358,33 @@ async fn an_empty_market_says_what_to_do_next() {
     }
 }
 
+/// An announcement of which every word is hostile. Ours would refuse to be sent like that.
+fn hostile_card(markup: &str, long: &str) -> Event {
+    let mut draft = Announcement::new(markup).draft(T0.unsigned_abs() / 1_000).unwrap();
+    let tags = [
+        ["k", markup].map(str::to_owned),
+        ["k".to_owned(), format!("\u{202e}{long}")],
+        ["t".to_owned(), format!("oa.{markup}.v1")],
+        ["t", long].map(str::to_owned),
+        ["relays".to_owned(), format!("wss://relay.example/{markup}")],
+        ["relays".to_owned(), format!("wss://relay.example/{long}")],
+    ];
+    draft.tags.extend(tags.map(Vec::from));
+    let name = format!("e{}", "\u{301}".repeat(200));
+    let about = format!("\u{2067}{markup} {long}");
+    draft.content = json!({ "name": name, "description": about }).to_string();
+    draft.sign(&key(30)).unwrap()
+}
+
+#[tokio::test]
+async fn nobody_else_is_called_this_node() {
+    let scene = Scene::new(Options::default());
+    let bazaar = Bazaar { store: scene.store.as_ref().unwrap().handle() };
+    bazaar.announce(20, "\u{200b}This  NODE", 1, T0 + 1_000).await;
+    let (_, shown) = page(&scene, "/providers").await;
+    assert!(shown.contains(&public(20).npub()) && !shown.to_lowercase().contains("this node<"));
+}
+
 #[tokio::test]
 async fn hostile_names_stay_words() {
     let scene = Scene::new(Options::default());
@@ -268,11 +397,13 @@ async fn hostile_names_stay_words() {
         bazaar.announce(n, name, 1, T0 + 1_000).await;
         bazaar.ask(9, &[n], "x", T0 + 2_000).await;
     }
+    bazaar.put(&hostile_card(markup, &long), T0 + 1_000).await;
     let request = bazaar.ask(9, &[20], "y", T0 + 3_000).await;
     bazaar.say(20, &request, Status::Error, markup, T0 + 3_100).await;
     let mut pages = vec!["/".to_owned(), "/providers".to_owned(), "/requests".to_owned()];
     pages.extend((20..25).map(|n| format!("/providers/{}", public(n).npub())));
     pages.push(format!("/requests/{}", request.id.hex()));
+    pages.push(format!("/providers/{}", public(30).npub()));
     for path in &pages {
         let (status, page) = page(&scene, path).await;
         assert_eq!(status, StatusCode::OK, "{path}");
@@ -281,12 +412,15 @@ async fn hostile_names_stay_words() {
         assert!(page.chars().all(|c| c == '\n' || !c.is_control()), "{path}");
         assert!(!page.contains(['\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']), "{path}");
     }
-    let (_, shown) = page(&scene, &pages[3]).await;
-    assert!(shown.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+    for of in [3, 9] {
+        let (_, shown) = page(&scene, &pages[of]).await;
+        assert!(shown.contains("&lt;script&gt;alert(1)&lt;/script&gt;"), "{shown}");
+        assert!(!shown.contains(&"\u{301}".repeat(4)));
+    }
     // A name that shows nothing is no name: the key stands for it.
     let (_, nameless) = page(&scene, &pages[7]).await;
     assert!(nameless.contains("<h1><bdi>npub1"));
-    let (_, all) = scene.ask(get("/api/providers")).await;
+    let (_, all) = scene.ask(get("/api/providers?limit=100")).await;
     let raw: Vec<&Value> =
         all["providers"].as_array().unwrap().iter().map(|p| &p["provider"]["name"]).collect();
     assert!(raw.contains(&&json!(markup)), "programs get what was announced");

@@ -15,6 +15,6 @@ fn a_page_follows_the_market_once_per_burst_and_only_while_it_is_looked_at() {
     fifty events: newer 2
     in use: 2
     hidden: true
-    back: 2 waiting
+    back: 2 reconnecting
     ");
 }

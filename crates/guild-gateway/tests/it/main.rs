@@ -10,6 +10,7 @@ mod orders;
 mod pictures;
 mod relay;
 mod relays;
+mod slow;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -391,9 +392,22 @@ async fn a_body_that_never_comes_is_not_waited_for() {
     );
     let body =
         Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
-    let request = Request::post("/api/log").header("host", "localhost").body(body).unwrap();
+    let request = Request::post("/api/log").header("host", "localhost");
+    let request = request.header("authorization", "Bearer secret").body(body).unwrap();
     let answer = gateway.router().oneshot(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn the_body_of_whoever_has_no_token_is_not_read() {
+    let scene = Scene::new(Options::default());
+    for path in ["/api/log", "/api/orders", "/api/ledger/transfer", "/api/relays/publish"] {
+        // It never comes, and time stands still.
+        let body =
+            Body::from_stream(futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>());
+        let request = Request::post(path).header("host", "localhost").body(body).unwrap();
+        assert_eq!(scene.ask(request).await.0, StatusCode::FORBIDDEN, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -59,3 +59,20 @@ async fn an_order_that_is_not_there_is_not_found() {
         assert_eq!(status, StatusCode::BAD_REQUEST);
     }
 }
+
+#[tokio::test]
+async fn an_input_is_as_large_as_a_request_carries() {
+    let scene = Scene::new(Options::default());
+    let with = |bytes: usize| {
+        let texts = vec!["x".repeat(50_000); bytes / 50_000];
+        order(|body| body["input"] = json!({ "texts": texts }))
+    };
+    for (bytes, status, code) in [
+        (200_000, StatusCode::CONFLICT, "market.wallet_empty"),
+        (300_000, StatusCode::BAD_REQUEST, "nostr.tag_size"),
+        (600_000, StatusCode::PAYLOAD_TOO_LARGE, "gateway.too_large"),
+    ] {
+        let (told, answer) = scene.ask(post_to("/api/orders", &with(bytes), Some("secret"))).await;
+        assert_eq!((told, answer["error"]["code"].as_str()), (status, Some(code)), "{answer}");
+    }
+}

@@ -39,8 +39,12 @@ fn a_browser_shows_the_pages_and_asks_nobody_else() {
     let pages = [
         ("overview", "/".to_owned(), "A market where programs hire programs"),
         ("providers", "/providers".to_owned(), "Quiet corner"),
-        ("provider", format!("/providers/{}", public(2).npub()), "Paid 1 of 1 jobs, 5 sat in all."),
-        ("requests", "/requests".to_owned(), "bought here"),
+        (
+            "provider",
+            format!("/providers/{}", public(2).npub()),
+            "1 of 1 results accepted, 5 sat paid.",
+        ),
+        ("requests", "/requests".to_owned(), "ordered here"),
         ("request", format!("/requests/{}", told.good.id.hex()), "Receipt signed"),
         ("receipt", format!("/receipts/{}", told.receipt_id), "This receipt holds"),
         ("missing", "/nowhere".to_owned(), "Nothing is here"),

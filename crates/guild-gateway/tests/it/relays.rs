@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use guild_gateway::Options;
 use guild_protocol::identity::SecretKey;
-use guild_protocol::nostr::{Draft, Event};
+use guild_protocol::nostr::{Draft, Event, Limits};
 use serde_json::json;
 
 use crate::{Scene, get, post_to};
@@ -12,6 +12,22 @@ fn event() -> Event {
     let key: SecretKey = format!("{:064x}", 7).parse().unwrap();
     let draft = Draft { kind: 1, created_at: 1, tags: vec![], content: "hello".to_owned() };
     draft.sign(&key).unwrap()
+}
+
+#[tokio::test]
+async fn whatever_is_an_event_fits_into_a_body() {
+    let scene = Scene::new(Options::default());
+    let key: SecretKey = format!("{:064x}", 7).parse().unwrap();
+    // Every letter is escaped: the text is twice as long as the content.
+    let content = "\"".repeat(Limits::DEFAULT.max_content_bytes - 500);
+    let large = Draft { kind: 1, created_at: 1, tags: vec![], content }.sign(&key).unwrap();
+    let text = large.to_json();
+    assert!((500_000..=Limits::DEFAULT.max_bytes).contains(&text.len()), "{}", text.len());
+    let (status, answer) = scene.ask(post_to("/api/relays/publish", &text, Some("secret"))).await;
+    assert_eq!((status, answer["event_id"].clone()), (StatusCode::CREATED, json!(large.id)));
+    let more = format!("{text}{}", " ".repeat(Limits::DEFAULT.max_bytes));
+    let (status, _) = scene.ask(post_to("/api/relays/publish", &more, Some("secret"))).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
 #[tokio::test]

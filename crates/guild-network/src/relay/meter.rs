@@ -88,14 +88,14 @@ impl Keys {
 
 /// The open connections by where they come from.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub struct Places {
     open: BTreeMap<IpAddr, usize>,
     all: usize,
 }
 
 impl Places {
-    /// Counts one more, unless that is too many.
-    pub(crate) fn enter(
+    /// Counts one more, unless that is too many: then says of what, in a word.
+    pub fn enter(
         &mut self,
         address: IpAddr,
         per_address: usize,
@@ -113,7 +113,8 @@ impl Places {
         Ok(())
     }
 
-    pub(crate) fn leave(&mut self, address: IpAddr) {
+    /// One that entered is gone.
+    pub fn leave(&mut self, address: IpAddr) {
         self.all = self.all.saturating_sub(1);
         if let Some(open) = self.open.get_mut(&place(address)) {
             *open -= 1;
@@ -123,7 +124,8 @@ impl Places {
         }
     }
 
-    pub(crate) fn count(&self) -> usize {
+    /// How many there are.
+    pub fn count(&self) -> usize {
         self.all
     }
 }

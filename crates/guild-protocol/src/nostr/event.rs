@@ -30,7 +30,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What `Limits::default()` gives.
+    /// What `Limits::default()` gives. Whatever carries events follows it: the frames of relays, the bodies that the
+    /// gateway reads, and the inputs of orders, which become items of tags.
     pub const DEFAULT: Limits = Limits {
         max_bytes: 512 * 1024,
         max_content_bytes: 256 * 1024,

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Explorer;
+use super::words::{SAID_MAX_CHARS, clipped};
 use crate::Result;
 
 /// How many happenings are read at once.
@@ -31,7 +32,7 @@ pub struct Happening {
 impl Explorer {
     /// The number before the last `count` happenings.
     pub async fn before_last(&self, count: i64) -> Result<i64> {
-        Ok(self.store.read(move |rx| event::before_last(rx, TOPIC, count)).await?)
+        Ok(self.turns.read(move |rx| event::before_last(rx, TOPIC, count)).await?)
     }
 
     /// Every happening after number `after`, in order, as they come.
@@ -41,17 +42,19 @@ impl Explorer {
     }
 
     async fn happenings(&self, after: i64) -> Result<Vec<Happening>> {
-        let events = self.store.read(move |rx| event::after(rx, TOPIC, after, READ_MAX)).await?;
-        let happening = |event: event::Event| Happening {
-            seq: event.seq,
-            id: event.id,
-            kind: event.kind,
-            at_ms: event.at_ms,
-            // Written as JSON by whoever decided; a text that is none is shown as it is.
-            body: serde_json::from_str(&event.body).unwrap_or(Value::String(event.body)),
-        };
+        let events = self.turns.read(move |rx| event::after(rx, TOPIC, after, READ_MAX)).await?;
         Ok(events.into_iter().map(happening).collect())
     }
+}
+
+fn happening(event: event::Event) -> Happening {
+    let event::Event { seq, id, kind, at_ms, body } = event;
+    // Written as JSON by whoever decided; a text that is none is shown as it is.
+    let mut body = serde_json::from_str(&body).unwrap_or(Value::String(body));
+    if let Some(Value::String(words)) = body.get_mut("words") {
+        *words = clipped(words, SAID_MAX_CHARS);
+    }
+    Happening { seq, id, kind, at_ms, body }
 }
 
 /// Follows the market from a number on. Each happening comes once, in order.

@@ -9,6 +9,7 @@ use guild_store::Rx;
 use super::page::{Cursor, Listed, Page, cut};
 use super::people::People;
 use super::view::{Offer, Party, Provider, Record};
+use super::words::{ABOUT_MAX_CHARS, NAME_MAX_CHARS, clipped, clipped_all};
 use super::{Wanted, receipt};
 use crate::{Error, Result};
 
@@ -58,13 +59,13 @@ fn offer(
     };
     Ok(Offer {
         provider: Party::new(&row.pubkey, name, people.is_ours(&row.pubkey)),
-        d: row.card.d.clone(),
-        about: row.card.content.description.clone(),
-        schema_ids: row.card.schema_ids().into_iter().map(str::to_owned).collect(),
-        kinds: row.card.kinds.clone(),
+        d: clipped(&row.card.d, NAME_MAX_CHARS),
+        about: row.card.content.description.as_deref().map(|text| clipped(text, ABOUT_MAX_CHARS)),
+        schema_ids: clipped_all(row.card.schema_ids()),
+        kinds: clipped_all(row.card.kinds.iter().map(String::as_str)),
         price_msat: price(&row.card),
         private: row.card.content.supports_encryption.unwrap_or(false),
-        relays: row.card.relays.clone(),
+        relays: clipped_all(row.card.relays.iter().map(String::as_str)),
         event_id: row.event_id.hex(),
         announced_ms: i64::try_from(row.created_at).unwrap_or(i64::MAX).saturating_mul(1_000),
         first_seen_ms: row.first_ms,

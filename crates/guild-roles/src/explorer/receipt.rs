@@ -1,13 +1,15 @@
 //! What proves a payment.
 
+use guild_market::order;
 use guild_market::receipts::{self, Direction};
 use guild_protocol::id::ReceiptId;
+use guild_protocol::nostr::EventId;
 use guild_store::Rx;
 
-use super::Kept;
 use super::page::{Cursor, Listed, Page, cut};
 use super::people::People;
 use super::view::{Receipt, Side};
+use super::{Kept, Reader};
 use crate::{Error, Result};
 
 /// A page of receipts, those given or taken last first.
@@ -47,9 +49,23 @@ pub(super) fn lines(rx: &mut Rx<'_>, rows: &[receipts::Kept]) -> Result<Vec<Rece
 }
 
 /// One receipt, with its bytes.
-pub(super) fn get(rx: &mut Rx<'_>, id: &ReceiptId) -> Result<Option<Kept>> {
+pub(super) fn get(rx: &mut Rx<'_>, id: &ReceiptId, reader: Reader) -> Result<Option<Kept>> {
     let Some(row) = receipts::get(rx, id)? else { return Ok(None) };
     let Some(receipt) = lines(rx, std::slice::from_ref(&row))?.pop() else { return Ok(None) };
-    let has_replay = receipts::replay_of(rx, id)?.is_some();
+    let has_replay = replay(rx, id, reader)?.is_some();
     Ok(Some(Kept { receipt, bytes: row.text.into_bytes(), has_replay }))
+}
+
+/// The replay behind a receipt that we gave, if the reader may have it.
+pub(super) fn replay(rx: &mut Rx<'_>, id: &ReceiptId, reader: Reader) -> Result<Option<String>> {
+    let Some(row) = receipts::get(rx, id)? else { return Ok(None) };
+    let request_id: Option<EventId> = row.request_id.parse().ok();
+    let order = match request_id {
+        Some(request_id) => order::of_request(rx, &request_id)?,
+        None => None,
+    };
+    match order {
+        Some(order) if reader.may_see(order.private) => Ok(receipts::replay_of(rx, id)?),
+        _ => Ok(None),
+    }
 }

@@ -11,36 +11,42 @@ use guild_protocol::nostr::job::Feedback;
 use guild_protocol::nostr::{Event, EventId, kind, tag};
 use guild_store::Rx;
 
+use super::Reader;
 use super::page::{Cursor, Listed, Page, cut};
 use super::people::People;
 use super::story::{Heard, Story};
 use super::view::{Request, RequestDetail, Side, Standing};
+use super::words::{LISTED_MAX, NAME_MAX_CHARS, SAID_MAX_CHARS, clipped};
 use crate::Result;
 
 /// How many answers to one request are shown: anybody may send any number.
 const ANSWERS_MAX: usize = 60;
 
 /// A page of requests, those that came last first.
-pub(super) fn page(rx: &mut Rx<'_>, page: &Page) -> Result<Listed<Request>> {
+pub(super) fn page(rx: &mut Rx<'_>, page: &Page, reader: Reader) -> Result<Listed<Request>> {
     let lines = page.lines();
     let before_seq = page.after.as_ref().map(|cursor| cursor.at);
     let rows = index::requests(rx, &index::Page { before_seq, limit: lines.saturating_add(1) });
     let cursor = |row: &index::Request| Cursor { at: row.seq, id: "seq".to_owned() };
     let (rows, next) = cut(rows?, lines, cursor);
-    Ok(Listed { items: views(rx, &rows)?, next })
+    Ok(Listed { items: views(rx, &rows, reader)?, next })
 }
 
-fn views(rx: &mut Rx<'_>, rows: &[index::Request]) -> Result<Vec<Request>> {
+fn views(rx: &mut Rx<'_>, rows: &[index::Request], reader: Reader) -> Result<Vec<Request>> {
     let ids: Vec<EventId> = rows.iter().map(|row| row.request_id).collect();
     let concerns = overview::concerns(rx, &ids)?;
     let progress = index::progress(rx, rows)?;
     let hired = concerns.values().filter_map(hired).copied();
-    let keys =
-        rows.iter().flat_map(|row| row.providers.iter().chain([&row.buyer])).copied().chain(hired);
+    let keys = rows.iter().flat_map(|row| listed(row).chain([&row.buyer])).copied().chain(hired);
     let people = People::of(rx, keys)?;
     let line = |row: &index::Request| {
         let progress = progress.get(&row.request_id).copied().unwrap_or_default();
-        view(row, concerns.get(&row.request_id), progress, &people)
+        let line = view(row, concerns.get(&row.request_id), progress, &people);
+        match reader.may_see(row.is_private) {
+            true => line,
+            // What stands in the request itself, for everybody to read.
+            false => Request { schema_id: claimed(row), ..line },
+        }
     };
     Ok(rows.iter().map(line).collect())
 }
@@ -60,20 +66,31 @@ fn view(
     };
     // One that was open to all, and that somebody has done.
     let done_by = concern.and_then(hired).filter(|_| row.providers.is_empty());
-    let addressed = row.providers.iter().chain(done_by);
+    let addressed = listed(row).chain(done_by);
     Request {
         request_id: row.request_id.hex(),
         side,
         standing,
         buyer: people.party(&row.buyer),
         providers: addressed.map(|key| people.party(key)).collect(),
+        more_providers: row.providers.len().saturating_sub(LISTED_MAX),
         kind: row.kind,
-        schema_id: schema_id.or_else(|| row.schema_id.clone()),
+        schema_id: schema_id.or_else(|| claimed(row)),
         bid_msat: row.bid.map(|bid| bid.0),
         private: row.is_private,
         created_ms: i64::try_from(row.created_at).unwrap_or(i64::MAX).saturating_mul(1_000),
         received_ms: row.received_ms,
     }
+}
+
+/// The first of those whom it addresses: there may be any number.
+fn listed(row: &index::Request) -> impl Iterator<Item = &PublicKey> {
+    row.providers.iter().take(LISTED_MAX)
+}
+
+/// The schema as the request names it.
+fn claimed(row: &index::Request) -> Option<String> {
+    row.schema_id.as_deref().map(|text| clipped(text, NAME_MAX_CHARS))
 }
 
 /// Who works for us, or did.
@@ -120,20 +137,28 @@ fn of_progress(progress: Progress) -> Standing {
 }
 
 /// One request with its story.
-pub(super) fn detail(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<RequestDetail>> {
+pub(super) fn detail(
+    rx: &mut Rx<'_>,
+    id: &EventId,
+    reader: Reader,
+) -> Result<Option<RequestDetail>> {
     let order = order::of_request(rx, id)?;
     let job = job::find(rx, id)?;
     let Some(row) = row_of(rx, id, order.as_ref(), job.as_ref())? else { return Ok(None) };
-    let Some(request) = views(rx, std::slice::from_ref(&row))?.pop() else { return Ok(None) };
+    let Some(request) = views(rx, std::slice::from_ref(&row), reader)?.pop() else {
+        return Ok(None);
+    };
     let heard = heard(rx, &row)?;
     let kept = receipts::of_request(rx, &id.hex())?;
     let standings = match &order {
         Some(order) => order::answers(rx, &order.request_id)?,
         None => Vec::new(),
     };
-    let keys = heard.iter().map(|heard| heard.answer.author).chain(row.providers.iter().copied());
+    let keys = heard.iter().map(|heard| heard.answer.author).chain(listed(&row).copied());
     let people = People::of(rx, keys.chain([row.buyer]))?;
+    let may_tell = reader.may_see(row.is_private);
     let story = Story {
+        may_tell,
         row: &row,
         schema_id: request.schema_id.as_deref(),
         heard: &heard,
@@ -148,7 +173,10 @@ pub(super) fn detail(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<RequestDeta
     let receipt_id = receipt_id.or_else(|| job.as_ref().and_then(|job| job.receipt_id.as_ref()));
     Ok(Some(RequestDetail {
         price_msat: price(order.as_ref(), job.as_ref(), &row, &heard),
-        reason: words.or_else(|| job.as_ref().and_then(|job| job.words.clone())),
+        reason: words
+            .or_else(|| job.as_ref().and_then(|job| job.words.clone()))
+            .filter(|_| may_tell)
+            .map(|words| clipped(&words, SAID_MAX_CHARS)),
         receipt_id: receipt_id.map(ToString::to_string),
         timeline: story.steps(),
         request,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::people::People;
 use super::view::{Step, StepKind, Tone};
-use super::words::msat;
+use super::words::{SAID_MAX_CHARS, clipped, msat};
 
 /// An answer, and the words in it that everybody can read.
 pub(super) struct Heard {
@@ -21,6 +21,8 @@ pub(super) struct Heard {
 
 /// All that is known of a request.
 pub(super) struct Story<'a> {
+    /// Whether what only buyer and provider know may be told: their words, and what the verdict found.
+    pub(super) may_tell: bool,
     pub(super) row: &'a index::Request,
     pub(super) schema_id: Option<&'a str>,
     pub(super) heard: &'a [Heard],
@@ -56,6 +58,8 @@ impl Story<'_> {
         text: String,
     ) -> Step {
         let author = by.map(|key| self.people.party(key));
+        // Words of strangers are a part of it.
+        let text = clipped(&text, SAID_MAX_CHARS);
         Step { kind, tone, at_ms, author, text, event_id: None }
     }
 
@@ -124,15 +128,19 @@ impl Story<'_> {
             steps.push(self.step(StepKind::Hold, Tone::Plain, order.posted_ms, None, text));
         }
         let changed_ms = order.changed_ms;
-        let words = order.words.as_deref().map(|words| format!(" {words}")).unwrap_or_default();
+        let words = order.words.as_deref().filter(|_| self.may_tell);
+        let words = words.map(|words| format!(" {words}")).unwrap_or_default();
         let back =
             if order.budget.0 > 0 { format!(" The {budget} went back.") } else { String::new() };
         let end = |text: String| self.step(StepKind::End, Tone::Bad, changed_ms, None, text);
         match order.state {
             order::State::Posted | order::State::Delivered => {}
             order::State::Released | order::State::Withheld => {
-                let (tone, text) =
-                    verdict(order.verdict.as_deref(), order.state == order::State::Released);
+                let passed = order.state == order::State::Released;
+                let (tone, text) = match self.may_tell {
+                    true => verdict(order.verdict.as_deref(), passed),
+                    false => private_verdict(passed),
+                };
                 steps.push(self.step(StepKind::Verdict, tone, changed_ms, None, text));
                 let text = settled(order);
                 steps.push(self.step(StepKind::Payment, tone, changed_ms, None, text));
@@ -149,7 +157,8 @@ impl Story<'_> {
     }
 
     fn of_job(&self, job: &TakenJob) -> Option<Step> {
-        let words = job.words.as_deref().map(|words| format!(": {words}")).unwrap_or_default();
+        let words = job.words.as_deref().filter(|_| self.may_tell);
+        let words = words.map(|words| format!(": {words}")).unwrap_or_default();
         let (agreed, owed) =
             (msat(job.price.0), job.paid.map(|paid| msat(paid.0)).unwrap_or_default());
         let (kind, tone, text) = match job.state {
@@ -246,6 +255,14 @@ fn verdict(document: Option<&str>, passed: bool) -> (Tone, String) {
         _ => "a check failed",
     };
     (Tone::Bad, format!("Not accepted: {why}{likeness}."))
+}
+
+/// What everybody may know of a verdict. Which checks there were would tell what the work was.
+fn private_verdict(passed: bool) -> (Tone, String) {
+    match passed {
+        true => (Tone::Good, "Accepted. What was checked is private.".to_owned()),
+        false => (Tone::Bad, "Not accepted. The reason is private.".to_owned()),
+    }
 }
 
 fn settled(order: &Order) -> String {

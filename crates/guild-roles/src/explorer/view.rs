@@ -1,9 +1,12 @@
-//! What a reader gets: plain values, ready to be shown or sent. Times are Unix milliseconds, prices millisatoshi.
+//! What a reader gets: plain values, ready to be shown or sent. Times are Unix milliseconds, prices millisatoshi. What
+//! strangers wrote is cut where it is too long, with a `…`; the event has all of it.
 
 use guild_protocol::amount::Amount;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::receipt::Status;
 use serde::Serialize;
+
+use super::words::{NAME_MAX_CHARS, clipped};
 
 /// Somebody who takes part. The name is what that key says about itself, and proves nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -21,6 +24,7 @@ pub struct Party {
 impl Party {
     /// The one with this key.
     pub fn new(key: &PublicKey, name: Option<String>, ours: bool) -> Party {
+        let name = name.map(|name| clipped(&name, NAME_MAX_CHARS));
         Party { npub: key.npub(), pubkey: key.hex(), name, ours }
     }
 }
@@ -166,11 +170,13 @@ pub struct Request {
     pub standing: Standing,
     /// Who asks.
     pub buyer: Party,
-    /// Whom it addresses, or who answered it.
+    /// Whom it addresses, or who answered it: at most 32.
     pub providers: Vec<Party>,
+    /// How many more it addresses.
+    pub more_providers: usize,
     /// The kind of the request's event.
     pub kind: u16,
-    /// The schema of the job; none if it is private to others.
+    /// The schema of the job; none if it is private and the reader has no part in it.
     pub schema_id: Option<String>,
     /// The most that is paid.
     pub bid_msat: Option<i64>,
@@ -189,7 +195,7 @@ pub struct RequestDetail {
     pub request: Request,
     /// What was agreed to be paid.
     pub price_msat: Option<i64>,
-    /// Why it ended as it did, if it did not end well.
+    /// Why it ended as it did, if it did not end well. Of private work only its owner gets this.
     pub reason: Option<String>,
     /// The receipt, if there is one.
     pub receipt_id: Option<String>,

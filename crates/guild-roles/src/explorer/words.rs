@@ -1,4 +1,27 @@
-//! Amounts in words.
+//! Amounts in words, and words of strangers within bounds.
+
+/// How much of a sentence that somebody wrote is shown. All that strangers say is cut to some length here, because a
+/// list of a hundred lines has a hundred times the longest of them.
+pub(super) const SAID_MAX_CHARS: usize = 500;
+/// How much of a description.
+pub(super) const ABOUT_MAX_CHARS: usize = 1_000;
+/// How much of a name, an address or a word.
+pub(super) const NAME_MAX_CHARS: usize = 200;
+/// How many things of a list.
+pub(super) const LISTED_MAX: usize = 32;
+
+/// The beginning of a text, with a sign that there is more of it.
+pub(super) fn clipped(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// The same of the first things of a list.
+pub(super) fn clipped_all<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    texts.into_iter().take(LISTED_MAX).map(|text| clipped(text, NAME_MAX_CHARS)).collect()
+}
 
 /// Digits in groups of three.
 ///
@@ -33,6 +56,12 @@ pub fn msat(units: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_words_are_cut_between_letters() {
+        assert_eq!([clipped("ééé", 3), clipped("éééé", 3), clipped("", 0)], ["ééé", "ééé…", ""]);
+        assert_eq!(clipped_all(["x"].repeat(99)).len(), LISTED_MAX);
+    }
 
     #[test]
     fn amounts_are_exact() {

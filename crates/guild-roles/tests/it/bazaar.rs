@@ -206,15 +206,17 @@ impl Bazaar {
 
     /// Somebody asks for work, of somebody or of anybody.
     pub(crate) async fn ask(&self, by: u8, of: &[u8], text: &str, at_ms: i64) -> Event {
-        let job = work(text);
-        let mut request = Request::new(5050);
-        let payload = serde_json::to_string(job.payload()).unwrap();
-        request.inputs.push(guild_protocol::nostr::job::Input::text(payload));
-        request.schema_id = Some("oa.embedding.v1".to_owned());
-        request.job_hash = Some(job.job_hash());
-        request.bid = Some(Msat(8_000));
-        request.providers = of.iter().map(|n| public(*n)).collect();
-        let event = request.draft(unix_s(at_ms)).unwrap().sign(&key(by)).unwrap();
+        let event = wanted(of, text).draft(unix_s(at_ms)).unwrap().sign(&key(by)).unwrap();
+        self.put(&event, at_ms).await;
+        event
+    }
+
+    /// The same, so that only the one who is asked can read it.
+    pub(crate) async fn ask_in_private(&self, by: u8, of: u8, text: &str, at_ms: i64) -> Event {
+        let mut request = wanted(&[of], text);
+        request.encrypted = true;
+        let draft = request.sealed_draft(unix_s(at_ms), &key(by), &Dice).unwrap();
+        let event = draft.sign(&key(by)).unwrap();
         self.put(&event, at_ms).await;
         event
     }
@@ -230,7 +232,7 @@ impl Bazaar {
         };
         let event = request.clone();
         self.write(move |tx| {
-            let request = Request::parse(&event, None).unwrap();
+            let request = Request::parse(&event, Some(&key(us))).unwrap();
             job::take(tx, &event, &request, &offer, &Registry::builtin(), at_ms)?;
             Ok(())
         })
@@ -277,6 +279,19 @@ impl Bazaar {
         self.write(take).await;
         receipt
     }
+}
+
+/// A request for such work, before it is signed.
+fn wanted(of: &[u8], text: &str) -> Request {
+    let job = work(text);
+    let mut request = Request::new(5050);
+    let payload = serde_json::to_string(job.payload()).unwrap();
+    request.inputs.push(guild_protocol::nostr::job::Input::text(payload));
+    request.schema_id = Some("oa.embedding.v1".to_owned());
+    request.job_hash = Some(job.job_hash());
+    request.bid = Some(Msat(8_000));
+    request.providers = of.iter().map(|n| public(*n)).collect();
+    request
 }
 
 /// The work that an order of this name is about.

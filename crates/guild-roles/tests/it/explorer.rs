@@ -1,10 +1,14 @@
 //! The market as a reader sees it, on both databases.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_bus::Local;
+use guild_market::job::{self, Refusal};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
+use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::Status;
+use guild_protocol::nostr::unix_s;
 use guild_protocol::receipt;
 use guild_roles::explorer::{
     Cursor, Explorer, Options, Page, RequestDetail, Side, Standing, StepKind, Tone, Wanted,
@@ -24,6 +28,71 @@ impl Clock for Later {
     fn sleep(&self, _: i64) -> BoxFuture<()> {
         Box::pin(std::future::pending())
     }
+}
+
+/// A clock that somebody sets.
+struct Set(AtomicI64);
+impl Clock for Set {
+    fn now_ms(&self) -> UnixMs {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[test]
+fn a_summary_is_made_once_for_all_who_ask_within_a_second() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = guild_store::Options::file(&dir.path().join("node.db"));
+    let service = Service::open(&file, &migrations(), Hooks::default(), 0).unwrap();
+    let clock = Arc::new(Set(AtomicI64::new(T0)));
+    let (store, bus) = (service.handle(), Arc::new(Local::new()));
+    let explorer = Explorer::new(Options::default(), store.clone(), bus, clock.clone());
+    let bazaar = Bazaar { store };
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let requests =
+            async |explorer: &Explorer| explorer.summary().await.unwrap().counts.requests;
+        assert_eq!(requests(&explorer).await, 0);
+        bazaar.ask(8, &[], "new", T0).await;
+        clock.0.store(T0 + 999, Ordering::SeqCst);
+        assert_eq!(requests(&explorer).await, 0, "that of a moment ago");
+        assert_eq!(requests(&explorer.for_owner()).await, 1, "but not for the owner");
+        clock.0.store(T0 + 1_000, Ordering::SeqCst);
+        assert_eq!(requests(&explorer).await, 1);
+        // A clock that was set back does not make it last.
+        bazaar.ask(8, &[], "newer", T0).await;
+        clock.0.store(T0, Ordering::SeqCst);
+        assert_eq!(requests(&explorer).await, 2);
+    });
+    service.close();
+}
+
+#[test]
+fn long_words_of_strangers_are_cut() {
+    both(|bazaar, explorer| async move {
+        let long = "long ".repeat(2_000);
+        let mut card = Announcement::new("main");
+        card.kinds = vec!["5050".to_owned(); 200];
+        card.topics = vec![long.clone()];
+        card.relays = (0..200).map(|n| format!("wss://{n}.example")).collect();
+        card.content.name = Some(long.clone());
+        card.content.description = Some(long.clone());
+        let event = card.draft(unix_s(T0)).unwrap().sign(&key(2)).unwrap();
+        bazaar.put(&event, T0).await;
+        let of: Vec<u8> = (2..=99).collect();
+        let request = bazaar.ask(9, &of, "x", T0).await;
+        bazaar.say(2, &request, Status::Error, &long, T0 + 10).await;
+        let offer = explorer.provider(public(2)).await.unwrap().unwrap().offers.remove(0);
+        let count = |text: &str| text.chars().count();
+        assert_eq!(offer.about.as_deref().map(count), Some(1_001));
+        assert_eq!(offer.provider.name.as_deref().map(count), Some(201));
+        assert!(offer.kinds.len() <= 32 && offer.relays.len() <= 32);
+        let detail = explorer.request(request.id).await.unwrap().unwrap();
+        assert_eq!((detail.request.providers.len(), detail.request.more_providers), (32, 66));
+        assert_eq!(detail.timeline.iter().map(|step| count(&step.text)).max(), Some(501));
+    });
 }
 
 /// Runs a story on every kind of database.
@@ -130,7 +199,23 @@ fn bad_ends_say_why() {
         bazaar
             .write(move |tx| Ok(guild_market::order::fail(tx, &no, &key(BUYER), T0 + 1_200)?))
             .await;
-        let cheated = explorer.request(cheated.id).await.unwrap().unwrap();
+        let seen = explorer.request(cheated.id).await.unwrap().unwrap();
+        assert_eq!(
+            (seen.request.standing, seen.request.schema_id.as_deref()),
+            (Standing::Withheld, None)
+        );
+        assert_eq!(
+            told(&seen),
+            [
+                "  Request: Private work is wanted, for at most 8 sat. Its input is encrypted.",
+                "  Hold: 8 sat are set aside for it.",
+                "  Result: The result is here, for 5 sat.",
+                "- Verdict: Not accepted. The reason is private.",
+                "- Payment: Nothing is paid. The 8 sat that were set aside went back.",
+                "  Receipt: Signed by the buyer, and sent to the provider.",
+            ]
+        );
+        let cheated = explorer.for_owner().request(cheated.id).await.unwrap().unwrap();
         assert_eq!(cheated.request.standing, Standing::Withheld);
         assert_eq!(
             cheated.request.schema_id.as_deref(),
@@ -222,6 +307,26 @@ fn work_that_this_node_did_and_requests_that_it_only_saw() {
         );
         assert!(explorer.request("ab".repeat(32).parse().unwrap()).await.unwrap().is_none());
         assert!(explorer.provider(public(99)).await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn private_work_that_this_node_did_is_told_to_its_owner() {
+    both(|bazaar, explorer| async move {
+        let request = bazaar.ask_in_private(7, 2, "for us alone", T0).await;
+        bazaar.take(2, &request, 5_000, T0 + 100).await;
+        let (id, words) = (request.id, "the disk is full");
+        let refusal = Refusal::new(&guild_roles::code::WORK_FAILED, words);
+        bazaar.write(move |tx| Ok(job::fail(tx, &id, &refusal, T0 + 200)?)).await;
+        let seen = explorer.request(id).await.unwrap().unwrap();
+        assert_eq!((seen.request.side, seen.request.schema_id.clone()), (Side::Hired, None));
+        assert_eq!(
+            (told(&seen).last().unwrap().as_str(), &seen.reason),
+            ("- End: This node could not do it.", &None)
+        );
+        let whole = explorer.for_owner().request(id).await.unwrap().unwrap();
+        assert_eq!(whole.request.schema_id.as_deref(), Some("oa.embedding.v1"));
+        assert_eq!(whole.reason.as_deref(), Some(words));
     });
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::json;
+use guild_protocol::nostr::Limits;
 use guild_protocol::schema::SchemaId;
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ mod desk;
 mod watch;
 
 /// An input larger than this does not fit into a request.
-const MAX_INPUT_BYTES: usize = 1024 * 1024;
+const MAX_INPUT_BYTES: usize = Limits::DEFAULT.max_tag_item_bytes;
 /// How often the order is looked at.
 const LOOK_MS: i64 = 150;
 

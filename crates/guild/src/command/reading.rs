@@ -37,7 +37,7 @@ where
 {
     let service = node::open_read_only(loaded)?;
     let (bus, clock) = (Arc::new(Local::new()), Arc::new(SystemClock));
-    let explorer = Explorer::new(Options::default(), service.handle(), bus, clock);
+    let explorer = Explorer::new(Options::default(), service.handle(), bus, clock).for_owner();
     let answer = runtime().map(|runtime| runtime.block_on(ask(explorer)));
     service.close();
     Ok(answer??)

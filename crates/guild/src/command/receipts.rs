@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use guild_protocol::id::ReceiptId;
 use guild_protocol::receipt::{self, Receipt};
+use guild_protocol::replay;
 use guild_protocol::verification::Verification;
 use guild_roles::explorer::{Receipt as Line, Side};
 use serde::Serialize;
@@ -128,15 +129,16 @@ fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
 }
 
 fn export(args: &ExportArgs, cx: &mut Context<'_>) -> Result<Answer> {
-    let receipt = kept(&args.id, cx)?;
+    let bytes = kept(&args.id, cx)?;
     let id = args.id.clone();
     let replay = reading::read(&cx.config()?, |market| async move { market.replay(id).await })?;
     make_private_directory(&args.directory)?;
-    let mut written = vec![args.directory.join("receipt.json")];
-    input::write_whole(&args.directory.join("receipt.json"), &receipt, 0o644, Existing::Keep)?;
-    if let Some(replay) = replay {
-        let path = args.directory.join("REPLAY.jsonl");
-        input::write_whole(&path, &replay, 0o644, Existing::Keep)?;
+    let path = args.directory.join(receipt::FILE_NAME);
+    input::write_whole(&path, &bytes, 0o644, Existing::Keep)?;
+    let mut written = vec![path];
+    if let Some(bytes) = replay {
+        let path = args.directory.join(replay::FILE_NAME);
+        input::write_whole(&path, &bytes, 0o644, Existing::Keep)?;
         written.push(path);
     }
     let written: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
