@@ -52,10 +52,11 @@ CREATE TABLE market_answer (
 );
 CREATE INDEX market_answer_request ON market_answer (request_id);
 
--- What we were hired for, and what we refused.
+-- What we were hired for, and what we refused. Of a refusal only why is kept: anybody can make us refuse.
 CREATE TABLE market_job (
     request_id   TEXT   PRIMARY KEY,
-    request_json TEXT   NOT NULL,
+    request_json TEXT,
+    provider     TEXT   NOT NULL,
     buyer        TEXT   NOT NULL,
     private      BIGINT NOT NULL CHECK (private IN (0, 1)),
     schema_id    TEXT,
@@ -73,12 +74,19 @@ CREATE TABLE market_job (
     receipt_id   TEXT   UNIQUE,
     code         TEXT,
     words        TEXT,
+    CHECK ((state = 'refused') = (request_json IS NULL)),
     CHECK (state = 'refused' OR (schema_id IS NOT NULL AND job_hash IS NOT NULL AND payload IS NOT NULL)),
     CHECK ((state IN ('delivered', 'paid', 'underpaid', 'withheld')) = (result_json IS NOT NULL)),
+    CHECK ((result_json IS NULL) = (delivered_ms IS NULL)),
     CHECK ((state IN ('paid', 'underpaid', 'withheld')) = (receipt_id IS NOT NULL)),
     CHECK ((state IN ('paid', 'underpaid')) = (paid_units IS NOT NULL))
 );
-CREATE INDEX market_job_open ON market_job (buyer) WHERE state IN ('accepted', 'delivered');
+CREATE INDEX market_job_accepted ON market_job (taken_ms, request_id) WHERE state = 'accepted';
+CREATE INDEX market_job_delivered ON market_job (delivered_ms, request_id)
+    WHERE state = 'delivered' AND price_units > 0;
+CREATE INDEX market_job_not_paid ON market_job (buyer, delivered_ms)
+    WHERE state IN ('delivered', 'underpaid', 'withheld');
+CREATE INDEX market_job_refused ON market_job (taken_ms) WHERE state = 'refused';
 CREATE INDEX market_job_taken ON market_job (taken_ms);
 
 -- Receipts that we gave as a buyer and took as a provider, in their own bytes.
