@@ -105,13 +105,15 @@ CREATE TABLE market_receipt (
 CREATE INDEX market_receipt_at ON market_receipt (at_ms);
 CREATE INDEX market_receipt_request ON market_receipt (request_id);
 
--- The keys under which this node has dealt: an auditor of several nodes must know who is who.
+-- The keys under which this node has dealt: an auditor of several nodes must know who is who. The key of the node itself
+-- is the one to which the database belongs.
 CREATE TABLE market_key (
-    role          TEXT   NOT NULL CHECK (role IN ('buyer', 'provider')),
+    role          TEXT   NOT NULL CHECK (role IN ('node', 'buyer', 'provider')),
     npub          TEXT   NOT NULL,
     first_used_ms BIGINT NOT NULL,
     PRIMARY KEY (role, npub)
 );
+CREATE UNIQUE INDEX market_key_node ON market_key (role) WHERE role = 'node';
 
 CREATE TRIGGER market_order_terms_are_fixed
 BEFORE UPDATE OF order_id, order_key, request_id, request_json, buyer, provider, schema_id, job_hash, payload, private,
