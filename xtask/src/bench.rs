@@ -19,7 +19,7 @@ use machine::Machine;
 pub(crate) struct Bench {
     pub(crate) name: &'static str,
     package: &'static str,
-    /// What is counted, in a second.
+    /// What the numbers are.
     unit: &'static str,
     pub(crate) cases: &'static [Case],
 }
@@ -64,7 +64,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "cid",
         package: "guild-protocol",
-        unit: "MB",
+        unit: "MB/s",
         cases: &[Case {
             name: "file",
             needs: Needs::Input(32 << 20),
@@ -74,13 +74,13 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "footprint",
         package: "guild",
-        unit: "",
+        unit: "nodes",
         cases: &[limited("memory", Needs::Disk), limited("ready", Needs::Disk)],
     },
     Bench {
         name: "hash",
         package: "guild-protocol",
-        unit: "MB",
+        unit: "MB/s",
         cases: &[Case {
             name: "document",
             needs: Needs::Input(8 << 20),
@@ -90,7 +90,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "intake",
         package: "guild-network",
-        unit: "",
+        unit: "/s",
         cases: &[
             limited("new_sqlite", Needs::Disk),
             limited("new_postgres", Needs::Postgres),
@@ -100,7 +100,7 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "ledger",
         package: "guild-ledger",
-        unit: "",
+        unit: "/s",
         cases: &[
             limited("batched_sqlite", Needs::Disk),
             limited("batched_postgres", Needs::Postgres),
@@ -113,13 +113,13 @@ pub(crate) const BENCHES: &[Bench] = &[
     Bench {
         name: "relay",
         package: "guild",
-        unit: "",
+        unit: "/s",
         cases: &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)],
     },
     Bench {
         name: "store",
         package: "guild-store",
-        unit: "",
+        unit: "/s",
         cases: &[
             Case {
                 name: "jobs_postgres",

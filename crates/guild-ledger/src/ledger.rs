@@ -17,7 +17,7 @@ use crate::head::Head;
 use crate::record::{Record, What};
 use crate::row::{Opened, Row, columns, unreadable};
 use crate::rule::Rule;
-use crate::transfer::{NewTransfer, check_time};
+use crate::transfer::{NewTransfer, TransferId, check_time};
 use crate::{Error, Result};
 
 /// The tables of this crate.
@@ -128,6 +128,13 @@ pub fn book(
         chains.iter().map(|chain| book.apply_chain(chain, now_ms)).collect();
     save::save(tx, &head, &book, &decided)?;
     Ok(decided)
+}
+
+/// Whether a transfer with this id is booked.
+pub fn is_booked(rx: &mut Rx<'_>, transfer_id: &TransferId) -> Result<bool> {
+    let sql = "SELECT seq FROM ledger_transfer WHERE transfer_id = $1";
+    let row: Option<(i64,)> = rx.first(sql, args![transfer_id.as_str()])?;
+    Ok(row.is_some())
 }
 
 /// The accounts with these ids, as they stand.

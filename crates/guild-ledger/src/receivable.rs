@@ -13,7 +13,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::receipt::{Proof, Rail, Receipt, Status};
 use guild_store::{Rx, Tx};
 
-use crate::account::{Account, Limit};
+use crate::account::{Account, Balance, Limit};
 use crate::book::Outcome;
 use crate::error::code;
 use crate::rule::Rule;
@@ -64,8 +64,9 @@ fn time_in(transfer_id: &str) -> UnixMs {
     front.and_then(|front| UnixMs::from_str_radix(front, 16).ok()).unwrap_or(0)
 }
 
-/// Books what a receipt says that its buyer owes `us`. The same receipt again is the same entry. A buyer that is new
-/// gets a credit of `credit_units`; more than that is refused with `ledger.credit_limit` and changes nothing.
+/// Books what a receipt says that its buyer owes `us`. The same receipt again is the same entry. A buyer may owe
+/// `credit_units`, or what [`set_credit`] gave it; more than that is refused with `ledger.credit_limit` and changes
+/// nothing.
 pub fn book(
     tx: &mut Tx<'_>,
     receipt: &Receipt,
@@ -77,11 +78,11 @@ pub fn book(
     check_is_iou_to(receipt, us)?;
     let asset_id = || stated.amount.asset_id.clone();
     let (debtor, earned) = (receivable(&stated.buyer_id, asset_id())?, revenue(asset_id())?);
-    if ledger::entry(tx, &debtor.account_id)?.is_none() {
-        ledger::open(tx, &debtor, now_ms)?;
-        let rule = Rule { gate: None, credit_units: Some(credit_units) };
-        ledger::set_rule(tx, &debtor.account_id, &rule, now_ms)?;
+    let transfer_id = transfer_id(receipt);
+    if !ledger::is_booked(tx, &transfer_id)? {
+        check_credit(tx, (&debtor, &earned), stated.amount.units, credit_units)?;
     }
+    ledger::open(tx, &debtor, now_ms)?;
     ledger::open(tx, &earned, now_ms)?;
     let memo = format!("{MEMO}{}", receipt.receipt_id());
     let step = Step::Post {
@@ -89,10 +90,27 @@ pub fn book(
         credit: earned.account_id,
         amount: stated.amount.clone(),
     };
-    book_one(tx, NewTransfer::new(transfer_id(receipt), step, &memo)?, now_ms)
+    book_one(tx, NewTransfer::new(transfer_id, step, &memo)?, now_ms)
 }
 
-/// Changes the credit of a buyer. What it owes already stays, also beyond a lower credit.
+/// The usual credit is a setting, which the operator may change at any time: it is no rule of the account. One that the
+/// operator has set for this buyer is, and then the book itself keeps to it.
+fn check_credit(
+    rx: &mut Rx<'_>,
+    (debtor, earned): (&Account, &Account),
+    units: i64,
+    credit_units: i64,
+) -> Result<()> {
+    let entry = ledger::entry(rx, &debtor.account_id)?;
+    if entry.as_ref().is_some_and(|entry| entry.rule.credit_units.is_some()) {
+        return Ok(());
+    }
+    let mut after = entry.map_or_else(Balance::default, |entry| entry.balance);
+    after.debits_posted = after.debits_posted.saturating_add(units);
+    Rule { gate: None, credit_units: Some(credit_units) }.allow_debit(&after, earned)
+}
+
+/// Gives a buyer a credit of its own. What it owes already stays, also beyond a lower credit.
 pub fn set_credit(
     tx: &mut Tx<'_>,
     buyer: &PublicKey,

@@ -25,6 +25,9 @@ pub mod code {
             "Order work that can be recomputed: oa.embedding.v1 by the model guild-hash-v1.";
         OUTPUT_SHAPE = "market.output_shape", Invalid,
             "A result does not have the size that was ordered.", "Do not pay for it.";
+        OUTPUT_TOO_LARGE = "market.output_too_large", Invalid,
+            "The result of a request could be larger than an event can carry.",
+            "Split the work, or ask for smaller results.";
         OUTPUT_DIFFERS = "market.output_differs", Invalid,
             "A result is not what the work gives when it is done again.", "Do not pay for it.";
         PROVENANCE = "market.provenance_wrong", Invalid,
@@ -42,7 +45,8 @@ pub mod code {
         BID = "market.bid_too_low", Conflict,
             "The bid of a request is below the price.", "Bid at least the price named.";
         OVER_CREDIT = "market.over_credit", Conflict,
-            "The buyer owes as much as the provider lends it.", "Pay what is owed first.";
+            "The buyer owes, or has lately not paid, as much as the provider lends it.",
+            "Pay what is owed. Work that was not paid stops counting after a while, by default a week.";
         BUSY = "market.busy", Unavailable,
             "The provider does as many jobs as it can at once.", "Ask again later, or choose another provider.";
         UNKNOWN_JOB = "market.unknown_job", NotFound,

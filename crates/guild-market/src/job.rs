@@ -2,7 +2,8 @@
 //!
 //! | from | to | when |
 //! |---|---|---|
-//! | | `accepted`, `refused` | [`take`]: the offer and the buyer's standing decide |
+//! | | `accepted` | [`take`]: the offer and the buyer's standing decide |
+//! | | `refused` | [`refuse`]: the same, and the buyer is told why |
 //! | `accepted` | `delivered` | [`deliver`]: the work is done, the result signed |
 //! | `accepted` | `failed` | [`fail`]: it could not be done |
 //! | `accepted` | `cancelled` | [`cancel`]: the buyer took it back |
@@ -16,9 +17,9 @@ use guild_protocol::amount::{AssetId, Msat};
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::job::Request;
-use guild_protocol::nostr::{Event, EventId, unix_s};
+use guild_protocol::nostr::{Event, EventId, tag, unix_s};
 use guild_protocol::receipt::{Receipt, Status};
-use guild_protocol::schema::{Job, Registry};
+use guild_protocol::schema::Job;
 use guild_store::{Rx, Tx, args};
 use serde_json::json;
 
@@ -33,9 +34,9 @@ mod consider;
 mod read;
 mod state;
 
-pub use consider::{Decision, Offer, Refusal, Standing, consider, payload_text};
+pub use consider::{Decision, Offer, Refusal, Shop, Standing, consider, payload_text};
 pub use read::{
-    Stability, TakenJob, accepted, find, forget_refused, get, page_before, stability, unpaid,
+    Stability, TakenJob, accepted, find, forget_refused, get, page_before, stability, unpaid_after,
 };
 pub use state::{Act, State};
 
@@ -44,75 +45,88 @@ pub use state::{Act, State};
 pub enum Taken {
     /// We do it; a row says so from now on.
     Accepted(TakenJob),
-    /// We do not, and say why.
-    Refused(TakenJob),
+    /// We do not. Nothing was written: [`refuse`] is for the one who is told.
+    Refused(Refusal),
     /// It is none of our business; nothing was written.
     Ignored(String),
     /// It was taken or refused before, and stands like this.
     Known(TakenJob),
 }
 
-/// Decides about a request and writes it down. The event must be verified, and `request` be what it says. The caller
-/// publishes its feedback in the same transaction.
+/// Decides about a request, and writes down what is accepted. The event must be verified, and `request` be what it
+/// says. The caller publishes its feedback in the same transaction.
 pub fn take(
     tx: &mut Tx<'_>,
     event: &Event,
     request: &Request,
-    offer: &Offer,
-    registry: &Registry,
+    shop: &Shop<'_>,
     now_ms: UnixMs,
 ) -> Result<Taken> {
     if let Some(known) = find(tx, &event.id)? {
         return Ok(Taken::Known(known));
     }
-    let standing = standing(tx, &event.pubkey, offer.credit)?;
-    match consider(offer, registry, event, request, &standing, unix_s(now_ms)) {
+    let us = &shop.offer.provider;
+    let standing = standing(tx, &event.pubkey, shop.offer, now_ms)?;
+    match consider(shop, event, request, &standing, unix_s(now_ms)) {
         Decision::Ignore(why) => Ok(Taken::Ignored(why)),
         Decision::Accept { job, price, due_s } => {
             let due_ms = due_s.and_then(|due_s| i64::try_from(due_s).ok());
             let due_ms = due_ms.map(|due_s| due_s.saturating_mul(1_000));
             let terms = Terms { job: Some(&job), price, due_ms, refusal: None };
-            deal_under(tx, Role::Provider, &offer.provider, now_ms)?;
-            Ok(Taken::Accepted(insert(tx, event, request, State::Accepted, &terms, now_ms)?))
+            deal_under(tx, Role::Provider, us, now_ms)?;
+            Ok(Taken::Accepted(insert(tx, event, us, State::Accepted, &terms, now_ms)?))
         }
-        Decision::Refuse(refusal) => refuse(tx, event, request, &refusal, now_ms),
+        Decision::Refuse(refusal) => Ok(Taken::Refused(refusal)),
     }
 }
 
-/// Refuses a request without considering it, for one that cannot be read. The caller publishes its feedback in the same
-/// transaction.
+/// Writes down that `us` refuses a request, so that its buyer is told once: the caller publishes the feedback in the
+/// same transaction. The request itself is not kept. What is there already stays as it is.
 pub fn refuse(
     tx: &mut Tx<'_>,
     event: &Event,
-    request: &Request,
+    us: &PublicKey,
     refusal: &Refusal,
     now_ms: UnixMs,
-) -> Result<Taken> {
+) -> Result<TakenJob> {
     if let Some(known) = find(tx, &event.id)? {
-        return Ok(Taken::Known(known));
+        return Ok(known);
     }
     let terms = Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(refusal) };
-    Ok(Taken::Refused(insert(tx, event, request, State::Refused, &terms, now_ms)?))
+    insert(tx, event, us, State::Refused, &terms, now_ms)
 }
 
-/// How a buyer stands with us. Its own credit, if it has one, counts instead of the usual one.
-pub fn standing(rx: &mut Rx<'_>, buyer: &PublicKey, credit: Msat) -> Result<Standing> {
+/// How a buyer stands with us. Its own credit, if the operator has set one, counts instead of the usual one.
+pub fn standing(
+    rx: &mut Rx<'_>,
+    buyer: &PublicKey,
+    offer: &Offer,
+    now_ms: UnixMs,
+) -> Result<Standing> {
     let owing = receivable::receivable(buyer, AssetId::btc_ln())?.account_id;
     let entry = ledger::entries(rx, &[owing].into())?.into_values().next();
     let own_credit = entry.as_ref().and_then(|entry| entry.rule.credit_units);
     let owed = entry.map_or(0, |entry| entry.balance.units().saturating_neg());
-    let open: Option<(i64,)> = rx.first(
-        "SELECT CAST(coalesce(sum(price_units), 0) AS BIGINT) FROM market_job
-         WHERE buyer = $1 AND state IN ('accepted', 'delivered')",
-        args![&buyer.npub()],
+    let npub = buyer.npub();
+    let accepted: Option<(i64, i64)> = rx.first(
+        "SELECT count(*), CAST(coalesce(sum(CASE WHEN buyer = $1 THEN price_units END), 0) AS BIGINT)
+         FROM market_job WHERE state = 'accepted'",
+        args![&npub],
     )?;
-    let jobs: Option<(i64,)> =
-        rx.first("SELECT count(*) FROM market_job WHERE state = 'accepted'", args![])?;
+    let (jobs, promised) = accepted.unwrap_or_default();
+    // Whoever did not pay may have had its reasons, and whoever never answered may be gone: neither is for ever.
+    let since_ms = now_ms.saturating_sub(offer.unpaid_ms);
+    let unpaid: Option<(i64,)> = rx.first(
+        "SELECT CAST(coalesce(sum(price_units - coalesce(paid_units, 0)), 0) AS BIGINT) FROM market_job
+         WHERE buyer = $1 AND state IN ('delivered', 'underpaid', 'withheld') AND delivered_ms > $2",
+        args![&npub, since_ms],
+    )?;
+    let unpaid = unpaid.map_or(0, |(units,)| units);
     Ok(Standing {
-        credit: Msat(own_credit.unwrap_or(credit.0)),
+        credit: Msat(own_credit.unwrap_or(offer.credit.0)),
         owed: Msat(owed),
-        open: Msat(open.map_or(0, |(units,)| units)),
-        open_jobs: jobs.and_then(|(count,)| u64::try_from(count).ok()).unwrap_or(0),
+        open: Msat(promised.saturating_add(unpaid)),
+        open_jobs: u64::try_from(jobs).unwrap_or(0),
     })
 }
 
@@ -126,7 +140,7 @@ struct Terms<'a> {
 fn insert(
     tx: &mut Tx<'_>,
     event: &Event,
-    request: &Request,
+    us: &PublicKey,
     state: State,
     terms: &Terms<'_>,
     now_ms: UnixMs,
@@ -138,14 +152,15 @@ fn insert(
     };
     let payload = payload.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     tx.exec(
-        "INSERT INTO market_job (request_id, request_json, buyer, private, schema_id, job_hash, payload, price_units,
-           taken_ms, due_ms, state, changed_ms, code, words)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $9, $12, $13)",
+        "INSERT INTO market_job (request_id, request_json, provider, buyer, private, schema_id, job_hash, payload,
+           price_units, taken_ms, due_ms, state, changed_ms, code, words)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $10, $13, $14)",
         args![
             &event.id.hex(),
-            &event.to_json(),
+            job.map(|_| event.to_json()).as_ref(),
+            &us.npub(),
             &event.pubkey.npub(),
-            i64::from(request.encrypted),
+            i64::from(tag::has(&event.tags, "encrypted")),
             job.map(|job| job.schema_id().as_str()),
             job.map(|job| job.job_hash().to_string()).as_ref(),
             payload.as_ref(),
@@ -164,8 +179,8 @@ fn insert(
     }
 }
 
-/// Hands in the result. The first one stays: a second call with another event gives back the one that counts, so that
-/// we never sign two results and publish both.
+/// Hands in the result, which must be signed by the key that took the job. The first one stays: a second call with
+/// another event gives back the one that counts, so that we never sign two results and publish both.
 pub fn deliver(
     tx: &mut Tx<'_>,
     request_id: &EventId,
@@ -173,6 +188,10 @@ pub fn deliver(
     now_ms: UnixMs,
 ) -> Result<TakenJob> {
     let job = get(tx, request_id)?;
+    if job.provider != result.pubkey {
+        let message = format!("{request_id} is no job of {}", result.pubkey.npub());
+        return Err(Error::refused(&code::UNKNOWN_JOB, message));
+    }
     if job.result_json.is_some() {
         return Ok(job);
     }
@@ -277,7 +296,7 @@ fn check_receipt(job: &TakenJob, receipt: &Receipt, us: &PublicKey) -> Result<()
         let message = format!("{what} of the receipt is not that of the job");
         Err(Error::refused(&code::RECEIPT_MISMATCH, message))
     };
-    if stated.provider_id != *us {
+    if stated.provider_id != *us || job.provider != *us {
         return mismatch("the provider");
     }
     if stated.buyer_id != job.buyer {

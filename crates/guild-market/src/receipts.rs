@@ -1,4 +1,5 @@
-//! Receipts given and taken, in the bytes in which they were signed; and the keys under which this node deals.
+//! Receipts given and taken, in the bytes in which they were signed; and the keys under which this node deals, with the
+//! one to which the database belongs.
 
 use guild_protocol::amount::{Amount, AssetId};
 use guild_protocol::env::UnixMs;
@@ -148,9 +149,11 @@ pub fn replay_of(rx: &mut Rx<'_>, receipt_id: &ReceiptId) -> Result<Option<Strin
     Ok(row.and_then(|(replay,)| replay))
 }
 
-/// Which side of the market a key is on.
+/// What a key is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
+    /// It is the node: all others come of it.
+    Node,
     /// It buys.
     Buyer,
     /// It provides.
@@ -161,6 +164,7 @@ impl Role {
     /// The word in the database and in exports.
     pub fn as_str(self) -> &'static str {
         match self {
+            Role::Node => "node",
             Role::Buyer => "buyer",
             Role::Provider => "provider",
         }
@@ -180,6 +184,22 @@ pub(crate) fn deal_under(
         args![role.as_str(), &key.npub(), now_ms],
     )?;
     Ok(())
+}
+
+/// The node to which this database belongs; none if no node has been started on it yet.
+pub fn owner(rx: &mut Rx<'_>) -> Result<Option<PublicKey>> {
+    let sql = "SELECT npub FROM market_key WHERE role = 'node'";
+    let row: Option<(String,)> = rx.first(sql, args![])?;
+    Ok(row.map(|(npub,)| npub.parse().map_err(unreadable)).transpose()?)
+}
+
+/// Makes this database belong to a node, unless it belongs to one already. To whom it belongs then.
+pub fn claim(tx: &mut Tx<'_>, node: &PublicKey, now_ms: UnixMs) -> Result<PublicKey> {
+    if let Some(owner) = owner(tx)? {
+        return Ok(owner);
+    }
+    deal_under(tx, Role::Node, node, now_ms)?;
+    Ok(*node)
 }
 
 /// The keys under which this node has dealt: role and npub, in order.

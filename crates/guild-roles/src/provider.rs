@@ -8,6 +8,7 @@
 //! Every step is one transaction: the row, and whatever is published because of it. Whatever dies when, a request has
 //! one answer: what was accepted before a crash is found by its row and worked on again, and the first result that is
 //! written is the only one that is ever published. A request that its buyer deletes before the work is done is let go.
+//! Only so many refusals of a minute are answered; beyond that nothing is written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,8 +58,10 @@ pub struct Options {
     pub concurrency: usize,
     /// How many jobs may be accepted and not done.
     pub max_open_jobs: u64,
-    /// What a buyer may owe, open work included.
+    /// What a buyer may owe, work that is not paid included.
     pub credit: Msat,
+    /// For how long work that was done and not paid counts against the credit.
+    pub unpaid_ms: i64,
     /// How long one job may take.
     pub job_timeout_ms: i64,
     /// A request that does not say until when its buyer waits is taken up to this age.
@@ -80,7 +83,7 @@ pub struct Options {
     /// How often it looks without a bell.
     pub sweep_ms: i64,
     /// How often it sees whether its announcement is right and a sign of life is due. With each of those it looks for
-    /// receipts that were missed, and forgets old refusals.
+    /// receipts that were missed, and forgets refusals that are old or too many.
     pub upkeep_ms: i64,
 }
 
@@ -99,6 +102,7 @@ impl Default for Options {
             concurrency: 2,
             max_open_jobs: 64,
             credit: Msat(1_000_000),
+            unpaid_ms: 7 * 24 * HOUR_MS,
             job_timeout_ms: MINUTE_MS,
             max_age_ms: HOUR_MS,
             max_refusals_per_minute: 60,
@@ -124,8 +128,9 @@ impl Options {
         if let Some(schema_id) = self.prices.keys().find(|schema_id| !can.contains(schema_id)) {
             return malformed(format!("nobody here can do {schema_id}"));
         }
-        if self.prices.values().any(|price| price.0 < 0) || self.credit.0 < 0 {
-            return malformed("prices and the credit are zero or more".to_owned());
+        let units = self.prices.values().copied().chain([self.credit]).map(|amount| amount.0);
+        if units.chain([self.unpaid_ms]).any(|number| number < 0) {
+            return malformed("prices, the credit and unpaid_ms are zero or more".to_owned());
         }
         let least_one = [self.job_timeout_ms, self.heartbeat_ms, self.sweep_ms, self.upkeep_ms];
         if self.concurrency == 0 || least_one.iter().any(|ms| *ms < 1) {
@@ -184,6 +189,7 @@ impl Provider {
             max_input_bytes: options.max_input_bytes,
             max_open_jobs: options.max_open_jobs,
             credit: options.credit,
+            unpaid_ms: options.unpaid_ms,
         };
         let counts = Counts::default();
         let shared = Arc::new(Shared { options, offer, key, worker, broadcast, node, counts });

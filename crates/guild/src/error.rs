@@ -92,6 +92,10 @@ pub(crate) mod code {
         NODE_LISTEN = "node.listen", Unavailable,
             "The node's address cannot be listened on.",
             "Choose another with --set gateway.listen=127.0.0.1:0, or stop whoever uses it.";
+        NODE_OTHER_IDENTITY = "node.other_identity", Conflict,
+            "The database belongs to another identity than the keystore, or its keystore is gone.",
+            "Put the keystore of the identity named into the data directory, or give this node a data directory and a \
+             database of its own.";
         NODE_SERVICE_FAILED = "node.service_failed", Unavailable,
             "A service of the node failed, so the node stopped.", "The message names the service and the cause.";
         NODE_UNREACHABLE = "node.unreachable", Unavailable,

@@ -41,9 +41,11 @@ mod policy;
 mod supervise;
 mod upkeep;
 
+use identity::Identity;
+
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
-pub(crate) use identity::Identity;
+pub(crate) use identity::Origin;
 pub(crate) use market::outside;
 pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
@@ -243,8 +245,8 @@ impl Parts {
 }
 
 /// Who a node is, and what is its own choice beside the settings.
-pub(crate) struct Character {
-    pub(crate) identity: Identity,
+pub(crate) struct Character<'a> {
+    pub(crate) origin: Origin<'a>,
     /// Who does the work; the built-in embedder if nobody else does.
     pub(crate) worker: Option<Arc<dyn Worker>>,
     /// The numbers of the process, if somebody keeps them.
@@ -275,13 +277,15 @@ impl Node {
     /// Starts every service; when this returns, the node answers.
     pub(crate) async fn start(
         loaded: &Loaded,
-        character: Character,
+        character: Character<'_>,
         shutdown: &Shutdown,
     ) -> Result<Node> {
         // Before anything is made: with a policy that nobody meant, nothing may be paid.
         let policy = own_bundle(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
+        let Character { origin, worker, metrics } = character;
+        let identity = Identity::claim(origin, loaded, &parts).await?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
         parts.random.fill(&mut token);
@@ -295,7 +299,6 @@ impl Node {
         let mut supervisor = Supervisor::new(shutdown.clone());
         let (treasury, ledger) = parts.treasury()?;
         market::open_accounts(&treasury).await?;
-        let Character { identity, worker, metrics } = character;
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;

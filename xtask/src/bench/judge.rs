@@ -178,7 +178,7 @@ impl Report {
             let ours = std::iter::once((OURS, &case.guild));
             let others = case.others.iter().map(|(name, speed)| (name.as_str(), speed));
             for (name, speed) in ours.chain(others) {
-                text += &format!("    {name:<24}{speed:>12.1} {}/s\n", self.unit);
+                text += &format!("    {name:<24}{speed:>12.1} {}\n", self.unit);
             }
             let verdict = if case.ok { "ok" } else { "BELOW" };
             let (ratio, floor) = (case.ratio, case.floor);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     fn judged(runs: &[Runs]) -> Result<Report> {
-        judge("store", "MB", &floors(), Machine::default(), runs)
+        judge("store", "MB/s", &floors(), Machine::default(), runs)
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(report.below(), ["store.cycle with 0.60 < 0.7"]);
         let line = serde_json::to_string(&report).unwrap();
         assert!(line.starts_with(concat!(
-            r#"{"bench":"store","unit":"MB","cases":{"cycle":{"guild":60.0,"others":{"peer":100.0},"#,
+            r#"{"bench":"store","unit":"MB/s","cases":{"cycle":{"guild":60.0,"others":{"peer":100.0},"#,
             r#""ratio":0.6,"floor":0.7,"ok":false,"result":"x"},"jobs":{"#
         )), "{line}");
         let table = report.table(3);

@@ -1,9 +1,9 @@
 //! The evidence of several nodes together: what one of them owes another, the other is owed by it, each payment once.
 //!
-//! Only debts between the nodes that are there can be compared. Who they are is said by their keys, and by the receipts
-//! that their ledgers answer for.
+//! Only debts between the nodes that are there can be compared. Who they are is said by their keys. A node that leaves
+//! some of them out cannot be compared, so it agrees with nobody.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::code;
 use super::dealings::{Dealings, Moved, Promise};
@@ -67,6 +67,9 @@ pub fn compare(nodes: &[Dealings]) -> Together {
 fn owners<'a>(nodes: &'a [Dealings], found: &mut Together) -> BTreeMap<&'a str, usize> {
     let mut owners = BTreeMap::new();
     for (node, dealings) in nodes.iter().enumerate() {
+        if let Some(why) = dealings.nameless() {
+            found.push(node, Place::of(Part::Keys), Refusal::new(&code::KEYS, why));
+        }
         for key in &dealings.keys {
             let first = *owners.entry(key.as_str()).or_insert(node);
             if first != node {
@@ -146,13 +149,18 @@ impl World<'_> {
         }
     }
 
-    /// What is paid to one of them: with a receipt.
+    /// What is paid to one of them: with a receipt of the one who paid. Others may name the same transfer, in a book of
+    /// their own or in none.
     fn check_payments(&self, promises: &BTreeMap<&str, &Promise>, found: &mut Together) {
-        let promised: std::collections::BTreeSet<TransferKey> =
-            promises.values().filter_map(|promise| promise.transfer).collect();
+        let paying = promises.values().filter(|promise| promise.pays);
+        let promised: BTreeSet<(TransferKey, &str)> = paying
+            .filter_map(|promise| Some((promise.transfer?, promise.buyer.as_str())))
+            .collect();
         for (node, dealings) in self.nodes.iter().enumerate() {
             for (transfer, payment) in &dealings.payments {
-                if self.owner(&payment.other).is_some() && !promised.contains(transfer) {
+                let is_promised =
+                    dealings.keys.iter().any(|key| promised.contains(&(*transfer, key.as_str())));
+                if self.owner(&payment.other).is_some() && !is_promised {
                     let place = Place { seq: Some(payment.seq), ..Place::of(Part::Ledger) };
                     let message =
                         format!("{} was paid {} without a receipt", payment.other, shown(payment));

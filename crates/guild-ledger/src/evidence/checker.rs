@@ -30,7 +30,7 @@ pub struct Checker {
     stated: Stated,
     calls: Option<Calls>,
     receipts: Receipts,
-    keys: Keys,
+    keys: Option<Keys>,
     dealings: Dealings,
     events: Events,
 }
@@ -96,7 +96,7 @@ impl Checker {
             stated: Stated::default(),
             calls: None,
             receipts: Receipts::new(),
-            keys: Keys::default(),
+            keys: None,
             dealings: Dealings::default(),
             events: Events::new(),
         }
@@ -119,7 +119,7 @@ impl Checker {
     /// Knows under which keys the node deals.
     #[must_use]
     pub fn with_keys(mut self, keys: Keys) -> Checker {
-        self.keys = keys;
+        self.keys = Some(keys);
         self
     }
 
@@ -180,13 +180,14 @@ impl Checker {
         self.report.receipts = self.receipts.count();
         let promises = self.receipts.take_promises();
         self.findings.append(self.receipts.finish());
-        let (npubs, problem) = self.keys.into_parts();
-        if let Some(problem) = problem {
-            self.findings.push(problem);
+        let mut dealings = self.dealings;
+        if let Some(keys) = self.keys {
+            let (npubs, problem) = keys.into_parts();
+            problem.into_iter().for_each(|problem| self.findings.push(problem));
+            dealings = dealings.under(npubs);
         }
         self.report.events = self.events.count();
         self.findings.append(self.events.finish());
-        let mut dealings = self.dealings.under(npubs);
         dealings.finish(&self.money, promises);
         (self.findings.into_report(self.report), dealings)
     }

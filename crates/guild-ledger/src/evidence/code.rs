@@ -114,8 +114,8 @@ guild_protocol::codes! {
         "A receipt names a head that the ledger never had, or had before the transfer.",
         "Do not trust the receipt: it belongs to another history.";
     KEYS = "evidence.keys", Invalid,
-        "The keys of a node cannot be read, or two nodes deal under one key.",
-        "Export the evidence again; give each node keys of its own.";
+        "The keys of a node cannot be read or, of several nodes, are missing or those of another, too.",
+        "Export the evidence again, with keys.json; give each node keys of its own.";
     DEBT_MISSING = "evidence.debt_missing", Invalid,
         "A node has paid another in its own book, and the other has not booked the debt, or was given no receipt.",
         "Look for a receipt that was not signed, not delivered or not taken.";

@@ -11,8 +11,12 @@ use super::record::{AccountKey, Opened, Step, Transfer, TransferKey, transfer_ke
 /// The dealings of one node with others. They grow with what it owes and is owed, not with its whole ledger.
 #[derive(Debug, Default)]
 pub struct Dealings {
-    /// Under which keys it deals.
+    /// Under which keys it deals, as it says itself.
     pub(super) keys: BTreeSet<String>,
+    /// Whether it says so at all.
+    says_keys: bool,
+    /// Keys that its ledger answers for, by the receipts beside it.
+    proven: BTreeSet<String>,
     accounts: BTreeMap<AccountKey, Side>,
     /// What it owes, by whom and asset.
     pub(super) payable: BTreeMap<(String, String), i128>,
@@ -80,11 +84,25 @@ impl Promise {
 }
 
 impl Dealings {
-    /// The same node, known to deal under these keys too.
+    /// The same node, which says that it deals under these keys.
     #[must_use]
     pub fn under(mut self, npubs: impl IntoIterator<Item = String>) -> Dealings {
         self.keys.extend(npubs);
+        self.says_keys = true;
         self
+    }
+
+    /// Why nobody can tell what others owe to this node and are owed by it, if that is so.
+    pub(super) fn nameless(&self) -> Option<String> {
+        let has_dealt = !self.payments.is_empty() || !self.debts.is_empty();
+        if !self.says_keys {
+            return Some("nothing says under which keys it deals".to_owned());
+        }
+        if has_dealt && self.keys.is_empty() {
+            return Some("it has paid or is owed, and says that it deals under no key".to_owned());
+        }
+        let unsaid = self.proven.difference(&self.keys).next();
+        unsaid.map(|npub| format!("it deals under {npub}, too, and does not say so"))
     }
 
     pub(super) fn opened(&mut self, opened: &Opened<'_>) {
@@ -120,7 +138,8 @@ impl Dealings {
         }
     }
 
-    /// After the whole ledger: the balances, and the keys that receipts prove to be this node's.
+    /// After the whole ledger: the balances, and the keys that receipts prove to be this node's. What it is owed by a
+    /// receipt it did not pay by it, whatever transfer a stranger has named in it.
     pub(super) fn finish(&mut self, money: &Money, promises: BTreeMap<String, Promise>) {
         for (key, side) in &self.accounts {
             let Some((asset_id, counters)) = money.account(key) else { continue };
@@ -132,11 +151,10 @@ impl Dealings {
             list.insert((owner.clone(), asset_id.to_owned()), units);
         }
         for (receipt_id, promise) in &promises {
-            if promise.transfer.is_some_and(|transfer| self.payments.contains_key(&transfer)) {
-                self.keys.insert(promise.buyer.clone());
-            }
             if self.debts.contains_key(receipt_id) {
-                self.keys.insert(promise.provider.clone());
+                self.proven.insert(promise.provider.clone());
+            } else if promise.transfer.is_some_and(|id| self.payments.contains_key(&id)) {
+                self.proven.insert(promise.buyer.clone());
             }
         }
         self.promises = promises;

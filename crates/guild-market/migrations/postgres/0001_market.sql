@@ -52,10 +52,11 @@ CREATE TABLE market_answer (
 );
 CREATE INDEX market_answer_request ON market_answer (request_id);
 
--- What we were hired for, and what we refused.
+-- What we were hired for, and what we refused. Of a refusal only why is kept: anybody can make us refuse.
 CREATE TABLE market_job (
     request_id   TEXT   PRIMARY KEY,
-    request_json TEXT   NOT NULL,
+    request_json TEXT,
+    provider     TEXT   NOT NULL,
     buyer        TEXT   NOT NULL,
     private      BIGINT NOT NULL CHECK (private IN (0, 1)),
     schema_id    TEXT,
@@ -73,12 +74,19 @@ CREATE TABLE market_job (
     receipt_id   TEXT   UNIQUE,
     code         TEXT,
     words        TEXT,
+    CHECK ((state = 'refused') = (request_json IS NULL)),
     CHECK (state = 'refused' OR (schema_id IS NOT NULL AND job_hash IS NOT NULL AND payload IS NOT NULL)),
     CHECK ((state IN ('delivered', 'paid', 'underpaid', 'withheld')) = (result_json IS NOT NULL)),
+    CHECK ((result_json IS NULL) = (delivered_ms IS NULL)),
     CHECK ((state IN ('paid', 'underpaid', 'withheld')) = (receipt_id IS NOT NULL)),
     CHECK ((state IN ('paid', 'underpaid')) = (paid_units IS NOT NULL))
 );
-CREATE INDEX market_job_open ON market_job (buyer) WHERE state IN ('accepted', 'delivered');
+CREATE INDEX market_job_accepted ON market_job (taken_ms, request_id) WHERE state = 'accepted';
+CREATE INDEX market_job_delivered ON market_job (delivered_ms, request_id)
+    WHERE state = 'delivered' AND price_units > 0;
+CREATE INDEX market_job_not_paid ON market_job (buyer, delivered_ms)
+    WHERE state IN ('delivered', 'underpaid', 'withheld');
+CREATE INDEX market_job_refused ON market_job (taken_ms) WHERE state = 'refused';
 CREATE INDEX market_job_taken ON market_job (taken_ms);
 
 -- Receipts that we gave as a buyer and took as a provider, in their own bytes.
@@ -97,13 +105,15 @@ CREATE TABLE market_receipt (
 CREATE INDEX market_receipt_at ON market_receipt (at_ms);
 CREATE INDEX market_receipt_request ON market_receipt (request_id);
 
--- The keys under which this node has dealt: an auditor of several nodes must know who is who.
+-- The keys under which this node has dealt: an auditor of several nodes must know who is who. The key of the node itself
+-- is the one to which the database belongs.
 CREATE TABLE market_key (
-    role          TEXT   NOT NULL CHECK (role IN ('buyer', 'provider')),
+    role          TEXT   NOT NULL CHECK (role IN ('node', 'buyer', 'provider')),
     npub          TEXT   NOT NULL,
     first_used_ms BIGINT NOT NULL,
     PRIMARY KEY (role, npub)
 );
+CREATE UNIQUE INDEX market_key_node ON market_key (role) WHERE role = 'node';
 
 CREATE FUNCTION market_refuse() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE EXCEPTION '%', TG_ARGV[0]; END $$;

@@ -23,8 +23,22 @@ pub struct Offer {
     pub max_input_bytes: usize,
     /// The most jobs at once.
     pub max_open_jobs: u64,
-    /// What a buyer may owe us, open work included.
+    /// What a buyer may owe us, work that is not paid included.
     pub credit: Msat,
+    /// For how long work that was done and not paid counts against the credit.
+    pub unpaid_ms: i64,
+}
+
+/// What requests are decided by.
+#[derive(Clone, Copy)]
+pub struct Shop<'a> {
+    /// What we do, and on which terms.
+    pub offer: &'a Offer,
+    /// The schemas that are known.
+    pub registry: &'a Registry,
+    /// Whether this very work can be done, although its kind is offered. Asked before anything is promised, inside a
+    /// transaction: it only looks.
+    pub can_do: &'a dyn Fn(&Job) -> Result<(), Refusal>,
 }
 
 /// How a buyer stands with us.
@@ -34,7 +48,8 @@ pub struct Standing {
     pub credit: Msat,
     /// What it owes us.
     pub owed: Msat,
-    /// The price of the work that we do or did for it and that it has not signed for yet.
+    /// The price of the work that we do for it, and of what we did lately and it has not paid: because it has not
+    /// signed for it yet, has signed for less, or did not accept it.
     pub open: Msat,
     /// How many jobs of anybody we do now.
     pub open_jobs: u64,
@@ -49,10 +64,13 @@ pub struct Refusal {
     pub words: String,
 }
 
+/// The longest sentence of a refusal. It may repeat what a stranger wrote.
+const WORDS_MAX_CHARS: usize = 300;
+
 impl Refusal {
     /// A refusal with this code and a sentence about this very case.
-    pub fn new(code: &'static Code, words: impl Into<String>) -> Refusal {
-        Refusal { code, words: words.into() }
+    pub fn new(code: &'static Code, words: impl AsRef<str>) -> Refusal {
+        Refusal { code, words: words.as_ref().chars().take(WORDS_MAX_CHARS).collect() }
     }
 
     /// What the buyer gets to read: the sentence, and the code in brackets.
@@ -88,26 +106,27 @@ pub enum Decision {
 /// | no input, an input by reference, or one that is no JSON of its schema | `market.input_missing`, or what is wrong with it |
 /// | an input over our limit | `market.input_too_large` |
 /// | another job hash than that of the input | `market.job_hash_wrong` |
+/// | work that cannot be done here | what the worker says |
 /// | a bid below our price, or none | `market.bid_too_low` |
-/// | owed, open and this one are together more than the credit | `market.over_credit` |
+/// | owed, not paid and this one are together more than the credit | `market.over_credit` |
 /// | as many jobs as we can do | `market.busy` |
 pub fn consider(
-    offer: &Offer,
-    registry: &Registry,
+    shop: &Shop<'_>,
     event: &Event,
     request: &Request,
     standing: &Standing,
     now_s: u64,
 ) -> Decision {
     let due_s = due_s(event, request);
-    if let Some(why) = ignored(offer, event, request, due_s, now_s) {
+    if let Some(why) = ignored(shop.offer, event, request, due_s, now_s) {
         return Decision::Ignore(why);
     }
-    match terms(offer, registry, request) {
-        Ok((job, price)) => match check_buyer(offer, request, standing, price) {
-            Ok(()) => Decision::Accept { job: Box::new(job), price, due_s },
-            Err(refusal) => Decision::Refuse(refusal),
-        },
+    let agreed = terms(shop, request).and_then(|(job, price)| {
+        check_buyer(shop.offer, request, standing, price)?;
+        Ok((job, price))
+    });
+    match agreed {
+        Ok((job, price)) => Decision::Accept { job: Box::new(job), price, due_s },
         Err(refusal) => Decision::Refuse(refusal),
     }
 }
@@ -162,7 +181,8 @@ pub fn payload_text(request: &Request) -> Option<&str> {
     marked.or_else(|| inline().next()).map(|input| input.data.as_str())
 }
 
-fn terms(offer: &Offer, registry: &Registry, request: &Request) -> Result<(Job, Msat), Refusal> {
+fn terms(shop: &Shop<'_>, request: &Request) -> Result<(Job, Msat), Refusal> {
+    let Shop { offer, registry, can_do } = shop;
     let (schema_id, price) = price_of(offer, request)?;
     let Some(text) = payload_text(request) else {
         return Err(Refusal::new(
@@ -184,7 +204,7 @@ fn terms(offer: &Offer, registry: &Registry, request: &Request) -> Result<(Job, 
             let words = format!("the input has the job hash {}", job.job_hash());
             Err(Refusal::new(&code::JOB_HASH, words))
         }
-        _ => Ok((job, price)),
+        _ => can_do(&job).map(|()| (job, price)),
     }
 }
 
@@ -202,7 +222,8 @@ fn check_buyer(
     let with_this = [standing.owed.0, standing.open.0, price.0];
     let with_this = with_this.into_iter().fold(0i64, i64::saturating_add);
     if price.0 > 0 && with_this > standing.credit.0 {
-        let words = format!("{with_this} msat would be owed, the credit is {}", standing.credit.0);
+        let credit = standing.credit.0;
+        let words = format!("{with_this} msat would be owed or not paid, the credit is {credit}");
         return Err(Refusal::new(&code::OVER_CREDIT, words));
     }
     if standing.open_jobs >= offer.max_open_jobs {

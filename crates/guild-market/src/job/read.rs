@@ -19,8 +19,10 @@ use crate::{Error, Result};
 pub struct TakenJob {
     /// The id of the request.
     pub request_id: EventId,
-    /// The request itself.
-    pub request_json: String,
+    /// The request itself; none only if it was refused.
+    pub request_json: Option<String>,
+    /// Which of our keys decided about it.
+    pub provider: PublicKey,
     /// Whose it is.
     pub buyer: PublicKey,
     /// Whether request and answers travel encrypted.
@@ -61,6 +63,7 @@ impl Decode for TakenJob {
         Ok(TakenJob {
             request_id: cells.parsed()?,
             request_json: cells.next()?,
+            provider: cells.parsed()?,
             buyer: cells.parsed()?,
             private: cells.next::<i64>()? != 0,
             schema_id: cells.parsed_or_none()?,
@@ -83,18 +86,21 @@ impl Decode for TakenJob {
 }
 
 impl TakenJob {
-    /// The request.
+    /// The request. That of a refusal is not kept.
     pub fn request(&self) -> Result<Event> {
-        let event = Event::parse(self.request_json.as_bytes(), &Limits::DEFAULT);
-        Ok(event.map_err(unreadable)?)
+        let Some(text) = &self.request_json else {
+            let message = format!("{} was refused", self.request_id);
+            return Err(Error::refused(&code::JOB_CLOSED, message));
+        };
+        Ok(Event::parse(text.as_bytes(), &Limits::DEFAULT).map_err(unreadable)?)
     }
 }
 
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT request_id, request_json, buyer, private, schema_id, job_hash, payload, price_units, taken_ms,
-               due_ms, state, changed_ms, result_json, delivered_ms, paid_units, receipt_id, code, words
+            "SELECT request_id, request_json, provider, buyer, private, schema_id, job_hash, payload, price_units,
+               taken_ms, due_ms, state, changed_ms, result_json, delivered_ms, paid_units, receipt_id, code, words
              FROM market_job ",
             $rest
         )
@@ -113,21 +119,31 @@ pub fn get(rx: &mut Rx<'_>, request_id: &EventId) -> Result<TakenJob> {
     })
 }
 
-/// Jobs that are to be done, the oldest first: what a node looks for when it starts.
-pub fn accepted(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<TakenJob>> {
+/// Jobs of `us` that are to be done, the oldest first: what a node looks for when it starts.
+pub fn accepted(rx: &mut Rx<'_>, us: &PublicKey, limit: i64) -> Result<Vec<TakenJob>> {
     Ok(rx.all(
-        select!("WHERE state = 'accepted' ORDER BY taken_ms, request_id LIMIT $1"),
-        args![page(limit)],
+        select!(
+            "WHERE state = 'accepted' AND provider = $1 ORDER BY taken_ms, request_id LIMIT $2"
+        ),
+        args![&us.npub(), page(limit)],
     )?)
 }
 
-/// Jobs that are done and not paid, the oldest first: those for which a receipt is looked for. Free ones are not.
-pub fn unpaid(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<TakenJob>> {
+/// A page of jobs that are done and not paid, the first that were done first: those after this one, or the first of
+/// all. For these a receipt is looked for. Free ones are not among them.
+pub fn unpaid_after(
+    rx: &mut Rx<'_>,
+    after: Option<(UnixMs, &EventId)>,
+    limit: i64,
+) -> Result<Vec<TakenJob>> {
+    let (at_ms, id) = after.map_or((i64::MIN, String::new()), |(at_ms, id)| (at_ms, id.hex()));
     Ok(rx.all(
         select!(
-            "WHERE state = 'delivered' AND price_units > 0 ORDER BY taken_ms, request_id LIMIT $1"
+            "WHERE state = 'delivered' AND price_units > 0
+               AND (delivered_ms > $1 OR (delivered_ms = $1 AND request_id > $2))
+             ORDER BY delivered_ms, request_id LIMIT $3"
         ),
-        args![page(limit)],
+        args![at_ms, &id, page(limit)],
     )?)
 }
 
@@ -147,8 +163,22 @@ pub fn page_before(
     )?)
 }
 
-/// Forgets refusals that are older than this, at most `limit` of them: anybody can make us refuse. How many.
-pub fn forget_refused(tx: &mut Tx<'_>, before_ms: UnixMs, limit: i64) -> Result<u64> {
+/// Forgets refusals that are older than this, and those beyond the newest `kept_max`: anybody can make us refuse. At
+/// most `limit` at once. How many.
+pub fn forget_refused(
+    tx: &mut Tx<'_>,
+    before_ms: UnixMs,
+    kept_max: i64,
+    limit: i64,
+) -> Result<u64> {
+    let first_too_many: Option<(i64,)> = tx.first(
+        "SELECT taken_ms FROM market_job WHERE state = 'refused' ORDER BY taken_ms DESC LIMIT 1 OFFSET $1",
+        args![kept_max.max(0)],
+    )?;
+    let before_ms = match first_too_many {
+        Some((taken_ms,)) => before_ms.max(taken_ms.saturating_add(1)),
+        None => before_ms,
+    };
     Ok(tx.exec(
         "DELETE FROM market_job WHERE request_id IN (SELECT request_id FROM market_job
            WHERE state = 'refused' AND taken_ms < $1 ORDER BY taken_ms LIMIT $2)",

@@ -38,7 +38,7 @@ pub struct NewOrder {
     pub provider_tier: Tier,
     /// What it says that it asks for, if it does.
     pub price: Option<Msat>,
-    /// The most that is paid; what is bid.
+    /// The most that is paid.
     pub budget: Msat,
     /// Until when the result must be here.
     pub deadline_ms: UnixMs,
@@ -64,7 +64,7 @@ impl NewOrder {
         request.job_hash = Some(self.job.job_hash());
         request.params.push(Param::new(ORDER_ID, self.order_id().as_str()));
         request.params.push(Param::new(TIME_LIMIT, seconds.to_string()));
-        request.bid = Some(self.budget);
+        request.bid = Some(self.bid());
         request.relays = self.relays.clone();
         request.providers = self.provider.into_iter().collect();
         request.encrypted = self.private;
@@ -74,6 +74,12 @@ impl NewOrder {
             false => request.draft(at)?,
         };
         Ok(draft.sign(key)?)
+    }
+
+    /// What is bid: the price that the provider announces, if it does. One that has raised it since must refuse, and not
+    /// work for less than it asks.
+    fn bid(&self) -> Msat {
+        self.price.unwrap_or(self.budget)
     }
 
     /// The payload as it is sent.
@@ -115,7 +121,7 @@ impl NewOrder {
     fn check_request(&self, request: &Event) -> Result<()> {
         let provider = self.provider.map(|provider| provider.hex());
         let addressed: Vec<&str> = tag::values(&request.tags, "p").collect();
-        let bid = self.budget.0.to_string();
+        let bid = self.bid().0.to_string();
         let fits = request.kind == self.kind
             && kind::is_request(self.kind)
             && addressed == provider.as_deref().into_iter().collect::<Vec<_>>()

@@ -1,12 +1,13 @@
-use guild_market::job::{Decision, Offer, Standing, consider};
+use guild_market::code;
+use guild_market::job::{Decision, Offer, Refusal, Shop, Standing, consider};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
 use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::{Input, InputType, Param, Request};
-use guild_protocol::schema::Registry;
+use guild_protocol::schema::{Job, Registry};
 
-use crate::world::{buyer, key, offer, provider};
+use crate::world::{anything, buyer, key, offer, provider};
 
 const NOW_S: u64 = 1_768_465_800;
 
@@ -25,7 +26,18 @@ fn standing() -> Standing {
 }
 
 fn decided(request: &Request, offer: &Offer, standing: &Standing, event: &Event) -> String {
-    match consider(offer, &Registry::builtin(), event, request, standing, NOW_S) {
+    decided_by(&anything, request, offer, standing, event)
+}
+
+fn decided_by(
+    can_do: &dyn Fn(&Job) -> Result<(), Refusal>,
+    request: &Request,
+    offer: &Offer,
+    standing: &Standing,
+    event: &Event,
+) -> String {
+    let shop = Shop { offer, registry: &Registry::builtin(), can_do };
+    match consider(&shop, event, request, standing, NOW_S) {
         Decision::Accept { price, due_s, .. } => format!("accept {} {due_s:?}", price.0),
         Decision::Refuse(refusal) => refusal.code.name.to_owned(),
         Decision::Ignore(why) => format!("ignore: {why}"),
@@ -90,4 +102,25 @@ fn an_expired_event_and_a_marked_input() {
     let mut two = asked();
     two.inputs.insert(0, Input::text("not this one"));
     assert_eq!(decided(&two, &offer(100), &standing(), &event()), "accept 100 Some(1768465860)");
+}
+
+/// The worker is asked about valid work only, and before the buyer is looked at.
+#[test]
+fn work_that_cannot_be_done_is_not_promised() {
+    let too_large = |job: &Job| {
+        assert_eq!(job.payload()["texts"][0], "a");
+        Err(Refusal::new(&code::OUTPUT_TOO_LARGE, "x".repeat(1_000)))
+    };
+    let poor = Standing { credit: Msat(0), ..standing() };
+    let decided = |request: &Request, standing: &Standing| {
+        decided_by(&too_large, request, &offer(100), standing, &event())
+    };
+    assert_eq!(decided(&asked(), &standing()), "market.output_too_large");
+    assert_eq!(decided(&asked(), &poor), "market.output_too_large");
+    let mut invalid = asked();
+    invalid.inputs[0].data = "{}".into();
+    assert_eq!(decided(&invalid, &standing()), "schema.field_missing");
+    // Whoever made us say it, a refusal is short.
+    let words = Refusal::new(&code::OUTPUT_TOO_LARGE, "é".repeat(1_000)).words;
+    assert_eq!(words.chars().count(), 300);
 }

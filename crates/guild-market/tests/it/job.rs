@@ -1,16 +1,17 @@
 use guild_ledger::receivable;
-use guild_market::job::{self, Refusal, Stability, State, Taken};
+use guild_market::job::{self, Offer, Refusal, Stability, State, Taken, TakenJob};
 use guild_market::{TOPIC, code, receipts};
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
-use guild_protocol::nostr::Event;
+use guild_protocol::nostr::{Event, EventId};
 use guild_protocol::receipt::{Draft, Proof, Rail, Receipt, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_store::event;
 
 use crate::world::{
-    Dice, Node, T0, both, buyer, key, new_order, offer, provider, request_of, result_of, why,
+    Dice, Node, T0, UNPAID_MS, both, buyer, key, new_order, offer, provider, request_of, result_of,
+    why,
 };
 
 fn request(order_key: &str) -> Event {
@@ -29,6 +30,17 @@ fn done(node: &Node, order_key: &str) -> Event {
     let result = result_of(&event, "result", &provider(), T0 + 3);
     node.hand_in(&event, &result, T0 + 41).unwrap();
     event
+}
+
+/// What a key has to do.
+fn accepted(node: &Node, us: u8) -> Vec<EventId> {
+    let us = key(us).public_key();
+    let jobs = node.read(move |rx| job::accepted(rx, &us, 10));
+    jobs.into_iter().map(|job| job.request_id).collect()
+}
+
+fn unpaid(node: &Node) -> Vec<TakenJob> {
+    node.read(|rx| job::unpaid_after(rx, None, 10))
 }
 
 /// What the buyer signs for this request.
@@ -65,7 +77,7 @@ fn a_job_is_taken_done_and_paid_once() {
     both(|node| {
         let event = taken(node, "a");
         assert!(matches!(node.take(&event, &offer(50), T0 + 9).unwrap(), Taken::Known(_)));
-        assert_eq!(node.read(|rx| job::accepted(rx, 10)).len(), 1);
+        assert_eq!(accepted(node, 2), [event.id]);
         let [first, second] =
             ["one", "two"].map(|text| result_of(&event, text, &provider(), T0 + 3));
         let job = node.hand_in(&event, &first, T0 + 41).unwrap();
@@ -73,12 +85,12 @@ fn a_job_is_taken_done_and_paid_once() {
         // Another result, made after a crash, say: the first one counts.
         assert_eq!(node.hand_in(&event, &second, T0 + 50).unwrap(), job);
         assert_eq!(job.result_json, Some(first.to_json()));
-        assert_eq!(node.read(|rx| job::unpaid(rx, 10)), vec![job]);
+        assert_eq!(unpaid(node), vec![job]);
         let receipt = signed(&draft("a", 50));
         let paid = node.take_receipt(&receipt, 1_000).unwrap();
         assert_eq!((paid.state, paid.paid), (State::Paid, Some(Msat(50))));
         assert_eq!(node.take_receipt(&receipt, 1_000).unwrap(), paid);
-        assert_eq!((node.receivable(), node.read(|rx| job::unpaid(rx, 10)).len()), (50, 0));
+        assert_eq!((node.receivable(), unpaid(node).len()), (50, 0));
         let kept = node.read(|rx| receipts::page_before(rx, None, 10));
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].text.as_bytes(), receipt.as_bytes());
@@ -160,20 +172,20 @@ fn one_entry_of_the_buyers_book_pays_for_one_job() {
     });
 }
 
+/// Room for two jobs.
+fn small() -> Offer {
+    Offer { credit: Msat(120), ..offer(50) }
+}
+
 /// What a buyer owes and what it lets us work for are one credit, and a buyer's own counts before the usual one.
 #[test]
 fn credit_is_given_once() {
     both(|node| {
-        let small = || {
-            let mut offer = offer(50);
-            offer.credit = Msat(120);
-            offer
-        };
         let take = |order_key: &str| node.take(&request(order_key), &small(), T0 + 1).unwrap();
         assert!(matches!(take("a"), Taken::Accepted(_)));
         assert!(matches!(take("b"), Taken::Accepted(_)));
         let Taken::Refused(refused) = take("c") else { panic!("over credit") };
-        assert_eq!(refused.code.as_deref(), Some(code::OVER_CREDIT.name));
+        assert_eq!(refused.code, &code::OVER_CREDIT);
         let result = result_of(&request("a"), "result", &provider(), T0 + 3);
         node.hand_in(&request("a"), &result, T0 + 4).unwrap();
         node.take_receipt(&signed(&draft("a", 50)), 120).unwrap();
@@ -184,10 +196,166 @@ fn credit_is_given_once() {
         })
         .unwrap();
         assert!(matches!(take("e"), Taken::Accepted(_)));
-        // A refusal is remembered, until it is forgotten.
-        assert!(matches!(take("c"), Taken::Known(_)));
-        assert_eq!(node.write(|tx| job::forget_refused(tx, T0 + 2, 10)).unwrap(), 2);
-        assert!(matches!(take("c"), Taken::Refused(_)));
+    });
+}
+
+/// Whoever lets us work and does not pay, for whatever reason and by whatever receipt, gets no more than its credit;
+/// but not for ever.
+#[test]
+fn work_that_was_not_paid_counts_for_a_while() {
+    let withheld =
+        |name| Draft { status: Status::Withheld, payment_proof: None, ..draft(name, 100) };
+    let ways: [(&str, Option<Draft>); 3] = [
+        ("silent", None),
+        ("withheld", Some(withheld("withheld"))),
+        ("almost nothing", Some(draft("almost nothing", 1))),
+    ];
+    for (name, signed_for) in &ways {
+        both(|node| {
+            let standing = |at_ms: i64| {
+                let buyer = buyer().public_key();
+                node.read(move |rx| job::standing(rx, &buyer, &small(), at_ms))
+            };
+            done(node, name);
+            if let Some(draft) = signed_for {
+                node.take_receipt(&signed(draft), 1_000).unwrap();
+            }
+            let owed = node.receivable();
+            let now = standing(T0 + 50);
+            assert_eq!((now.owed.0, now.open.0), (owed, 50 - owed), "{name}");
+            taken(node, "another");
+            assert_eq!(standing(T0 + 50).open.0, 100 - owed);
+            let third = node.take(&request("third"), &small(), T0 + 50).unwrap();
+            assert!(matches!(third, Taken::Refused(_)), "{name}: {third:?}");
+            // When it was done counts, and what is being done counts whenever it was taken.
+            assert_eq!(standing(T0 + 40 + UNPAID_MS).open.0, 100 - owed);
+            let later = standing(T0 + 41 + UNPAID_MS);
+            assert_eq!((later.owed.0, later.open.0), (owed, 50), "{name}");
+            let later = T0 + 41 + UNPAID_MS;
+            let mut late = new_order("late", 100);
+            late.deadline_ms = later + 60_000;
+            let late = late.request(&buyer(), &Dice, later).unwrap();
+            let taken = node.take(&late, &small(), later).unwrap();
+            assert!(matches!(taken, Taken::Accepted(_)), "{name}: {taken:?}");
+        });
+    }
+}
+
+/// The usual credit is what the settings say now, also for those who owe already.
+#[test]
+fn the_usual_credit_may_be_changed() {
+    both(|node| {
+        for order_key in ["a", "b"] {
+            done(node, order_key);
+        }
+        let take = |order_key, credit| node.take_receipt(&signed(&draft(order_key, 50)), credit);
+        take("a", 60).unwrap();
+        assert_eq!(why(take("b", 60)), "ledger.credit_limit");
+        assert_eq!(take("b", 100).unwrap().state, State::Paid);
+        // What is booked is booked, also beyond a lower credit.
+        assert_eq!(take("a", 10).unwrap().state, State::Paid);
+        assert_eq!(node.receivable(), 100);
+    });
+}
+
+#[test]
+fn a_refusal_is_a_small_row_and_is_forgotten() {
+    both(|node| {
+        let refusal = Refusal::new(&code::BUSY, "no time");
+        let kept = || node.read(|rx| job::page_before(rx, None, 100));
+        let poor = Offer { credit: Msat(0), ..offer(50) };
+        assert!(matches!(node.take(&request("a"), &poor, T0).unwrap(), Taken::Refused(_)));
+        assert_eq!(kept(), Vec::new(), "nobody was told");
+        let told = node.refuse(&request("a"), &refusal, T0);
+        assert_eq!((told.state, told.request_json.as_deref()), (State::Refused, None));
+        assert_eq!(
+            (told.code.as_deref(), told.words.as_deref()),
+            (Some("market.busy"), Some("no time"))
+        );
+        assert_eq!(node.refuse(&request("a"), &refusal, T0 + 9), told);
+        assert!(matches!(node.take(&request("a"), &offer(50), T0).unwrap(), Taken::Known(_)));
+        for at in 1..10 {
+            node.refuse(&request(&format!("more {at}")), &refusal, T0 + at);
+        }
+        let job = taken(node, "job");
+        let forget = |before_ms, kept_max, limit| {
+            node.write(move |tx| job::forget_refused(tx, before_ms, kept_max, limit)).unwrap()
+        };
+        assert_eq!(forget(T0, 10, 100), 0);
+        assert_eq!(forget(T0 + 3, 10, 2), 2, "a few at a time");
+        assert_eq!(forget(T0 + 3, 10, 2), 1);
+        assert_eq!(forget(T0, 4, 100), 3, "the newest four stay");
+        let left: Vec<i64> = kept().iter().map(|job| job.taken_ms - T0).collect();
+        assert_eq!(left, [9, 8, 7, 6, 1]);
+        assert_eq!(accepted(node, 2), [job.id]);
+    });
+}
+
+/// What is bid is what was announced: a provider that has raised its price meanwhile refuses, and does not work for less.
+#[test]
+fn a_raised_price_is_refused() {
+    both(|node| {
+        let (event, announced) = (request("a"), new_order("a", 100).price);
+        assert_eq!((event.tag("bid"), announced), (Some("50"), Some(Msat(50))));
+        let Taken::Refused(refused) = node.take(&event, &offer(51), T0).unwrap() else {
+            panic!("it would be paid 50")
+        };
+        assert_eq!(refused.to_feedback(), "the price is 51 msat, the bid 50 [market.bid_too_low]");
+        // Where nothing was announced, the budget is bid.
+        let mut open = new_order("b", 100);
+        (open.price, open.provider) = (None, None);
+        assert_eq!(request_of(&open).tag("bid"), Some("100"));
+    });
+}
+
+/// Two keystores on one database must never deliver each other's work.
+#[test]
+fn only_the_key_that_took_a_job_delivers_it() {
+    both(|node| {
+        let event = taken(node, "a");
+        assert_eq!((accepted(node, 2), accepted(node, 9)), (vec![event.id], vec![]));
+        let theirs = result_of(&event, "result", &key(9), T0 + 3);
+        assert_eq!(why(node.hand_in(&event, &theirs, T0 + 4)), "market.unknown_job");
+        assert_eq!(node.job(&event.id).state, State::Accepted);
+        let ours = result_of(&event, "result", &provider(), T0 + 3);
+        assert_eq!(node.hand_in(&event, &ours, T0 + 4).unwrap().state, State::Delivered);
+    });
+}
+
+#[test]
+fn a_database_belongs_to_the_first_node() {
+    both(|node| {
+        assert_eq!(node.read(receipts::owner), None);
+        let claim = |n: u8| {
+            let us = key(n).public_key();
+            node.write(move |tx| receipts::claim(tx, &us, T0)).unwrap()
+        };
+        for n in [3, 4, 3] {
+            assert_eq!(claim(n), key(3).public_key());
+        }
+        assert_eq!(node.read(receipts::owner), Some(key(3).public_key()));
+        let said = [("node".to_owned(), key(3).public_key().npub())];
+        assert_eq!(node.read(receipts::keys), said);
+    });
+}
+
+#[test]
+fn every_unpaid_job_has_its_turn() {
+    both(|node| {
+        let mut wanted: Vec<EventId> =
+            ["a", "b", "c", "d", "e"].map(|order_key| done(node, order_key).id).into();
+        // All were done in one millisecond.
+        wanted.sort_by_key(|id| id.hex());
+        let (mut seen, mut after) = (Vec::new(), None);
+        loop {
+            let page = node.read(move |rx| {
+                job::unpaid_after(rx, after.as_ref().map(|(at_ms, id)| (*at_ms, id)), 2)
+            });
+            let Some(last) = page.last() else { break };
+            after = Some((last.delivered_ms.unwrap(), last.request_id));
+            seen.extend(page.iter().map(|job| job.request_id));
+        }
+        assert_eq!(seen, wanted);
     });
 }
 

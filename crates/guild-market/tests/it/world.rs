@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, export, ledger, receivable};
-use guild_market::job::{self, Offer, Taken, TakenJob};
+use guild_market::job::{self, Offer, Refusal, Shop, Taken, TakenJob};
 use guild_market::order::{self, Delivery, NewOrder, Order, OrderId, Placed};
 use guild_market::settle::{self, Keys, Settled};
 use guild_market::verify::{Options as Strictness, Subject, Verdict};
@@ -22,6 +22,8 @@ use serde_json::{Value, json};
 
 /// When everything begins.
 pub(crate) const T0: i64 = 1_768_465_800_000;
+/// For how long what was not paid counts.
+pub(crate) const UNPAID_MS: i64 = 3_600_000;
 /// What every order lets its provider take.
 pub(crate) const TIME_MS: i64 = 60_000;
 
@@ -127,7 +129,13 @@ pub(crate) fn offer(price: i64) -> Offer {
         max_input_bytes: 10_000,
         max_open_jobs: 8,
         credit: Msat(1_000),
+        unpaid_ms: UNPAID_MS,
     }
+}
+
+/// A worker that can do whatever is offered.
+pub(crate) fn anything(_: &Job) -> std::result::Result<(), Refusal> {
+    Ok(())
 }
 
 pub(crate) struct Node {
@@ -259,7 +267,17 @@ impl Node {
     pub(crate) fn take(&self, event: &Event, offer: &Offer, now_ms: i64) -> Result<Taken> {
         let (event, offer) = (event.clone(), offer.clone());
         let request = Request::parse(&event, Some(&provider())).unwrap();
-        self.write(move |tx| job::take(tx, &event, &request, &offer, &Registry::builtin(), now_ms))
+        self.write(move |tx| {
+            let registry = &Registry::builtin();
+            let shop = Shop { offer: &offer, registry, can_do: &anything };
+            job::take(tx, &event, &request, &shop, now_ms)
+        })
+    }
+
+    /// Writes down why a request is refused.
+    pub(crate) fn refuse(&self, event: &Event, refusal: &Refusal, now_ms: i64) -> TakenJob {
+        let (event, refusal, us) = (event.clone(), refusal.clone(), provider().public_key());
+        self.write(move |tx| job::refuse(tx, &event, &us, &refusal, now_ms)).unwrap()
     }
 
     pub(crate) fn hand_in(&self, request: &Event, result: &Event, now_ms: i64) -> Result<TakenJob> {

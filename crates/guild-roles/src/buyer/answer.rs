@@ -139,6 +139,8 @@ impl Shared {
                 return Ok(Some("feedback"));
             }
             archive::pin(tx, &event.id)?;
+            // A provider that only asked for more may be at work.
+            self.take_back(tx, &after, now_ms)?;
             return Ok(Some("order_failed"));
         }
         let at_ms = self.came_ms(tx, &order, event, now_ms)?;

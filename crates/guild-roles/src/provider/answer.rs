@@ -15,8 +15,6 @@ use crate::Result;
 const FEEDBACK_KEPT_S: u64 = 7 * 24 * 3_600;
 /// A request is repeated in its result up to this size: it may be as large as an event can be.
 const REPEATED_MAX_BYTES: usize = 16 * 1024;
-/// The longest sentence in a refusal.
-const WORDS_MAX_CHARS: usize = 300;
 
 impl Shared {
     /// Says that work begins, and what it costs.
@@ -34,9 +32,8 @@ impl Shared {
     /// Says why nothing comes: the sentence, and the code in brackets.
     pub(super) fn error(&self, request: &Event, job: &TakenJob, now_ms: UnixMs) -> Result<Event> {
         let mut feedback = Feedback::about(request, Status::Error);
-        let words = job.words.as_deref().unwrap_or_default().chars().take(WORDS_MAX_CHARS);
-        let (words, code) = (words.collect::<String>(), job.code.as_deref().unwrap_or_default());
-        feedback.info = Some(format!("{words} [{code}]"));
+        let said = |text: &Option<String>| text.clone().unwrap_or_default();
+        feedback.info = Some(format!("{} [{}]", said(&job.words), said(&job.code)));
         self.sign_feedback(feedback, now_ms)
     }
 

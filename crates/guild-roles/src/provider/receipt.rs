@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use guild_market::job::{self, TakenJob};
 use guild_network::archive;
-use guild_protocol::env::BoxFuture;
+use guild_protocol::env::{BoxFuture, UnixMs};
 use guild_protocol::nostr::receipt_notice::ReceiptNotice;
-use guild_protocol::nostr::{Event, Filter, Limits, kind, unix_s};
+use guild_protocol::nostr::{Event, EventId, Filter, Limits, kind, unix_s};
 
 use super::Shared;
 use crate::{Error, Result};
@@ -14,7 +14,10 @@ use crate::{Error, Result};
 /// How many events about one job are looked at.
 const NOTICES_MAX: usize = 20;
 /// How many unpaid jobs are looked after at once.
-const UNPAID_MAX: i64 = 100;
+const UNPAID_MAX: u16 = 100;
+
+/// The unpaid job that was looked at last. The next look begins behind it, so that each has its turn.
+pub(super) type LastLooked = Option<(UnixMs, EventId)>;
 
 impl Shared {
     /// Books what a receipt says. Taking it again changes nothing.
@@ -53,25 +56,32 @@ impl Shared {
     }
 
     /// Looks for receipts of jobs that are done and not paid: one that could not be taken when it came, because it was
-    /// beyond the credit, may be taken now.
-    pub(super) async fn look_for_receipts(self: &Arc<Shared>) -> Result<()> {
-        let found = self.node.store.read({
-            let now_s = unix_s(self.now_ms());
-            move |rx| {
-                let mut found = Vec::new();
-                for job in job::unpaid(rx, UNPAID_MAX)? {
-                    let authors = Some([job.buyer].into());
-                    let filter = Filter { authors, ..Filter::kinds([kind::APP_DATA]) }
-                        .tag('e', [job.request_id.hex()]);
-                    found.extend(archive::query(rx, &[filter], NOTICES_MAX, now_s)?);
-                }
-                Ok::<_, Error>(found)
+    /// beyond the credit, may be taken now. Where to go on; none behind the last one.
+    pub(super) async fn look_for_receipts(
+        self: &Arc<Shared>,
+        after: LastLooked,
+    ) -> Result<LastLooked> {
+        let now_s = unix_s(self.now_ms());
+        let found = self.node.store.read(move |rx| {
+            let mut found = Vec::new();
+            let after = after.as_ref().map(|(at_ms, id)| (*at_ms, id));
+            let jobs = job::unpaid_after(rx, after, UNPAID_MAX.into())?;
+            for job in &jobs {
+                let authors = Some([job.buyer].into());
+                let filter = Filter { authors, ..Filter::kinds([kind::APP_DATA]) }
+                    .tag('e', [job.request_id.hex()]);
+                found.extend(archive::query(rx, &[filter], NOTICES_MAX, now_s)?);
             }
+            // A page that is not full was the last.
+            let full = jobs.get(usize::from(UNPAID_MAX).saturating_sub(1));
+            let last = full.and_then(|job| Some((job.delivered_ms?, job.request_id)));
+            Ok::<_, Error>((found, last))
         });
-        for stored in found.await? {
+        let (found, last) = found.await?;
+        for stored in found {
             let event = Event::parse(stored.json.as_bytes(), &Limits::DEFAULT)?;
             self.clone().take_receipt(&event).await?;
         }
-        Ok(())
+        Ok(last)
     }
 }

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::join_all;
-use guild_market::job::{self, Refusal, Taken};
+use guild_market::job::{self, Refusal, Shop, Taken};
 use guild_market::order::TIME_LIMIT;
 use guild_network::archive;
 use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
 use guild_protocol::nostr::job::Request;
 use guild_protocol::nostr::receipt_notice::is_notice;
-use guild_protocol::nostr::{Event, kind, tag, unix_s};
+use guild_protocol::nostr::{Event, Limits, kind, nip44, tag, unix_s};
+use guild_protocol::schema::Job;
 use guild_store::Tx;
 
 use super::{MINUTE_MS, Shared};
@@ -111,13 +112,13 @@ impl Shared {
     ) -> Result<&'static str> {
         let taken = match read {
             Ok(request) if self.is_stale(event, request, now_ms) => return Ok("request_ignored"),
-            Ok(request) => job::take(tx, event, request, &self.offer, &self.node.registry, now_ms)?,
+            Ok(request) => self.decide(tx, event, request, now_ms)?,
             // One that is open to all and cannot be read is nobody's.
             Err(_) if !tag::has(&event.tags, "p") => return Ok("request_ignored"),
-            Err(error) => {
-                let refusal = Refusal::new(error.code(), error.to_string());
-                job::refuse(tx, event, &self.unread(event), &refusal, now_ms)?
-            }
+            Err(error) => match job::find(tx, &event.id)? {
+                Some(known) => Taken::Known(known),
+                None => Taken::Refused(Refusal::new(error.code(), error.to_string())),
+            },
         };
         match taken {
             Taken::Accepted(job) => {
@@ -126,15 +127,33 @@ impl Shared {
                 self.publish(tx, answer, event, now_ms)?;
                 Ok("request_accepted")
             }
-            Taken::Refused(job) if pace.may(now_ms) => {
+            Taken::Refused(refusal) if pace.may(now_ms) => {
+                let job = job::refuse(tx, event, &self.us(), &refusal, now_ms)?;
                 let answer = self.error(event, &job, now_ms)?;
                 self.publish(tx, answer, event, now_ms)?;
                 Ok("request_refused")
             }
+            // Not even a row: whoever asks faster than we answer must not fill the database either.
             Taken::Refused(_) => Ok("request_refused_silently"),
             Taken::Ignored(_) => Ok("request_ignored"),
             Taken::Known(_) => Ok("request_known"),
         }
+    }
+
+    fn decide(
+        &self,
+        tx: &mut Tx<'_>,
+        event: &Event,
+        request: &Request,
+        now_ms: UnixMs,
+    ) -> Result<Taken> {
+        let max_output_bytes = match request.encrypted {
+            true => nip44::MAX_PLAINTEXT_BYTES,
+            false => Limits::DEFAULT.max_content_bytes,
+        };
+        let can_do = |job: &Job| self.worker.check(job, max_output_bytes);
+        let shop = Shop { offer: &self.offer, registry: &self.node.registry, can_do: &can_do };
+        Ok(job::take(tx, event, request, &shop, now_ms)?)
     }
 
     /// Nobody waits for an answer to a request from long ago that does not say how long it waits.
@@ -142,14 +161,6 @@ impl Shared {
         let says_when = request.param(TIME_LIMIT).is_some() || tag::has(&event.tags, "expiration");
         let oldest_s = unix_s(now_ms.saturating_sub(self.options.max_age_ms));
         !says_when && event.created_at < oldest_s
-    }
-
-    /// What is known of a request that cannot be read.
-    fn unread(&self, event: &Event) -> Request {
-        let mut request = Request::new(event.kind);
-        request.providers = vec![self.us()];
-        request.encrypted = tag::has(&event.tags, "encrypted");
-        request
     }
 
     /// The buyer wants its request deleted: what is not done yet is not done any more.

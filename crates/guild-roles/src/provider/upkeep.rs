@@ -12,13 +12,16 @@ use guild_protocol::nostr::{tag, unix_s};
 use guild_store::Tx;
 
 use super::card::{card, same_offer};
+use super::receipt::LastLooked;
 use super::{HOUR_MS, Shared};
 use crate::{Error, Result};
 
 /// How long a refusal is remembered. The event it answers is stale long before.
 const REFUSALS_KEPT_MS: i64 = 7 * 24 * HOUR_MS;
-/// How many are forgotten at once.
-const FORGOTTEN_MAX: i64 = 500;
+/// How many refusals are remembered. A row is small: it holds no request.
+const REFUSALS_KEPT_MAX: i64 = 50_000;
+/// How many are forgotten in one transaction.
+const FORGOTTEN_MAX: u32 = 500;
 /// Relays have this long to take a sign of life.
 const BEAT_TIMEOUT_MS: i64 = 5_000;
 /// A sign of life is good for so many intervals.
@@ -26,9 +29,9 @@ const BEATS_KEPT: u64 = 3;
 
 /// Looks after itself until the shutdown.
 pub(super) async fn look_after(shared: Arc<Shared>, shutdown: Shutdown) {
-    let (mut failing, mut beat_ms) = (false, None);
+    let (mut failing, mut rounds) = (false, Rounds::default());
     while !shutdown.is_triggered() {
-        match shared.round(&mut beat_ms).await {
+        match shared.round(&mut rounds).await {
             Ok(()) => failing = false,
             Err(error) if error.is_closed() => return,
             // Once, not every time for as long as it lasts.
@@ -44,21 +47,37 @@ pub(super) async fn look_after(shared: Arc<Shared>, shutdown: Shutdown) {
     }
 }
 
+/// What one round leaves to the next.
+#[derive(Default)]
+struct Rounds {
+    /// When the last sign of life was given.
+    beat_ms: Option<UnixMs>,
+    looked: LastLooked,
+}
+
 impl Shared {
-    async fn round(self: &Arc<Shared>, beat_ms: &mut Option<UnixMs>) -> Result<()> {
+    async fn round(self: &Arc<Shared>, rounds: &mut Rounds) -> Result<()> {
         self.announce().await?;
         let now_ms = self.now_ms();
         // Either way: a clock that was set back must not make us look dead.
         let due = |at_ms: UnixMs| now_ms.saturating_sub(at_ms).abs() >= self.options.heartbeat_ms;
-        if !beat_ms.is_none_or(due) {
+        if !rounds.beat_ms.is_none_or(due) {
             return Ok(());
         }
         self.beat(now_ms).await?;
-        self.look_for_receipts().await?;
+        rounds.looked = self.look_for_receipts(rounds.looked).await?;
+        self.forget_refusals(now_ms).await?;
+        rounds.beat_ms = Some(now_ms);
+        Ok(())
+    }
+
+    /// Forgets all that are old or too many, a few at a time so that others can write in between.
+    async fn forget_refusals(&self, now_ms: UnixMs) -> Result<()> {
         let before_ms = now_ms.saturating_sub(REFUSALS_KEPT_MS);
-        let forget = move |tx: &mut Tx<'_>| job::forget_refused(tx, before_ms, FORGOTTEN_MAX);
-        self.node.store.write(forget).await?;
-        *beat_ms = Some(now_ms);
+        let forget = move |tx: &mut Tx<'_>| {
+            job::forget_refused(tx, before_ms, REFUSALS_KEPT_MAX, FORGOTTEN_MAX.into())
+        };
+        while self.node.store.write(forget).await? >= u64::from(FORGOTTEN_MAX) {}
         Ok(())
     }
 
@@ -111,7 +130,8 @@ impl Shared {
         let interval_s = unix_s(self.options.heartbeat_ms).clamp(1, MAX_INTERVAL_S);
         let at = unix_s(now_ms);
         let until = at.saturating_add(interval_s.saturating_mul(BEATS_KEPT));
-        let standing = self.node.store.read(|rx| job::accepted(rx, 1_000)).await?;
+        let us = self.us();
+        let standing = self.node.store.read(move |rx| job::accepted(rx, &us, 1_000)).await?;
         let beat = Heartbeat {
             d: self.options.d.clone(),
             interval_s,

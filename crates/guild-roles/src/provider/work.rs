@@ -56,7 +56,8 @@ impl Bench {
             return Ok(());
         }
         let limit = i64::try_from(shared.options.concurrency).unwrap_or(i64::MAX);
-        let waiting = shared.node.store.read(move |rx| job::accepted(rx, limit)).await;
+        let us = shared.us();
+        let waiting = shared.node.store.read(move |rx| job::accepted(rx, &us, limit)).await;
         let waiting = waiting.map_err(Error::from)?.into_iter();
         let new: Vec<_> =
             waiting.filter(|job| !self.ids.contains(&job.request_id)).take(room).collect();

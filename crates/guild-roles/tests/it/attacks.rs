@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use guild_market::job::{self, Refusal};
+use guild_market::job::{self, Refusal, TakenJob};
 use guild_market::order::{Order, State};
-use guild_protocol::amount::Msat;
+use guild_protocol::amount::{Amount, Msat};
 use guild_protocol::env::{BoxFuture, Clock, Signer};
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::job::{Feedback, Input, JobResult, Param, Price, Request, Status};
+use guild_protocol::nostr::receipt_notice::ReceiptNotice;
 use guild_protocol::nostr::{Event, EventId, Filter, kind, unix_s};
+use guild_protocol::receipt;
 use guild_protocol::schema::SchemaId;
+use guild_protocol::timestamp::Timestamp;
 use guild_roles::buyer::{Buyer, Choice};
 use guild_roles::provider::{Embedder, Provider, Task, Worker};
 use guild_store::Store;
@@ -198,6 +202,9 @@ fn a_provider_that_refuses_ends_the_order() {
         }
         assert_eq!(alone.buyer.counts().of("answer_refused"), 3);
         assert_eq!(wallet(&alone.store).await, 100_000);
+        // Whoever only asked for more must not go on working.
+        let deletions = || alone.hub.published(&Filter::kinds([kind::DELETION]));
+        until(&alone.clock, "all are taken back", || async { deletions().len() == 3 }).await;
     });
 }
 
@@ -327,7 +334,7 @@ fn every_refusal_says_why() {
         texts: 0 items, but at least 1 needed [schema.length]
         the request carries no input of the type text [market.input_missing]
         processing 700 msat
-        1400 msat would be owed, the credit is 1000 [market.over_credit]
+        1400 msat would be owed or not paid, the credit is 1000 [market.over_credit]
         ");
         // One that is encrypted is refused encrypted.
         let mut sealed = request(them, "secret");
@@ -347,6 +354,134 @@ fn every_refusal_says_why() {
         };
         let words = refused(&hub, &clock, draft.sign(&key(7)).unwrap()).await;
         assert!(words.ends_with("[nip44.version]"), "{words}");
+    });
+}
+
+/// A few kilobytes can ask for gigabytes: nothing is begun that could not be sent.
+#[test]
+fn what_could_not_be_sent_is_not_begun() {
+    let mut town = Town::new();
+    let node = town.node();
+    let provider = town.provider(node, key(2));
+    let (hub, clock, random) = (town.hub.clone(), town.clock.clone(), town.random.clone());
+    town.tell(async move {
+        let them = provider.public_key();
+        let ask = |texts: Vec<&str>, dimensions: u32| {
+            let mut request = request(them, "");
+            let payload = json!({"texts": texts, "dimensions": dimensions});
+            request.inputs = vec![Input::text(payload.to_string())];
+            request
+        };
+        let open = |request: &Request| request.draft(unix_s(T0)).unwrap().sign(&key(7)).unwrap();
+        let sealed = |mut request: Request| {
+            request.encrypted = true;
+            request.sealed_draft(unix_s(T0), &key(7), &*random).unwrap().sign(&key(7)).unwrap()
+        };
+        let answers = [
+            refused(&hub, &clock, open(&ask(vec![""; 2_048], 4_096))).await,
+            refused(&hub, &clock, open(&ask(vec!["a"], 4_097))).await,
+            refused(&hub, &clock, open(&ask(vec!["some words"; 100], 256))).await,
+            refused(&hub, &clock, sealed(ask(vec!["some words"; 100], 256))).await,
+        ];
+        insta::assert_snapshot!(answers.join("\n"), @r"
+        8388608 numbers do not fit into a result, which has room for 26112 [market.output_too_large]
+        dimensions: 4097 is not 1 to 4096 [embed.dimensions]
+        processing 700 msat
+        25600 numbers do not fit into a result, which has room for 6451 [market.output_too_large]
+        ");
+        until(&clock, "delivered", || async { provider.counts().of("job_delivered") == 1 }).await;
+        assert_eq!(provider.counts().of("job_failed"), 0);
+    });
+}
+
+/// A withheld payment, as a buyer tells of it.
+fn withheld(job: &TakenJob, by: &SecretKey) -> Event {
+    let draft = receipt::Draft {
+        session_id: job.request_id.hex(),
+        request_id: Some(job.request_id.hex()),
+        trajectory_hash: Hash::of(b"trajectory"),
+        policy_bundle_id: "theirs".to_owned(),
+        job_hash: job.job_hash,
+        payment_proof: None,
+        rail: receipt::Rail::Ledger,
+        amount: Amount::from(job.price),
+        provider_id: job.provider,
+        buyer_id: by.public_key(),
+        approval_rule_id: None,
+        idempotency_key: job.request_id.hex(),
+        status: receipt::Status::Withheld,
+        verdict_hash: Some(Hash::of(b"verdict")),
+        timestamp: Timestamp::from_ms(T0).unwrap(),
+    };
+    let notice = ReceiptNotice::of(&draft.sign(by).unwrap()).unwrap();
+    notice.draft(unix_s(T0)).unwrap().sign(by).unwrap()
+}
+
+/// One who never pays gets as much work as its credit, however often it asks and whatever it signs; it fills no table,
+/// and keeps nobody from being served.
+#[test]
+fn a_buyer_over_its_credit_gets_no_more_work_and_others_do() {
+    const ASKED: u64 = 60;
+    let mut town = Town::new();
+    let (a, b) = (town.node(), town.node());
+    let buyer = town.buyer(a, key(1));
+    let offer = guild_roles::provider::Options {
+        credit: Msat(2 * PRICE.0),
+        max_refusals_per_minute: 5,
+        ..Town::offer()
+    };
+    let unpaid_ms = offer.unpaid_ms;
+    let provider = town.provider_with(b, key(2), offer, Arc::new(Embedder));
+    let (ours, theirs) = (town.store(a).clone(), town.store(b).clone());
+    let (hub, clock) = (town.hub.clone(), town.clock.clone());
+    town.tell(async move {
+        until_known(&clock, &ours, provider.public_key()).await;
+        let them = provider.public_key();
+        let ask = async |text: &str| {
+            let at = unix_s(clock.now_ms());
+            let event = request(them, text).draft(at).unwrap().sign(&key(7)).unwrap();
+            hub.post(event.clone()).await;
+            event.id
+        };
+        let met = |word: &str| provider.counts().of(word);
+        let decided = || {
+            ["accepted", "refused", "refused_silently"]
+                .map(|word| met(&format!("request_{word}")))
+                .into_iter()
+                .sum::<u64>()
+        };
+        for n in 0..ASKED / 2 {
+            ask(&format!("before {n}")).await;
+        }
+        until(&clock, "two are done", || async { met("job_delivered") == 2 }).await;
+        // It turns one of the two down, and says nothing about the other.
+        let done = theirs.read(|rx| job::unpaid_after(rx, None, 10)).await.unwrap();
+        hub.post(withheld(&done[0], &key(7))).await;
+        until(&clock, "one is withheld", || async { met("receipt_taken") == 1 }).await;
+        for n in 0..ASKED / 2 {
+            ask(&format!("after {n}")).await;
+        }
+        until(&clock, "all are decided", || async { decided() == ASKED }).await;
+        assert_eq!((met("request_accepted"), met("job_delivered")), (2, 2));
+        // An honest one is served all the same.
+        let order = buyer.hire(wish("honest", Choice::Best)).await.unwrap();
+        let order = buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!((order.state, order.paid), (State::Released, Some(PRICE)));
+        // Each minute has room for five refusals, and the clock may have passed into another one.
+        let rows = theirs.read(|rx| job::page_before(rx, None, 1_000)).await.unwrap();
+        let refused = rows.iter().filter(|job| job.state == job::State::Refused).count();
+        assert!((5..=15).contains(&refused), "{refused} refusals are written down");
+        assert!(
+            rows.iter().all(|job| (job.state == job::State::Refused) == job.request_json.is_none())
+        );
+        // It is not for ever.
+        clock.forward(unpaid_ms);
+        let again = ask("a week later").await;
+        until(&clock, "it is served again", || async {
+            let job = provider.job(again).await.unwrap();
+            job.is_some_and(|job| job.state == job::State::Delivered)
+        })
+        .await;
     });
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
-use guild_market::job::{self, Offer};
+use guild_market::job::{self, Offer, Shop, Taken};
 use guild_market::order::{self, NewOrder, OrderId};
 use guild_market::settle::{Keys, Settled, settle};
 use guild_market::verify::{Options as Strictness, Subject, verify};
@@ -229,11 +229,16 @@ impl Bazaar {
             max_input_bytes: 10_000,
             max_open_jobs: 8,
             credit: Msat(100_000),
+            unpaid_ms: 3_600_000,
         };
         let event = request.clone();
         self.write(move |tx| {
             let request = Request::parse(&event, Some(&key(us))).unwrap();
-            job::take(tx, &event, &request, &offer, &Registry::builtin(), at_ms)?;
+            let registry = &Registry::builtin();
+            let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()) };
+            if let Taken::Refused(refusal) = job::take(tx, &event, &request, &shop, at_ms)? {
+                job::refuse(tx, &event, &offer.provider, &refusal, at_ms)?;
+            }
             Ok(())
         })
         .await;

@@ -152,7 +152,7 @@ fn a_job_is_followed_from_request_to_receipt() {
         insta::allow_duplicates! {
             insta::assert_debug_snapshot!(told(&detail), @r#"
             [
-                "  Request: Work of oa.embedding.v1 is wanted, for at most 8 sat.",
+                "  Request: Work of oa.embedding.v1 is wanted, for at most 5 sat.",
                 "  Hold: 8 sat are set aside for it.",
                 "  Feedback: The work has begun, for 5 sat.",
                 "  Result: The result is here, for 5 sat.",
@@ -225,7 +225,7 @@ fn bad_ends_say_why() {
         let told_cheated = told(&cheated);
         assert_eq!(
             told_cheated[0],
-            "  Request: Work of oa.embedding.v1 is wanted, for at most 8 sat. Its input is encrypted."
+            "  Request: Work of oa.embedding.v1 is wanted, for at most 5 sat. Its input is encrypted."
         );
         assert!(
             told_cheated[3].starts_with(

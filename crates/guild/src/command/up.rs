@@ -8,9 +8,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::Context;
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};
-use crate::node::{Character, Identity, Node, start_meter};
+use crate::node::{Character, Node, Origin, start_meter};
 use crate::output::Answer;
-use crate::real::SystemRandom;
 
 /// Run this node until it is told to stop
 ///
@@ -37,8 +36,8 @@ struct Ready<'a> {
 
 pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
-    let identity = Identity::of_keystore(&loaded, cx.environment, &SystemRandom)?;
-    let character = Character { identity, worker: None, metrics: start_meter() };
+    let origin = Origin::Keystore(cx.environment);
+    let character = Character { origin, worker: None, metrics: start_meter() };
     let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
-use guild_market::job::{self, Offer};
+use guild_market::job::{self, Offer, Shop};
 use guild_market::order::{self, NewOrder};
 use guild_market::settle::{Keys, settle};
 use guild_market::verify::{Options as Strictness, Subject, verify};
@@ -124,11 +124,14 @@ fn do_it(providers: &Home, request: &Event, result: &Event) {
         max_input_bytes: 10_000,
         max_open_jobs: 8,
         credit: Msat(1_000),
+        unpaid_ms: 3_600_000,
     };
     let (request, result) = (request.clone(), result.clone());
     write(providers, move |tx| {
         let asked = Request::parse(&request, None)?;
-        job::take(tx, &request, &asked, &offer, &Registry::builtin(), T0 + 1)?;
+        let registry = &Registry::builtin();
+        let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()) };
+        job::take(tx, &request, &asked, &shop, T0 + 1)?;
         job::deliver(tx, &request.id, &result, T0 + 2)
     });
 }
@@ -178,7 +181,7 @@ fn two_nodes_are_checked_together() {
       ok           events.jsonl  1 events, their form only
 
     b: the evidence holds
-      ok           ledger.jsonl  2 transfers between 2 accounts, 5 heads
+      ok           ledger.jsonl  2 transfers between 2 accounts, 4 heads
       absent       calls.jsonl
       ok           receipts      2 receipts
       ok           keys.json     the keys of the node
@@ -195,7 +198,17 @@ fn two_nodes_are_checked_together() {
     assert_eq!(run.code, 1);
     assert!(run.stdout.contains("the 2 nodes do NOT agree"), "{run:?}");
     assert!(run.stdout.contains("[evidence.debt_unproven]"), "{run:?}");
+    // Whoever leaves out who they are has not agreed with anybody.
+    for directory in [&a, &b] {
+        fs::remove_file(directory.join("keys.json")).unwrap();
+        fs::remove_dir_all(directory.join("receipts")).unwrap();
+    }
+    let (code, answer) = stranger.json(&audit);
+    let found = answer["between"]["problems"].as_array().unwrap();
+    let nameless: Vec<_> = found.iter().filter(|one| one["code"] == "evidence.keys").collect();
+    assert_eq!((code, nameless.len()), (1, 2), "{answer}");
     // One directory twice is one node twice.
+    export(&buyers, &a);
     let (code, answer) = stranger.json(&["audit", "--evidence", "a", "--evidence", "a"]);
     assert_eq!((code, &answer["between"]["problems"][0]["code"]), (1, &json!("evidence.keys")));
 }

@@ -9,6 +9,7 @@ use guild_store::{Columns, Db, Val};
 use serde_json::Value;
 use testbed::{Database, Nats};
 
+use crate::key::KEYSTORE;
 use crate::node::{ANY_PORT, Node};
 use crate::support::Home;
 
@@ -24,6 +25,9 @@ fn two_nodes_see_each_other_s_entries_and_share_one_ledger() {
     let database = Database::new().unwrap();
     let namespace = format!("cluster_{}", std::process::id());
     let homes = [home(&database, &namespace), home(&database, &namespace)];
+    // They are one to others, so they have one identity.
+    assert_eq!(homes[0].run(&["key", "new"]).code, 0);
+    homes[1].copy_private(&homes[0], KEYSTORE);
     let nodes = homes.each_ref().map(|home| Node::up(home, &ANY_PORT));
     let mut command = homes[1].command(&["log", "tail", "--follow", "--json", "--after", "0"]);
     let mut tail = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -64,6 +68,25 @@ fn two_nodes_see_each_other_s_entries_and_share_one_ledger() {
     assert_eq!(homes[1].run(&["ledger", "audit"]).code, 0);
     assert_eq!(homes[1].run(&["ledger", "export", "--evidence", "proof"]).code, 0);
     assert_eq!(homes[1].run(&["audit", "--evidence", "proof"]).code, 0);
+}
+
+/// Another keystore on the same database would deliver, pay and be paid under the wrong name.
+#[test]
+fn a_node_with_another_keystore_is_refused_and_leaves_the_database_alone() {
+    let database = Database::new().unwrap();
+    let [first, second] = [(); 2].map(|()| Home::new().with("GUILD_STORE_URL", &database.url()));
+    Node::up(&first, &ANY_PORT).stop();
+    let run = second.run(&["up"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("error[node.other_identity]"), "{run:?}");
+    // Not even a keystore was made.
+    assert!(!second.path().join(KEYSTORE).exists());
+    assert_eq!(second.run(&["key", "new"]).code, 0);
+    let (code, answer) = second.json(&["up"]);
+    assert_eq!((code, &answer["error"]["code"]), (2, &"node.other_identity".into()), "{answer}");
+    std::fs::remove_file(second.path().join(KEYSTORE)).unwrap();
+    second.copy_private(&first, KEYSTORE);
+    assert_eq!(Node::up(&second, &ANY_PORT).stop(), 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use insta::assert_snapshot;
 
 use crate::support::Home;
 
-const KEYSTORE: &str = ".local/share/guildhall/keystore.json";
+pub(crate) const KEYSTORE: &str = ".local/share/guildhall/keystore.json";
 
 /// The secret 1: its names are known to everybody.
 const ONE: &str = r#"{"schema_version":1,

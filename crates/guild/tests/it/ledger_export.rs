@@ -47,11 +47,12 @@ fn what_is_exported_is_believed_and_one_changed_byte_is_not() {
     );
     assert_eq!(node.stop(), 0);
     let directory = home.path().join("proof");
-    for (file, mode) in [("", 0o700), ("ledger.jsonl", 0o600), ("events.jsonl", 0o600)] {
+    let files = ["ledger.jsonl", "events.jsonl", "keys.json"];
+    for (file, mode) in files.map(|file| (file, 0o600)).into_iter().chain([("", 0o700)]) {
         let metadata = directory.join(file).metadata().unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, mode, "{file}");
     }
-    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "no draft is left");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), files.len(), "no draft is left");
     let (code, answer) = audit(&home, "proof");
     assert_eq!(code, 0, "{answer}");
     let counts = ["records", "accounts", "transfers", "events"].map(|name| answer[name].as_i64());

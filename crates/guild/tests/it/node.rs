@@ -7,6 +7,7 @@ use std::sync::mpsc;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::key::KEYSTORE;
 use crate::support::Home;
 
 /// A node that runs until it is stopped or killed.
@@ -209,6 +210,37 @@ fn a_database_of_a_newer_program_is_refused_and_left_alone() {
         assert_eq!(run.code, 2, "{run:?}");
         assert!(run.stderr.contains("error[store.newer_schema]"), "{run:?}");
     }
+}
+
+/// A keystore that is lost must be put back: under a new key nothing in the database could be signed for.
+#[test]
+fn a_database_whose_keystore_is_gone_is_not_taken_over_by_a_new_one() {
+    let home = Home::new();
+    let made = Node::up(&home, &ANY_PORT);
+    let npub = made.ready["provider"].clone();
+    assert_eq!(made.stop(), 0);
+    let keystore = home.path().join(KEYSTORE);
+    let kept = home.path().join("kept.json");
+    std::fs::rename(&keystore, &kept).unwrap();
+    let owner = serde_json::from_slice::<Value>(&std::fs::read(&kept).unwrap()).unwrap();
+    let owner = owner["npub"].as_str().unwrap().to_owned();
+    let run = home.run(&["up"]);
+    insta::assert_snapshot!(run.shown(&home).replace(&owner, "[OWNER]"), @"
+    exit 2
+    --- stderr
+    error[node.other_identity]: the database belongs to [OWNER], whose keystore is not here; no new one was made
+      --> [HOME]/.local/share/guildhall/keystore.json
+    help: Put the keystore of the identity named into the data directory, or give this node a data directory and a database of its own.
+    ");
+    assert!(!keystore.exists());
+    home.run(&["key", "new"]);
+    let run = home.run(&["up"]);
+    assert!(run.code == 2 && run.stderr.contains("error[node.other_identity]"), "{run:?}");
+    assert!(run.stderr.contains(&owner), "{run:?}");
+    std::fs::rename(&kept, &keystore).unwrap();
+    let node = Node::up(&home, &ANY_PORT);
+    assert_eq!(node.ready["provider"], npub);
+    assert_eq!(node.stop(), 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use guild_store::{Db, Sqlite};
 use insta::assert_snapshot;
 use serde_json::json;
 
+use crate::key::KEYSTORE;
 use crate::node::{ANY_PORT, Node};
 use crate::support::Home;
 
@@ -39,9 +40,12 @@ fn a_backup_beside_a_running_node_can_be_checked_and_used() {
     ");
     assert_eq!(home.run(&["store", "backup", "copy.db", "--force"]).code, 0);
     assert_eq!(node.stop(), 0);
-    // The copy in the place of the original is a data directory like any other.
+    // The copy in the place of the original is a data directory like any other, with the keystore of its node.
     let other = Home::new();
     other.write(DATABASE, std::fs::read(&file).unwrap());
+    let run = other.run(&["up"]);
+    assert!(run.code == 2 && run.stderr.contains("error[node.other_identity]"), "{run:?}");
+    other.copy_private(&home, KEYSTORE);
     let (code, answer) = home.json(&["store", "check", "--backup", "copy.db"]);
     assert_eq!((code, answer), (0, json!({ "ok": true, "problems": [], "transfers": 0 })));
     let node = Node::up(&other, &ANY_PORT);

@@ -48,6 +48,12 @@ impl Home {
         path
     }
 
+    /// Copies a file of another home to the same place here, for its owner alone.
+    pub(crate) fn copy_private(&self, from: &Home, name: &str) {
+        let path = self.write(name, fs::read(from.path().join(name)).unwrap());
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_guild"));
         self.surround(command.args(args));

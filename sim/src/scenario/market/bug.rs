@@ -31,8 +31,8 @@ impl Bug {
             )],
             Bug::DeliveredAgain => &[
                 (
-                    "WHERE state = 'accepted' ORDER BY",
-                    "WHERE state IN ('accepted', 'delivered') ORDER BY",
+                    "WHERE state = 'accepted' AND provider",
+                    "WHERE state IN ('accepted', 'delivered') AND provider",
                 ),
                 (
                     "due_ms, state, changed_ms, result_json,",

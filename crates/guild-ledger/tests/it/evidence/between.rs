@@ -189,15 +189,36 @@ fn honest_nodes_agree() {
     let agreed = together(&nodes);
     assert!(agreed.holds(), "{:?}", agreed.problems);
     assert_eq!(agreed.receipts, 3);
-    // In any order, and also if only their receipts say who they are.
+    // In any order.
     let [one, other] = nodes;
     let swapped = [other, one];
     assert!(together(&swapped).holds());
-    let nameless = swapped.map(|node| Node { keys: None, ..node });
-    assert_eq!((found(&nameless), together(&nameless).receipts), (vec![], 3));
     // With strangers there is nothing to compare.
-    let stranger = [nameless[0].clone(), Node::default()];
-    assert_eq!(found(&stranger), ["evidence.debt_unpaid"; 0]);
+    let stranger = Node { keys: keys(&key(7), "node"), ..Node::default() };
+    let [one, _] = swapped;
+    assert_eq!(found(&[one, stranger]), ["evidence.debt_unpaid"; 0]);
+}
+
+/// Whoever leaves the keys out, or keys and receipts, has not agreed with anybody.
+#[test]
+fn nodes_that_do_not_say_who_they_are_do_not_agree() {
+    let without_keys = honest().map(|node| Node { keys: None, ..node });
+    assert_eq!(found(&without_keys), ["evidence.keys"; 2]);
+    // Receipts prove keys that are not said.
+    let [one, other] = honest();
+    let terse = [
+        Node { keys: keys(&key(8), "node"), ..one },
+        Node { keys: keys(&key(9), "node"), ..other },
+    ];
+    assert_eq!(found(&terse), ["evidence.keys"; 2]);
+    let ledgers = honest().map(|node| Node { ledger: node.ledger, ..Node::default() });
+    assert_eq!(found(&ledgers)[..2], ["evidence.keys"; 2]);
+    let nobody = json!({"schema_version": "guild.evidence_keys.v1", "keys": []});
+    let mut empty = ledgers.map(|node| Node { keys: Some(nobody.clone()), ..node });
+    assert_eq!(found(&empty)[..2], ["evidence.keys"; 2]);
+    // A node that has never dealt has no keys, and says so.
+    empty.iter_mut().for_each(|node| node.ledger = History::default());
+    assert_eq!(found(&empty), ["evidence.keys"; 0]);
 }
 
 type Bug = (&'static str, fn(&mut [Node; 2]));
@@ -276,6 +297,24 @@ fn every_bug_between_two_nodes_is_found() {
         assert_eq!(names.first(), Some(code), "bug {at}: {found:#?}");
         assert!(names.len() <= 3, "bug {at} drowns: {found:#?}");
     }
+}
+
+/// Numbers of transfers are no secrets: somebody else may name one in a receipt of its own.
+#[test]
+fn the_receipt_of_another_buyer_is_not_that_of_a_payment() {
+    let mut nodes = honest();
+    let theirs = Draft { buyer_id: key(5).public_key(), ..draft("second", 30, Status::Released) };
+    let theirs = theirs.sign(&key(5)).unwrap();
+    nodes[0].receipts.remove(1);
+    nodes[1].receipts[1] = theirs.as_bytes().to_vec();
+    let ledger = &mut nodes[1].ledger;
+    *ledger = providers(&receipts()[..1]);
+    let npub = key(5).public_key().npub();
+    ledger.account(&npub, "receivable", USD, "never_positive");
+    owe(ledger, &theirs, "iou", 30);
+    ledger.records.last_mut().unwrap()["debit"] = account_id(&npub, "receivable", USD).into();
+    ledger.commit();
+    assert_eq!(found(&nodes), ["evidence.debt_missing"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ use super::worker::{Cheat, Slow};
 use crate::config::{Config, Loaded, RelayUrls};
 use crate::error::{Error, Result, code};
 use crate::keystore::make_private_directory;
-use crate::node::{Character, Identity, Node, outside, start_meter};
+use crate::node::{Character, Node, Origin, outside, start_meter};
 use crate::real::{SystemClock, SystemRandom};
 
 /// What the buyer has.
@@ -225,8 +225,8 @@ async fn settle(
 ) -> Result<Resident> {
     config.data_dir = ground.0.join(name);
     let loaded = Loaded::chosen(config);
-    let identity = Identity::of(SecretKey::make(&SystemRandom))?;
-    let character = Character { identity, worker, metrics: start_meter() };
+    let origin = Origin::Given(SecretKey::make(&SystemRandom));
+    let character = Character { origin, worker, metrics: start_meter() };
     // Starting a node is a long future, and there are four of them.
     let node = Box::pin(Node::start(&loaded, character, shutdown)).await?;
     Ok(Resident { name, loaded, node })

@@ -9,8 +9,8 @@ use super::now_ms;
 use crate::client::Client;
 use crate::config::{Environment, Loaded};
 use crate::error::{Error, Result, code};
-use crate::node::{Character, Identity, Node, NodeFile};
-use crate::real::{SystemClock, SystemRandom, runtime};
+use crate::node::{Character, Node, NodeFile, Origin};
+use crate::real::{SystemClock, runtime};
 
 /// A node that has just started has yet to hear from its relays who offers work.
 const MEETING_MS: i64 = 10_000;
@@ -43,9 +43,9 @@ impl Desk {
         if let Some(node) = NodeFile::of_running(data_dir)? {
             return Ok(Desk { client: Client::new(&node), pauses, own: None });
         }
-        let identity = Identity::of_keystore(loaded, environment, &SystemRandom)?;
         let loaded = &loaded.for_a_moment();
-        let character = Character { identity, worker: None, metrics: None };
+        let origin = Origin::Keystore(environment);
+        let character = Character { origin, worker: None, metrics: None };
         let shutdown = Shutdown::new();
         let node = nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
         let file = NodeFile::of_running(data_dir)?;

@@ -286,12 +286,11 @@ fn fill(path: &Path, existing: Existing, loaded: &Loaded, cx: &mut Context<'_>) 
     ledger.keep()?;
     events.keep()?;
     drawer.keep(receipts)?;
-    if !keys.is_empty() {
-        let draft = draft(Part::Keys)?;
-        let written = draft.handle()?.write_all(&keys_document(&keys)?);
-        written.map_err(|e| Error::io(path, &e))?;
-        draft.keep()?;
-    }
+    // Also without a key: that nobody has dealt yet is something else than not saying who has.
+    let draft = draft(Part::Keys)?;
+    let written = draft.handle()?.write_all(&keys_document(&keys)?);
+    written.map_err(|e| Error::io(path, &e))?;
+    draft.keep()?;
     Ok(Filled { bytes: bytes.load(Ordering::Relaxed), events: count, receipts, head })
 }
 
