@@ -333,6 +333,10 @@ fn check(store: &Store, calls_file: &Path, killed: u64) -> u64 {
     report.transfers
 }
 
+fn last_seq(store: &Store) -> i64 {
+    block_on(store.read(ledger::head)).unwrap().last_seq
+}
+
 #[test]
 fn books_of_killed_processes_are_whole() {
     let runs = variable(RUNS).map_or(DEFAULT_RUNS, |runs| runs.parse().unwrap());
@@ -350,7 +354,15 @@ fn books_of_killed_processes_are_whole() {
     let mut victims: Vec<Victim> = (0..PROCESSES).map(|_| start()).collect();
     let mut transfers = 0;
     for run in 1..=runs {
+        let before = last_seq(&store);
         wait_ms(150 + dice.below(350));
+        // On a busy machine it takes them longer to have done anything worth a kill.
+        let mut tries = 0;
+        while last_seq(&store) < before + 40 {
+            tries += 1;
+            assert!(tries < 600, "nobody books anything");
+            wait_ms(100);
+        }
         let unlucky = usize::try_from(dice.below(PROCESSES as u64)).unwrap();
         assert!(!victims[unlucky].has_ended(), "it must live until it is killed");
         victims[unlucky] = start();
