@@ -131,11 +131,11 @@ fn judging_does_not_wait_for_the_end_of_a_flood() {
             archive::put(tx, &events, "ws://flood.example", now_ms)
         };
         alone.store.write(put).await.unwrap();
+        let last = number(&alone.store, "SELECT last_seq FROM nostr_archive").await;
         let done = alone.buyer.wait(&order.order_id).await.unwrap();
         assert_eq!(done.state, State::Released);
         let read =
             number(&alone.store, "SELECT seq FROM role_cursor WHERE name LIKE 'buyer:%'").await;
-        let last = number(&alone.store, "SELECT last_seq FROM nostr_archive").await;
         assert!(read < last, "all {last} were read first");
     });
 }
