@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use guild_protocol::amount::{Amount, AssetId};
 use guild_roles::treasury::{
-    Account, AccountId, AccountName, CHAIN_MAX_TRANSFERS, Changed, Gate, Limit, NewTransfer,
-    Outcome, RuleChange, Step, TransferId,
+    Account, AccountId, AccountName, Approval, CHAIN_MAX_TRANSFERS, Changed, Gate, Limit,
+    NewTransfer, Outcome, RuleChange, Step, TransferId,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -199,6 +199,20 @@ pub(crate) async fn rule(
         "credit_units": rule.credit_units.map(|units| units.to_string()),
     });
     Ok((status, Json(body)))
+}
+
+/// What a guardian has signed about a quote: the body is that document.
+pub(crate) async fn approve(
+    State(shared): State<Shared>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<Value>> {
+    guard::require_token(&shared, &headers)?;
+    let body = body.map_err(|rejected| Error::bad("body", rejected.body_text()))?;
+    let approval = Approval::parse(&body).map_err(guild_roles::Error::from)?;
+    let quote = shared.treasury.approve(approval).await?;
+    let quote_id = &quote.terms.wanted.quote_id;
+    Ok(Json(json!({ "quote_id": quote_id, "state": quote.state.as_str() })))
 }
 
 /// The account of this name, for this asset.

@@ -14,6 +14,7 @@
 //! | `POST /api/log` | append to it (with the node's token) |
 //! | `POST /api/ledger/account` | open an account (with the node's token) |
 //! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
+//! | `POST /api/ledger/approval` | what a guardian has signed about a payment (with the node's token) |
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
 //! | `GET /api/relays` | what is known of the relays of others |
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
@@ -222,6 +223,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/log", get(log::page).post(log::append))
         .route("/api/ledger/account", post(ledger::open))
         .route("/api/ledger/transfer", post(ledger::transfer))
+        .route("/api/ledger/approval", post(ledger::approve))
         .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/orders", post(orders::create))
         .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))

@@ -432,7 +432,8 @@ pub fn bundle(rx: &mut Rx<'_>, policy_bundle_id: &PolicyBundleId) -> Result<Opti
 
 type Row = (String, String, String, i64, Option<String>, Option<String>);
 
-fn find(rx: &mut Rx<'_>, quote_id: &QuoteId) -> Result<Option<Quote>> {
+/// The quote with this id, if there is one.
+pub fn find(rx: &mut Rx<'_>, quote_id: &QuoteId) -> Result<Option<Quote>> {
     let row: Option<Row> = rx.first(
         "SELECT document, quote_hash, state, changed_ms, approval, transfer_id
          FROM ledger_quote WHERE quote_id = $1",

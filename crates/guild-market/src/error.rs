@@ -21,7 +21,7 @@ pub mod code {
             "The wallet of the node does not hold the budget of the order.",
             "Fund it with the command named, or order with a smaller budget.";
         UNVERIFIABLE = "market.unverifiable", Invalid,
-            "Nobody here can check this work, so it is not paid.",
+            "Nobody here can check this work, so it is neither ordered nor paid.",
             "Order work that can be recomputed: oa.embedding.v1 by the model guild-hash-v1.";
         OUTPUT_SHAPE = "market.output_shape", Invalid,
             "A result does not have the size that was ordered.", "Do not pay for it.";

@@ -4,12 +4,14 @@
 //! |---|---|---|
 //! | | `posted` | [`post`]: the policy allows it, the budget is held, the request is signed |
 //! | `posted` | `delivered` | [`deliver`]: a result of the provider came in time |
+//! | `posted` | `posted` | [`reject`]: of an order that is open to all, a result that is not what was ordered |
 //! | `posted` | `expired`, `cancelled`, `failed` | [`expire`], [`cancel`], [`fail`]: the budget is given back |
 //! | `delivered` | `released`, `withheld` | [`settle`](crate::settle::settle): by the verdict |
 //!
 //! An order addresses one provider: its budget is held towards what we owe that one, so nobody else can be paid by it.
-//! Or it is open to all: then it takes the first result of somebody whose announcement names the schema. The first
-//! result in time counts. Every other one is kept as evidence and changes nothing.
+//! Or it is open to all: then it takes the first result of somebody whose announcement names the schema, and that is
+//! what was ordered: it is judged first, so that rubbish does not keep others from doing the work. The first result in
+//! time counts. Every other one is kept as evidence and changes nothing.
 
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, NewQuote, Quote, QuoteId};
@@ -17,10 +19,11 @@ use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger, receiv
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::Hash;
+use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::Event;
 use guild_protocol::receipt::Rail;
 use guild_protocol::typed_id;
-use guild_store::{Tx, args};
+use guild_store::{Rx, Tx, args};
 use serde_json::json;
 
 use crate::error::code;
@@ -33,9 +36,11 @@ mod new;
 mod read;
 mod state;
 
-pub use answer::{Answer, Delivery, Standing, answers, deliver, fail};
+pub use answer::{Answer, Delivery, Standing, answers, deliver, fail, may_try, reject};
 pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
-pub use read::{Order, delivered, due, find, get, of_request, open_to_all, page_before};
+pub use read::{
+    Brief, Order, briefs, delivered, due, find, get, of_request, open_to_all, page_before,
+};
 pub use state::{Act, State};
 
 typed_id! {
@@ -52,6 +57,8 @@ impl OrderId {
 
 /// How long the budget stays held after the deadline: a node that was down must still find it when it judges.
 pub const HOLD_AFTER_DEADLINE_MS: i64 = 7 * 24 * 3_600 * 1_000;
+/// How long a guardian has to approve an order, whatever time the work itself may take.
+pub const QUOTE_LIFETIME_MS: i64 = 24 * 3_600 * 1_000;
 
 /// Where the budget of every order comes from.
 pub fn wallet() -> Result<Account> {
@@ -82,7 +89,10 @@ impl Placed {
             Placed::Waits(quote) => {
                 let guardian = quote.terms.decision.action.guardian_key().map(ToString::to_string);
                 let (id, who) = (&quote.terms.wanted.quote_id, guardian.unwrap_or_default());
-                let message = format!("{id} waits for {who}");
+                let message = format!(
+                    "{id} waits for {who}; once that key has approved it (`guild policy approve {id}`), order again \
+                     under the same key"
+                );
                 Err(guild_ledger::Error::refused(&quote::code::NOT_APPROVED, message).into())
             }
         }
@@ -146,6 +156,7 @@ fn reserve(tx: &mut Tx<'_>, new: &NewOrder, bundle: &Bundle, now_ms: UnixMs) -> 
     };
     ledger::open(tx, &wallet, now_ms)?;
     ledger::open(tx, &owed, now_ms)?;
+    let expires_ms = now_ms.saturating_add(QUOTE_LIFETIME_MS);
     let wanted = NewQuote {
         quote_id: quote_id(&new.order_id())?,
         debit: wallet.account_id,
@@ -158,9 +169,13 @@ fn reserve(tx: &mut Tx<'_>, new: &NewOrder, bundle: &Bundle, now_ms: UnixMs) -> 
         provider_tier: new.provider_tier,
         schema_id: Some(new.job.schema_id().clone()),
         rail: Rail::Ledger,
-        expires_ms: new.deadline_ms,
-        hold_until_ms: new.deadline_ms.saturating_add(HOLD_AFTER_DEADLINE_MS),
+        expires_ms,
+        // Posted as late as the quote allows, with as much time as an order may have: its budget is held after that.
+        hold_until_ms: expires_ms
+            .saturating_add(MAX_DEADLINE_MS)
+            .saturating_add(HOLD_AFTER_DEADLINE_MS),
     };
+    let wanted = as_quoted(tx, wanted, &new.order_key)?;
     let quote = quote::make(tx, &wanted, bundle, now_ms)?;
     if quote.state_at(now_ms) == quote::State::Quoted {
         return Ok(Reserved::Waits(Box::new(quote)));
@@ -173,6 +188,31 @@ fn reserve(tx: &mut Tx<'_>, new: &NewOrder, bundle: &Bundle, now_ms: UnixMs) -> 
         policy_bundle_id: reservation.policy_bundle_id.to_string(),
         approval_rule_id: reservation.approval_rule_id,
     }))
+}
+
+/// What is wanted, with the times of the quote that a guardian was asked about before, if there is one: the same order,
+/// asked for again, is what was approved.
+fn as_quoted(tx: &mut Tx<'_>, wanted: NewQuote, order_key: &str) -> Result<NewQuote> {
+    let Some(known) = quote::find(tx, &wanted.quote_id)? else { return Ok(wanted) };
+    let known = known.terms.wanted;
+    let (expires_ms, hold_until_ms) = (known.expires_ms, known.hold_until_ms);
+    let asked = NewQuote { expires_ms, hold_until_ms, ..wanted };
+    if asked != known {
+        let message = format!("{order_key:?} is the key of other work");
+        return Err(Error::refused(&code::ORDER_CONFLICT, message));
+    }
+    Ok(asked)
+}
+
+/// The quote about which a guardian was asked for this order, if one was.
+pub fn quoted(rx: &mut Rx<'_>, order_id: &OrderId) -> Result<Option<Quote>> {
+    Ok(quote::find(rx, &quote_id(order_id)?)?)
+}
+
+/// Whether a quote would pay this provider.
+pub fn would_pay(quote: &Quote, provider: &PublicKey) -> Result<bool> {
+    let owed = receivable::payable(provider, AssetId::btc_ln())?;
+    Ok(quote.terms.wanted.credit == owed.account_id)
 }
 
 fn quote_id(order_id: &OrderId) -> Result<QuoteId> {
@@ -250,10 +290,16 @@ pub fn cancel(tx: &mut Tx<'_>, order_id: &OrderId, now_ms: UnixMs) -> Result<Ord
     close(tx, &order, Act::Cancel, "we cancelled it", now_ms)
 }
 
-/// Ends the orders whose deadline has passed without a result, at most `limit` of them. To be called after the results
-/// that are there have been read: what came in time while the node was down should still count.
-pub fn expire(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Order>> {
-    let late = due(tx, now_ms, limit)?;
+/// Ends the orders whose deadline has passed without a result, at most `limit` of them. Only those whose deadline is
+/// not behind `read_until_ms`: the results that came until then have been read, and what came in time while the node
+/// was down, or busy, still counts.
+pub fn expire(
+    tx: &mut Tx<'_>,
+    read_until_ms: UnixMs,
+    now_ms: UnixMs,
+    limit: i64,
+) -> Result<Vec<Order>> {
+    let late = due(tx, read_until_ms.min(now_ms), limit)?;
     late.iter().map(|order| close(tx, order, Act::Expire, "nothing came in time", now_ms)).collect()
 }
 

@@ -29,8 +29,8 @@ use guild_protocol::schema::{Job, Output, Registry, VerificationMode};
 use guild_protocol::verification::{Check, Problem, Verification};
 use serde::Serialize;
 
-use crate::Result;
 use crate::error::code;
+use crate::{Error, Result};
 
 mod embedding;
 
@@ -149,6 +149,38 @@ fn mode_of(job: &Job) -> VerificationMode {
     }
 }
 
+/// Refuses work whose result nobody here could judge: whoever ordered it would never pay, however good it is.
+///
+/// ```
+/// use guild_market::verify::can_verify;
+/// use guild_protocol::schema::Registry;
+/// let registry = Registry::builtin();
+/// let id = "oa.embedding.v1".parse().unwrap();
+/// let job = |dimensions: u64| {
+///     let input = serde_json::json!({"texts": ["hello"], "dimensions": dimensions});
+///     registry.validate_input(&id, &input).unwrap()
+/// };
+/// assert!(can_verify(&job(4096)).is_ok());
+/// assert_eq!(can_verify(&job(4097)).unwrap_err().code().name, "market.unverifiable");
+/// ```
+pub fn can_verify(job: &Job) -> Result<()> {
+    let why = no_method(job, mode_of(job)).or_else(|| embedding::no_way(job));
+    why.map_or(Ok(()), |why| Err(Error::refused(&code::UNVERIFIABLE, why)))
+}
+
+/// Why there is no method to check such work, if there is none.
+fn no_method(job: &Job, mode: VerificationMode) -> Option<String> {
+    match (mode, job.schema_id().to_string().as_str()) {
+        (VerificationMode::Objective, "oa.embedding.v1") => None,
+        (VerificationMode::Objective, other) => {
+            Some(format!("{other} cannot be checked by recomputing it"))
+        }
+        (VerificationMode::Subjective, _) => {
+            Some("there is no judge for subjective work".to_owned())
+        }
+    }
+}
+
 fn judge(
     registry: &Registry,
     options: &Options,
@@ -162,16 +194,7 @@ fn judge(
     let output = read.ok()?;
     let provenance = provenance_problems(job, provider, &output);
     checks.record("provenance", "the output says of itself what is so", provenance);
-    let can_check = match (mode, job.schema_id().to_string().as_str()) {
-        (VerificationMode::Objective, "oa.embedding.v1") => None,
-        (VerificationMode::Objective, other) => {
-            Some(format!("{other} cannot be checked by recomputing it"))
-        }
-        (VerificationMode::Subjective, _) => {
-            Some("there is no judge for subjective work".to_owned())
-        }
-    };
-    let problem = can_check.map(|why| Problem::new(&code::UNVERIFIABLE, why));
+    let problem = no_method(job, mode).map(|why| Problem::new(&code::UNVERIFIABLE, why));
     checks.record("method", "the work can be checked", problem.clone());
     if problem.is_some() {
         return None;

@@ -99,21 +99,66 @@ pub fn received_ms(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<UnixMs>> {
     Ok(row.map(|(received_ms,)| received_ms))
 }
 
+/// When the last event up to a number came. What has a larger number came no earlier.
+pub fn received_up_to(rx: &mut Rx<'_>, seq: i64) -> Result<Option<UnixMs>> {
+    let row: Option<(UnixMs,)> = rx.first(
+        "SELECT received_ms FROM nostr_event WHERE seq <= $1 ORDER BY seq DESC LIMIT 1",
+        args![seq],
+    )?;
+    Ok(row.map(|(received_ms,)| received_ms))
+}
+
+macro_rules! after {
+    ($of_kinds:literal) => {
+        concat!(
+            "SELECT e.seq, e.json FROM (
+               SELECT seq, CAST(sum(bytes) OVER (ORDER BY seq) AS BIGINT) - bytes AS ahead FROM (
+                 SELECT seq, bytes FROM nostr_event WHERE seq > $1 AND ($2 = '[]' OR ",
+            $of_kinds,
+            ") ORDER BY seq LIMIT $3) AS page) AS summed
+             JOIN nostr_event e ON e.seq = summed.seq WHERE summed.ahead < $4 ORDER BY e.seq"
+        )
+    };
+}
+
 const AFTER: Sql = Sql {
-    lite: "SELECT seq, json FROM nostr_event WHERE seq > $1
-           AND ($2 = '[]' OR kind IN (SELECT value FROM json_each($2))) ORDER BY seq LIMIT $3",
-    pg: "SELECT seq, json FROM nostr_event WHERE seq > $1
-         AND ($2 = '[]' OR kind = ANY (translate($2, '[]', '{}')::bigint[])) ORDER BY seq LIMIT $3",
+    lite: after!("kind IN (SELECT value FROM json_each($2))"),
+    pg: after!("kind = ANY (translate($2, '[]', '{}')::bigint[])"),
 };
+
+/// How much is read at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// At most so many events.
+    pub events: usize,
+    /// No further event once these have so many bytes.
+    pub bytes: usize,
+}
 
 /// Up to `limit` events after a number, in the order in which they came; of these kinds, or of any if none is named.
 /// What was replaced or forgotten since is left out.
 pub fn after(rx: &mut Rx<'_>, seq: i64, kinds: &[u16], limit: usize) -> Result<Vec<(i64, Event)>> {
+    let (rows, _) = after_within(rx, seq, kinds, Reach { events: limit, bytes: usize::MAX })?;
+    Ok(rows)
+}
+
+/// As [`after`], as far as this reaches; and whether nothing is behind that.
+pub fn after_within(
+    rx: &mut Rx<'_>,
+    seq: i64,
+    kinds: &[u16],
+    reach: Reach,
+) -> Result<(Vec<(i64, Event)>, bool)> {
     let kinds: Vec<String> = kinds.iter().map(u16::to_string).collect();
     let kinds = format!("[{}]", kinds.join(","));
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows: Vec<(i64, String)> = rx.all(AFTER, args![seq, &kinds, limit])?;
-    rows.into_iter().map(|(seq, json)| Ok((seq, parse(&json)?))).collect()
+    let (events, bytes) =
+        (i64::try_from(reach.events).unwrap_or(i64::MAX), i64::try_from(reach.bytes));
+    let rows: Vec<(i64, String)> =
+        rx.all(AFTER, args![seq, &kinds, events, bytes.unwrap_or(i64::MAX)])?;
+    let read_bytes: usize = rows.iter().map(|(_, json)| json.len()).sum();
+    let is_last = rows.len() < reach.events && read_bytes < reach.bytes;
+    let rows: Result<_> = rows.into_iter().map(|(seq, json)| Ok((seq, parse(&json)?))).collect();
+    Ok((rows?, is_last))
 }
 
 /// Keeps an event for ever: ours, or of a job of ours. False if it is not there.

@@ -8,7 +8,10 @@ mod glance;
 mod read;
 mod write;
 
-pub use glance::{Counts, Progress, answers_within, counts, is_name_shared, names, progress};
+pub use glance::{
+    Counts, Progress, announces, answers_within, counts, is_name_shared, names, progress,
+    results_by,
+};
 pub use read::{
     Answer, Page, Provider, Request, Wanted, answers, provider, providers, request, requests,
 };
@@ -17,7 +20,7 @@ pub use write::rebuild;
 #[cfg(test)]
 pub(crate) use read::STATEMENTS;
 
-pub(crate) use write::{Seen, apply, forget, sweep};
+pub(crate) use write::{Seen, apply, forget, hide, sweep};
 
 /// The tables of this module.
 pub(crate) fn migration() -> Migration {

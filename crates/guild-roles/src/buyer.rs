@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! hire ─▶ budget held, row `posted`, request ─▶ result: row `delivered` ─▶ verdict ─▶ row `released`, paid, receipt
+//!            │  open to all: a result that the verdict does not accept is rejected, and the row stays `posted`
 //!            ├─▶ nothing in time: row `expired`       └─▶ late, repeated, contradicting: kept, changes nothing
 //!            └─▶ error, or more than the budget: row `failed`            └─▶ row `withheld`, receipt that says so
 //! ```
@@ -36,6 +37,9 @@ mod judge;
 
 pub use choose::{Candidate, best};
 pub use guild_market::order::{Order, OrderId, State};
+
+/// How many answers to one order are shown: anybody may send any number.
+const ANSWERS_MAX: usize = 60;
 
 /// How a buyer works.
 #[derive(Debug, Clone, PartialEq)]
@@ -174,7 +178,8 @@ impl Buyer {
     pub async fn progress(&self, order_id: OrderId) -> Result<Progress> {
         let read = self.0.node.store.read(move |rx| {
             let order = order::get(rx, &order_id)?;
-            let mut answers = index::answers(rx, &order.request_id)?;
+            let authors: Vec<PublicKey> = order.provider.into_iter().collect();
+            let mut answers = index::answers_within(rx, &order.request_id, &authors, ANSWERS_MAX)?;
             answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
             Ok(Progress { order, answers })
         });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use guild_bus::{Bus, Listener};
-use guild_network::archive;
+use guild_network::archive::{self, Reach};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::nostr::Event;
 use guild_store::Store;
@@ -13,12 +13,14 @@ use crate::{Result, cursor};
 
 /// How often the cursor is written although nothing of interest came: so many events are read again after a crash.
 const IDLE_STEP: i64 = 10_000;
+/// No further event is read once a page has so many bytes.
+const PAGE_MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// Follows the archive.
 pub(crate) struct Feed {
     name: String,
     kinds: Vec<u16>,
-    page_max: usize,
+    reach: Reach,
     sweep_ms: i64,
     store: Store,
     clock: Arc<dyn Clock>,
@@ -49,18 +51,8 @@ impl Feed {
         // Listening begins before the first read, so nothing falls between the two.
         let listener = bus.listen(archive::TOPIC);
         let (store, clock) = (store.clone(), clock.clone());
-        let page_max = page_max.max(1);
-        Feed {
-            name,
-            kinds,
-            page_max,
-            sweep_ms,
-            store,
-            clock,
-            listener,
-            done_seq: None,
-            saved_seq: 0,
-        }
+        let reach = Reach { events: page_max.max(1), bytes: PAGE_MAX_BYTES };
+        Feed { name, kinds, reach, sweep_ms, store, clock, listener, done_seq: None, saved_seq: 0 }
     }
 
     /// The events after those that are done.
@@ -73,13 +65,12 @@ impl Feed {
                 self.saved_seq
             }
         };
-        let (kinds, limit) = (self.kinds.clone(), self.page_max);
+        let (kinds, reach) = (self.kinds.clone(), self.reach);
         let read = self.store.read(move |rx| {
             let head = archive::head(rx)?;
-            Ok::<_, crate::Error>((head.last_seq, archive::after(rx, after, &kinds, limit)?))
+            Ok::<_, crate::Error>((head.last_seq, archive::after_within(rx, after, &kinds, reach)?))
         });
-        let (last_seq, rows) = read.await?;
-        let is_last = rows.len() < self.page_max;
+        let (last_seq, (rows, is_last)) = read.await?;
         let up_to = match rows.last() {
             Some((seq, _)) if !is_last => *seq,
             _ => last_seq.max(after),

@@ -1,4 +1,4 @@
-//! The money of this node as its users see it: open an account, move money, set a rule.
+//! The money of this node as its users see it: open an account, move money, set a rule, approve a payment.
 //!
 //! Whoever asks names what is asked for: an account by what it is, a transfer by an id of the caller's own. So asking
 //! again is asking for the same, and the answer says whether it was done now or before.
@@ -6,7 +6,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use guild_ledger::{Writer, ledger};
+use guild_ledger::{Writer, ledger, quote};
 use guild_protocol::amount::AssetId;
 use guild_protocol::env::Clock;
 use guild_store::{Store, Tx};
@@ -14,6 +14,7 @@ use guild_store::{Store, Tx};
 use crate::Result;
 
 pub use guild_ledger::book::{Booked, CHAIN_MAX_TRANSFERS, Outcome};
+pub use guild_ledger::quote::{Approval, Quote};
 pub use guild_ledger::{
     Account, AccountId, Error, Gate, Limit, NewTransfer, Rule, Step, StepName, TransferId, code,
 };
@@ -107,6 +108,15 @@ impl Treasury {
             })
         });
         Ok(set.await?)
+    }
+
+    /// Takes what a guardian has signed about a quote; the quote as it stands then.
+    pub async fn approve(&self, approval: Approval) -> Result<Quote> {
+        let clock = self.clock.clone();
+        let approved = self
+            .store
+            .write(move |tx| quote::approve(tx, &approval.quote_id, &approval, clock.now_ms()));
+        Ok(approved.await?)
     }
 }
 

@@ -7,7 +7,7 @@ use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::Note;
 use guild_roles::outbox::{Retried, Which};
-use guild_roles::treasury::{Account, Changed, NewTransfer, RuleChange, Step};
+use guild_roles::treasury::{Account, Approval, Changed, NewTransfer, RuleChange, Step};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use ureq::Agent;
@@ -197,6 +197,25 @@ impl Client {
             .call()
             .map_err(|e| self.unreachable(&e))?;
         self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
+    /// Gives an order up; the order as it stands then.
+    pub(crate) fn cancel(&self, order_id: &str) -> Result<Value> {
+        let answer = self
+            .agent
+            .delete(format!("{}/api/orders/{order_id}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
+    /// Hands in what a guardian has signed; the state of the quote.
+    pub(crate) fn approve(&self, approval: &Approval) -> Result<String> {
+        let document: Value = serde_json::from_str(&approval.to_canonical()?)
+            .map_err(|e| Error::new(&code::IO_FAILED, e.to_string()))?;
+        let told = self.post("/api/ledger/approval", &document)?;
+        told["state"].as_str().map(str::to_owned).ok_or_else(not_understood)
     }
 
     /// Opens an account.

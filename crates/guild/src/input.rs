@@ -116,6 +116,11 @@ impl Draft {
         Ok(Draft { file, temporary, path, existing })
     }
 
+    /// Where it goes.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Another handle of the file, for whoever writes it.
     pub(crate) fn handle(&self) -> Result<File> {
         self.file.try_clone().map_err(|e| Error::io(&self.path, &e))

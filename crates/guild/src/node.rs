@@ -358,6 +358,11 @@ impl Node {
         Ok(!mail.is_empty())
     }
 
+    /// How to reach it, as others on this host do.
+    pub(crate) fn file(&self) -> &NodeFile {
+        &self.node_file
+    }
+
     /// Where it answers.
     pub(crate) fn url(&self) -> &str {
         &self.node_file.url

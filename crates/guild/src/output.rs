@@ -154,11 +154,18 @@ impl Output {
 
     /// Names and values, the values in one column.
     pub(crate) fn fields(&mut self, fields: &[(&str, &str)]) -> Result<()> {
-        let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        for (name, value) in fields {
-            self.line(&format!("{name:width$}  {value}"))?;
-        }
-        Ok(())
+        in_columns(fields).iter().try_for_each(|line| self.line(line))
+    }
+
+    /// The same as remarks, beside an answer that is something else.
+    pub(crate) fn remarks(&mut self, fields: &[(&str, &str)]) {
+        in_columns(fields).iter().for_each(|line| self.remark(line));
+    }
+
+    /// A JSON value on one line, whatever a stranger said in it: what would steer a terminal is written as an escape.
+    pub(crate) fn document(&mut self, value: &serde_json::Value) -> Result<()> {
+        self.raw(steerless(value).as_bytes())?;
+        self.raw(b"\n")
     }
 
     /// The answer for a program: one object on one line.
@@ -234,6 +241,19 @@ impl Output {
             written => written.map_err(|e| Error::io(Path::new("standard output"), &e)),
         }
     }
+}
+
+fn steerless(value: &serde_json::Value) -> String {
+    let shown = |c: char| match steers(c) {
+        true => format!("\\u{:04x}", u32::from(c)),
+        false => c.to_string(),
+    };
+    value.to_string().chars().map(shown).collect()
+}
+
+fn in_columns(fields: &[(&str, &str)]) -> Vec<String> {
+    let width = fields.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    fields.iter().map(|(name, value)| format!("{name:width$}  {value}")).collect()
 }
 
 /// A failure as a person reads it. Several problems with one remedy share it.
@@ -317,6 +337,14 @@ mod tests {
         assert_eq!(Answer::Yes.and(Answer::No), Answer::No);
         assert_eq!(Answer::Failed(2).and(Answer::No), Answer::Failed(2));
         assert_eq!(Answer::Failed(2).and(Answer::Failed(3)).exit_code(), 3);
+    }
+
+    #[test]
+    fn a_document_stays_json_and_cannot_steer_the_terminal() {
+        let value = serde_json::json!({"a\u{202e}": "\u{9b}2J \u{1b}[2J é"});
+        let text = steerless(&value);
+        assert_eq!(text, r#"{"a\u202e":"\u009b2J \u001b[2J é"}"#);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

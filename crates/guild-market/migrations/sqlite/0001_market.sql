@@ -43,14 +43,18 @@ CREATE INDEX market_order_open ON market_order (deadline_ms) WHERE state IN ('po
 CREATE INDEX market_order_posted ON market_order (posted_ms);
 
 -- Every result of the provider of an order, with what it was good for. A second, different one is evidence against it.
+-- Of an order that is open to all, each author has one try.
 CREATE TABLE market_answer (
     event_id    TEXT   PRIMARY KEY,
     request_id  TEXT   NOT NULL REFERENCES market_order (request_id),
-    standing    TEXT   NOT NULL CHECK (standing IN ('delivered', 'late', 'repeated', 'equivocation')),
-    json        TEXT   NOT NULL,
-    received_ms BIGINT NOT NULL
+    author      TEXT   NOT NULL,
+    standing    TEXT   NOT NULL CHECK (standing IN ('delivered', 'late', 'repeated', 'equivocation', 'rejected')),
+    json        TEXT,
+    received_ms BIGINT NOT NULL,
+    CHECK ((standing = 'rejected') = (json IS NULL))
 );
 CREATE INDEX market_answer_request ON market_answer (request_id);
+CREATE UNIQUE INDEX market_answer_rejected ON market_answer (request_id, author) WHERE standing = 'rejected';
 
 -- What we were hired for, and what we refused. Of a refusal only why is kept: anybody can make us refuse.
 CREATE TABLE market_job (

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 
 /// How many results of one order are kept. A provider that sends more has said enough.
 const ANSWERS_MAX: i64 = 16;
+/// How many may try an order that is open to all and fail. Each has one try; behind these nobody has.
+const REJECTED_MAX: i64 = 1_000;
 /// How much of a provider's words is kept.
 const WORDS_MAX_CHARS: usize = 300;
 
@@ -31,12 +33,19 @@ pub enum Standing {
     Repeated,
     /// It says something else than the one that counts: the provider has signed both.
     Equivocation,
+    /// It is not what was ordered, and others may still do it: the order is open to all.
+    Rejected,
 }
 
 impl Standing {
     /// All of them.
-    pub const ALL: [Standing; 4] =
-        [Standing::Delivered, Standing::Late, Standing::Repeated, Standing::Equivocation];
+    pub const ALL: [Standing; 5] = [
+        Standing::Delivered,
+        Standing::Late,
+        Standing::Repeated,
+        Standing::Equivocation,
+        Standing::Rejected,
+    ];
 
     /// The word in the database and in answers.
     pub fn as_str(self) -> &'static str {
@@ -45,6 +54,7 @@ impl Standing {
             Standing::Late => "late",
             Standing::Repeated => "repeated",
             Standing::Equivocation => "equivocation",
+            Standing::Rejected => "rejected",
         }
     }
 
@@ -66,8 +76,8 @@ pub struct Answer {
     pub event_id: EventId,
     /// What it was good for.
     pub standing: Standing,
-    /// The event as it was signed.
-    pub json: String,
+    /// The event as it was signed. Rubbish that somebody sent for an order that is open to all is not kept.
+    pub json: Option<String>,
     /// When it came.
     pub received_ms: UnixMs,
 }
@@ -101,7 +111,8 @@ pub struct Delivery {
 }
 
 /// Takes a result. Anybody can send one, so it is checked here again: it must name our request, be signed by the
-/// provider, and open with our key if it is encrypted. Else it is refused and changes nothing.
+/// provider, and open with our key if it is encrypted. Else it is refused and changes nothing. One for an order that is
+/// open to all must have been judged before: see [`reject`].
 pub fn deliver(
     tx: &mut Tx<'_>,
     result: &Event,
@@ -129,6 +140,23 @@ pub fn deliver(
         _ => order,
     };
     Ok(Delivery { standing, known: false, kept, order })
+}
+
+/// Notes that a result for an order that is open to all is not what was ordered. The order stays posted, for others;
+/// whoever sent it has had its try.
+pub fn reject(tx: &mut Tx<'_>, result: &Event, now_ms: UnixMs) -> Result<Order> {
+    let order = order_named_by(tx, result)?;
+    correlates(&order.request()?, &believed(tx, &order, result)?, result)?;
+    if !order.is_open || order.state != State::Posted {
+        let message = format!("{} does not wait for anybody's result", order.order_id);
+        return Err(Error::refused(&code::ORDER_CLOSED, message));
+    }
+    tx.exec(
+        "INSERT INTO market_answer (event_id, request_id, author, standing, json, received_ms)
+         VALUES ($1, $2, $3, 'rejected', NULL, $4)",
+        args![&result.id.hex(), &order.request_id.hex(), &result.pubkey.npub(), now_ms],
+    )?;
+    Ok(order)
 }
 
 fn accept(
@@ -165,10 +193,18 @@ fn keep(
 ) -> Result<bool> {
     let (request_id, event_id) = (order.request_id.hex(), result.id.hex());
     let kept = tx.exec(
-        "INSERT INTO market_answer (event_id, request_id, standing, json, received_ms)
-         SELECT $1, $2, $3, $4, $5
-         WHERE (SELECT count(*) FROM market_answer WHERE request_id = $2) < $6",
-        args![&event_id, &request_id, standing.as_str(), &result.to_json(), now_ms, ANSWERS_MAX],
+        "INSERT INTO market_answer (event_id, request_id, author, standing, json, received_ms)
+         SELECT $1, $2, $3, $4, $5, $6
+         WHERE (SELECT count(*) FROM market_answer WHERE request_id = $2 AND standing <> 'rejected') < $7",
+        args![
+            &event_id,
+            &request_id,
+            &result.pubkey.npub(),
+            standing.as_str(),
+            &result.to_json(),
+            now_ms,
+            ANSWERS_MAX
+        ],
     )?;
     if kept == 1 && standing == Standing::Equivocation {
         let body = json!({
@@ -193,31 +229,45 @@ pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
     Ok(rx.all(sql, args![&request_id.hex()])?)
 }
 
-/// Who is believed: the provider that was addressed; if all were, whoever announces the schema.
+/// Who is believed: the provider that was addressed; if all were, whoever announces the schema and has not failed.
 fn believed(rx: &mut Rx<'_>, order: &Order, answer: &Event) -> Result<Vec<PublicKey>> {
     if !order.is_open {
         return Ok(order.provider.into_iter().collect());
     }
-    let schema_id = order.schema_id.as_str();
-    let announced = index::provider(rx, &answer.pubkey)?;
-    let serves = announced.iter().any(|one| one.card.schema_ids().contains(&schema_id));
-    Ok(if serves { vec![answer.pubkey] } else { Vec::new() })
+    let believed = index::announces(rx, &answer.pubkey, order.schema_id.as_str())?
+        && may_try(rx, &order.request_id, &answer.pubkey)?;
+    Ok(if believed { vec![answer.pubkey] } else { Vec::new() })
+}
+
+/// Whether somebody may still try an order that is open to all: each has one try.
+pub fn may_try(rx: &mut Rx<'_>, request_id: &EventId, author: &PublicKey) -> Result<bool> {
+    let failed: Option<(i64, i64)> = rx.first(
+        "SELECT count(*), CAST(coalesce(sum(CASE WHEN author = $2 THEN 1 ELSE 0 END), 0) AS BIGINT)
+         FROM market_answer WHERE request_id = $1 AND standing = 'rejected'",
+        args![&request_id.hex(), &author.npub()],
+    )?;
+    Ok(failed.is_none_or(|(all, own)| all < REJECTED_MAX && own == 0))
 }
 
 /// Takes feedback. If it says that the provider has failed or refuses, wants to be paid first, or asks for more than
-/// the budget, the order ends, unless others may still do it. Anything else changes nothing. The order as it stands
-/// then.
-pub fn fail(tx: &mut Tx<'_>, feedback: &Event, key: &SecretKey, now_ms: UnixMs) -> Result<Order> {
+/// the budget, the order ends, unless others may still do it. Anything else changes nothing. The order, if it ended by
+/// this.
+pub fn fail(
+    tx: &mut Tx<'_>,
+    feedback: &Event,
+    key: &SecretKey,
+    now_ms: UnixMs,
+) -> Result<Option<Order>> {
     let parsed = Feedback::parse(feedback, Some(key))?;
     let order = known(of_request(tx, &parsed.request.id)?, &parsed.request.id)?;
     feedback_correlates(&order.request()?, &believed(tx, &order, feedback)?, feedback, &parsed)?;
     let (Some(words), State::Posted, false) =
         (ending(parsed, order.budget), order.state, order.is_open)
     else {
-        return Ok(order);
+        return Ok(None);
     };
     let words: String = words.chars().filter(|c| !c.is_control()).take(WORDS_MAX_CHARS).collect();
-    close(tx, &order, Act::Fail, &words, now_ms)
+    close(tx, &order, Act::Fail, &words, now_ms).map(Some)
 }
 
 /// Why feedback ends an order, if it does.

@@ -56,7 +56,9 @@ impl NewOrder {
 
     /// The request, signed, and encrypted if the order is private. Made outside of the transaction that posts it.
     pub fn request(&self, key: &SecretKey, random: &dyn Random, now_ms: UnixMs) -> Result<Event> {
-        let seconds = self.deadline_ms.saturating_sub(now_ms).max(0).div_euclid(1_000);
+        let at = unix_s(now_ms);
+        // Both sides count from the second of the request to that of the deadline: the provider's is never the later.
+        let seconds = unix_s(self.deadline_ms).saturating_sub(at);
         let mut request = Request::new(self.kind);
         request.inputs.push(Input::text(self.payload_text()?).marked("spec"));
         request.output = Some("application/json".to_owned());
@@ -68,7 +70,6 @@ impl NewOrder {
         request.relays = self.relays.clone();
         request.providers = self.provider.into_iter().collect();
         request.encrypted = self.private;
-        let at = unix_s(now_ms);
         let draft = match self.private {
             true => request.sealed_draft(at, key, random)?,
             false => request.draft(at)?,

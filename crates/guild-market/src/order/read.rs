@@ -1,5 +1,7 @@
 //! Orders as they are stored.
 
+use std::collections::BTreeMap;
+
 use guild_ledger::TransferId;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
@@ -9,7 +11,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::json;
 use guild_protocol::nostr::{Event, EventId, Limits};
 use guild_protocol::schema::{Job, Registry, SchemaId};
-use guild_store::{Columns, Decode, Rx, args};
+use guild_store::{Column, Columns, Decode, Rx, Sql, args};
 
 use super::{OrderId, State};
 use crate::error::code;
@@ -195,14 +197,57 @@ pub fn delivered(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
     )?)
 }
 
-/// Orders that are open to all and for which nothing has come that counts.
-pub fn open_to_all(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
-    Ok(rx.all(
-        select!(
-            "WHERE state = 'posted' AND provider IS NULL ORDER BY deadline_ms, order_id LIMIT $1"
-        ),
+/// The requests of orders that are open to all and for which nothing has come that counts, the most urgent first.
+pub fn open_to_all(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<EventId>> {
+    let ids: Vec<(String,)> = rx.all(
+        "SELECT request_id FROM market_order WHERE state = 'posted' AND provider IS NULL
+         ORDER BY deadline_ms, order_id LIMIT $1",
         args![page(limit)],
-    )?)
+    )?;
+    ids.into_iter().map(|(id,)| Ok(id.parse()?)).collect()
+}
+
+/// What must be known of an order to tell whether somebody may answer it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Brief {
+    /// The id of its request.
+    pub request_id: EventId,
+    /// Whom it addresses; none if it is open to all.
+    pub provider: Option<PublicKey>,
+    /// What kind of work.
+    pub schema_id: SchemaId,
+    /// Until when the result must be here.
+    pub deadline_ms: UnixMs,
+    /// Where it stands.
+    pub state: State,
+}
+
+impl Decode for Brief {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Brief> {
+        let mut cells = Cells::of(row);
+        Ok(Brief {
+            request_id: cells.parsed()?,
+            provider: cells.parsed_or_none()?,
+            schema_id: cells.parsed()?,
+            deadline_ms: cells.next()?,
+            state: State::parse(&cells.next::<String>()?)
+                .ok_or_else(|| unreadable("an order has an unknown state"))?,
+        })
+    }
+}
+
+const BRIEFS: Sql = Sql {
+    lite: "SELECT request_id, provider, schema_id, deadline_ms, state FROM market_order WHERE request_id = $1",
+    pg: "SELECT request_id, provider, schema_id, deadline_ms, state FROM market_order
+         WHERE request_id = ANY ($1::text[])",
+};
+
+/// Those of these requests that are of our orders.
+pub fn briefs(rx: &mut Rx<'_>, request_ids: &[EventId]) -> Result<BTreeMap<EventId, Brief>> {
+    let ids: Vec<String> = request_ids.iter().map(EventId::hex).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let rows: Vec<Brief> = rx.all_set(BRIEFS, &[Column::Texts(&ids)])?;
+    Ok(rows.into_iter().map(|brief| (brief.request_id, brief)).collect())
 }
 
 /// Orders whose deadline has passed and for which nothing has come.

@@ -47,6 +47,19 @@ pub(super) fn judge(
     score
 }
 
+/// Why this very work cannot be done again here, if it cannot.
+pub(super) fn no_way(job: &Job) -> Option<String> {
+    let hint = job.payload().get("model_hint").and_then(Value::as_str);
+    if let Some(other) = hint.filter(|hint| *hint != embed::MODEL_ID) {
+        return Some(format!("only {} can be recomputed here, not {other}", embed::MODEL_ID));
+    }
+    if let Err(error) = HashEmbedder::new(dimensions_of(job)) {
+        return Some(error.to_string());
+    }
+    let long = texts_of(job).find(|text| text.len() > embed::MAX_TEXT_BYTES)?;
+    Some(format!("a text of {} bytes is more than can be recomputed", long.len()))
+}
+
 /// The length that was ordered: without a wish, the one that the model has by itself.
 fn dimensions_of(job: &Job) -> usize {
     let wish = job.payload().get("dimensions").and_then(Value::as_u64);

@@ -1,11 +1,13 @@
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::quote::{self, Approval, Verdict as Say};
-use guild_market::order::{self, NewOrder, OrderId, Placed, Standing, State, price_due};
+use guild_market::order::{
+    self, NewOrder, OrderId, Placed, QUOTE_LIFETIME_MS, Standing, State, price_due,
+};
 use guild_market::{Result, TOPIC};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::Signer;
-use guild_protocol::nostr::Event;
-use guild_protocol::nostr::job::{Feedback, Status};
+use guild_protocol::nostr::job::{Feedback, Request, Status};
+use guild_protocol::nostr::{Event, unix_s};
 use guild_store::event;
 use serde_json::json;
 
@@ -112,19 +114,38 @@ fn a_guardian_decides_first_where_the_policy_says_so() {
             "rules": [{"id": "ask", "when": {}, "action": "guardian",
                        "guardian_key": guardian.public_key().npub()}]});
         let bundle = Bundle::parse(policy.to_string().as_bytes()).unwrap();
-        let post = |at_ms: i64| {
-            let (new, bundle) = (new_order("a", 100), bundle.clone());
-            let request = request_of(&new);
+        // Whoever orders again does so later, and waits until later.
+        let post_as = |at_ms: i64, change: fn(&mut NewOrder)| {
+            let (mut new, bundle) = (new_order("a", 100), bundle.clone());
+            new.deadline_ms = at_ms + TIME_MS;
+            change(&mut new);
+            let request = new.request(&buyer(), &Dice, at_ms).unwrap();
             node.write(move |tx| order::post(tx, &new, &request, &bundle, at_ms))
         };
+        let post = |at_ms: i64| post_as(at_ms, |_| ());
         let Placed::Waits(quote) = post(T0).unwrap() else { panic!("posted without approval") };
-        assert_eq!(why(post(T0).unwrap().order()), "quote.not_approved");
+        assert_eq!(why(post(T0 + 1_500).unwrap().order()), "quote.not_approved");
         assert_eq!(node.wallet(), (1_000, 1_000));
+        let id = OrderId::of_key("a");
+        assert_eq!(node.read(move |rx| order::quoted(rx, &id)).as_ref(), Some(&*quote));
+        let pays = |who: u8| order::would_pay(&quote, &key(who).public_key()).unwrap();
+        assert_eq!((pays(2), pays(3)), (true, false));
+        let others: [fn(&mut NewOrder); 3] = [
+            |new| new.budget = Msat(101),
+            |new| new.provider = Some(key(9).public_key()),
+            |new| new.provider = None,
+        ];
+        for change in others {
+            assert_eq!(why(post_as(T0 + 1_500, change)), "market.order_conflict");
+        }
         let approval = Approval::sign(&quote.terms, Say::Approve, T0 + 1, &guardian).unwrap();
         let quote_id = quote.terms.wanted.quote_id.clone();
         node.write(move |tx| Ok(quote::approve(tx, &quote_id, &approval, T0 + 1)?)).unwrap();
-        let order = post(T0 + 2).unwrap().order().unwrap();
+        // The guardian has its own time, whatever the work may take.
+        let late_ms = T0 + QUOTE_LIFETIME_MS - 1;
+        let order = post(late_ms).unwrap().order().unwrap();
         assert_eq!(order.approval_rule_id.as_deref(), Some("ask"));
+        assert_eq!(order.deadline_ms, late_ms + TIME_MS);
         assert_eq!(node.wallet(), (1_000, 900));
         assert_eq!(node.problems(), Vec::<String>::new());
     });
@@ -165,6 +186,52 @@ fn the_first_result_counts_and_the_others_are_kept() {
     });
 }
 
+/// Rubbish that somebody sends first must not keep others from doing the work.
+#[test]
+fn an_open_order_waits_for_a_result_that_is_what_was_ordered() {
+    both(|node| {
+        node.fund(1_000);
+        let mut new = new_order("open", 100);
+        new.provider = None;
+        let order = node.post(&new).unwrap().order().unwrap();
+        let request = order.request().unwrap();
+        let result = |by: u8, text: &str| result_of(&request, text, &key(by), T0 + 5);
+        assert_eq!(why(node.reject(&result(3, "rubbish"), T0 + 10)), "nip90.author_wrong");
+        [2, 3].into_iter().for_each(|who| node.announce(&key(who)));
+        let rubbish = result(3, "rubbish");
+        assert_eq!(node.reject(&rubbish, T0 + 10).unwrap().state, State::Posted);
+        // It has had its try.
+        for again in [&rubbish, &result(3, "something else")] {
+            assert_eq!(why(node.reject(again, T0 + 11)), "nip90.author_wrong");
+            assert_eq!(why(node.deliver(again, T0 + 11)), "nip90.author_wrong");
+        }
+        let good = node.deliver(&result(2, "good"), T0 + 12).unwrap();
+        assert_eq!((good.standing, good.order.state), (Standing::Delivered, State::Delivered));
+        assert_eq!(good.order.provider, Some(key(2).public_key()));
+        assert_eq!(why(node.reject(&result(2, "more"), T0 + 13)), "market.order_closed");
+        let request_id = order.request_id;
+        let kept = node.read(move |rx| order::answers(rx, &request_id));
+        let kept: Vec<_> = kept.iter().map(|one| (one.standing, one.json.is_some())).collect();
+        assert_eq!(kept, [(Standing::Rejected, false), (Standing::Delivered, true)]);
+        // An order that addresses somebody judges what that one sends.
+        posted(node, "a", 100);
+        assert_eq!(why(node.reject(&answer("a", "rubbish"), T0 + 10)), "market.order_closed");
+    });
+}
+
+/// Both sides mean the same second; a provider never works for a buyer that has stopped waiting.
+#[test]
+fn a_request_says_until_when_to_the_second() {
+    for (now_ms, limit_ms) in [(T0, 60_000), (T0 + 999, 60_000), (T0 + 1, 1_998), (T0 + 900, 50)] {
+        let mut new = new_order("a", 100);
+        new.deadline_ms = now_ms + limit_ms;
+        let request = new.request(&buyer(), &Dice, now_ms).unwrap();
+        let read = Request::parse(&request, None).unwrap();
+        let limit_s: u64 = read.param(order::TIME_LIMIT).unwrap().parse().unwrap();
+        assert_eq!(request.created_at + limit_s, unix_s(new.deadline_ms), "{now_ms} {limit_ms}");
+    }
+}
+
 #[test]
 fn what_strangers_send_is_refused() {
     both(|node| {
@@ -192,8 +259,9 @@ fn an_order_ends_without_a_result_once_and_gives_back_its_budget() {
         let [late, cancelled, failed] =
             ["late", "cancelled", "failed"].map(|name| posted(node, name, 100));
         assert_eq!(node.wallet(), (1_000, 700));
-        let expire =
-            |now_ms: i64| node.write(move |tx| order::expire(tx, now_ms, 10)).unwrap().len();
+        let expire = |now_ms: i64| {
+            node.write(move |tx| order::expire(tx, now_ms, now_ms, 10)).unwrap().len()
+        };
         assert_eq!(expire(T0 + TIME_MS - 1), 0);
         let cancel = |id: &OrderId| {
             let id = id.clone();
@@ -201,10 +269,11 @@ fn an_order_ends_without_a_result_once_and_gives_back_its_budget() {
         };
         assert_eq!(cancel(&cancelled).unwrap().state, State::Cancelled);
         assert_eq!(cancel(&cancelled).unwrap(), node.order(&cancelled));
-        assert_eq!(feedback(node, "failed", Status::Processing).unwrap().state, State::Posted);
-        let order = feedback(node, "failed", Status::Error).unwrap();
+        assert_eq!(feedback(node, "failed", Status::Processing).unwrap(), None);
+        let order = feedback(node, "failed", Status::Error).unwrap().unwrap();
         assert_eq!((order.state, order.words.as_deref()), (State::Failed, Some("no such luck")));
-        assert_eq!(feedback(node, "failed", Status::Error).unwrap(), order);
+        assert_eq!(feedback(node, "failed", Status::Error).unwrap(), None);
+        assert_eq!(node.order(&failed), order);
         assert_eq!(order.order_id, failed);
         // A result after the deadline is late, before and after the order has ended.
         let result = answer("late", "result");
@@ -219,7 +288,7 @@ fn an_order_ends_without_a_result_once_and_gives_back_its_budget() {
     });
 }
 
-fn feedback(node: &Node, order_key: &str, status: Status) -> Result<order::Order> {
+fn feedback(node: &Node, order_key: &str, status: Status) -> Result<Option<order::Order>> {
     let mut feedback = Feedback::about(&request_of(&new_order(order_key, 100)), status);
     feedback.info = Some("no\u{7} such luck".into());
     let event = feedback.draft(5).unwrap().sign(&provider()).unwrap();

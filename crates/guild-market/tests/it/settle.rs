@@ -1,5 +1,7 @@
 use guild_ledger::{NewTransfer, Step, TransferId, history, ledger};
-use guild_market::order::{HOLD_AFTER_DEADLINE_MS, NewOrder, OrderId, State, wallet};
+use guild_market::order::{
+    HOLD_AFTER_DEADLINE_MS, MAX_DEADLINE_MS, NewOrder, OrderId, QUOTE_LIFETIME_MS, State, wallet,
+};
 use guild_market::receipts::{self, Direction};
 use guild_market::settle::Settled;
 use guild_protocol::amount::{Amount, Msat};
@@ -9,8 +11,7 @@ use guild_protocol::receipt::{Proof, Status};
 use guild_protocol::replay;
 
 use crate::world::{
-    Node, T0, TIME_MS, both, buyer, cheap, judge, new_order, output, provider, result_asking, why,
-    work,
+    Node, T0, both, buyer, cheap, judge, new_order, output, provider, result_asking, why, work,
 };
 
 /// Posts and delivers; the order and what came.
@@ -152,7 +153,7 @@ fn a_debt_outlives_its_hold() {
         node.fund(100);
         let (order_id, text) = delivered(node, &new_order("a", 100), true, None);
         let verdict = judge(&work("a"), &text);
-        let late = T0 + TIME_MS + HOLD_AFTER_DEADLINE_MS;
+        let late = T0 + QUOTE_LIFETIME_MS + MAX_DEADLINE_MS + HOLD_AFTER_DEADLINE_MS;
         let (given_back, spent) = (order_id.clone(), verdict.clone());
         // Not swept yet: the held money is there, though it cannot be settled from the hold.
         let done = node.settle(&order_id, &verdict, late).unwrap();
@@ -165,7 +166,7 @@ fn a_debt_outlives_its_hold() {
         node.fund(100);
         let (order_id, text) = delivered(node, &new_order("a", 100), true, None);
         let verdict = judge(&work("a"), &text);
-        let late = T0 + TIME_MS + HOLD_AFTER_DEADLINE_MS;
+        let late = T0 + QUOTE_LIFETIME_MS + MAX_DEADLINE_MS + HOLD_AFTER_DEADLINE_MS;
         // Swept, and the money is gone: it stays delivered until there is money again.
         let hold_id = node.order(&order_id).hold_id.unwrap();
         node.write(move |tx| {

@@ -1,4 +1,4 @@
-use guild_market::verify::{Options, Subject, Verdict, verify};
+use guild_market::verify::{Options, Subject, Verdict, can_verify, verify};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::SecretKey;
@@ -197,4 +197,33 @@ proptest! {
         let score = verdict.score.unwrap();
         prop_assert!(verdict.passed == (score >= strict) || (score - strict).abs() < 1e-5);
     }
+}
+
+/// What could never be accepted is known before anybody works for it.
+#[test]
+fn work_that_nobody_here_can_judge_is_told_before() {
+    let told = |input: Value| {
+        let job = Registry::builtin().validate_input(&embedding(), &input).unwrap();
+        can_verify(&job).map_err(|refused| (refused.code().name, refused.to_string()))
+    };
+    assert_eq!(told(json!({"texts": ["a"]})), Ok(()));
+    assert_eq!(told(json!({"texts": ["a"], "model_hint": "guild-hash-v1"})), Ok(()));
+    let refused = |input: Value| {
+        let (code, words) = told(input).unwrap_err();
+        assert_eq!(code, "market.unverifiable");
+        words
+    };
+    let words = [
+        refused(json!({"texts": ["a"], "dimensions": 4_097})),
+        refused(json!({"texts": ["a"], "model_hint": "better-model"})),
+        refused(json!({"texts": ["a"], "verification": {"mode": "subjective"}})),
+    ];
+    assert_eq!(
+        words,
+        [
+            "dimensions: 4097 is not 1 to 4096",
+            "only guild-hash-v1 can be recomputed here, not better-model",
+            "there is no judge for subjective work",
+        ]
+    );
 }

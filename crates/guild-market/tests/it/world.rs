@@ -10,9 +10,11 @@ use guild_market::settle::{self, Keys, Settled};
 use guild_market::verify::{Options as Strictness, Subject, Verdict};
 use guild_market::{Result, verify};
 use guild_memory::embed::HashEmbedder;
+use guild_network::archive::{self, Verified};
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::{Random, Signer};
 use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::{JobResult, Price, Request};
 use guild_protocol::nostr::{Event, EventId, unix_s};
 use guild_protocol::receipt::Receipt;
@@ -170,8 +172,10 @@ impl Node {
     }
 
     fn open(options: &Options, hooks: Hooks, place: Place) -> Node {
-        let all =
-            Migrations::store().and(guild_ledger::migrations()).and(guild_market::migrations());
+        let all = Migrations::store()
+            .and(guild_ledger::migrations())
+            .and(guild_network::migrations())
+            .and(guild_market::migrations());
         let service = Service::open(options, &all, hooks, 0).unwrap();
         Node { store: service.handle(), service: Some(service), _place: place }
     }
@@ -218,6 +222,25 @@ impl Node {
     pub(crate) fn deliver(&self, result: &Event, now_ms: i64) -> Result<Delivery> {
         let result = result.clone();
         self.write(move |tx| order::deliver(tx, &result, &buyer(), now_ms))
+    }
+
+    pub(crate) fn reject(&self, result: &Event, now_ms: i64) -> Result<Order> {
+        let result = result.clone();
+        self.write(move |tx| order::reject(tx, &result, now_ms))
+    }
+
+    /// Somebody announces that it makes embeddings.
+    pub(crate) fn announce(&self, by: &SecretKey) {
+        let mut card = Announcement::new("main");
+        card.kinds.push("5050".to_owned());
+        card.topics.push(embedding().to_string());
+        let event = card.draft(unix_s(T0)).unwrap().sign(by).unwrap();
+        let event = Verified::check(event).unwrap();
+        self.write(move |tx| {
+            archive::put(tx, std::slice::from_ref(&event), "ws://relay.example", T0)?;
+            Ok(())
+        })
+        .unwrap();
     }
 
     pub(crate) fn settle(

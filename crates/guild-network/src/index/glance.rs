@@ -118,6 +118,40 @@ pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventI
     rows.into_iter().map(read).collect()
 }
 
+/// Whether a key announces this kind of work.
+pub fn announces(rx: &mut Rx<'_>, key: &PublicKey, schema_id: &str) -> Result<bool> {
+    let row: Option<(i64,)> = rx.first(
+        "SELECT p.seq FROM index_provider p JOIN index_schema s ON s.seq = p.seq
+         WHERE p.pubkey = $1 AND s.schema_id = $2 LIMIT 1",
+        args![&key.hex(), schema_id],
+    )?;
+    Ok(row.is_some())
+}
+
+const RESULTS_BY: Sql = Sql {
+    lite: "SELECT e.event_id FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+           WHERE a.request_key = $1 AND a.request_id = $2 AND e.kind BETWEEN 6000 AND 6999
+           AND e.pubkey IN (SELECT value FROM json_each($3)) ORDER BY a.seq LIMIT $4",
+    pg: "SELECT e.event_id FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
+         WHERE a.request_key = $1 AND a.request_id = $2 AND e.kind BETWEEN 6000 AND 6999
+         AND e.pubkey = ANY (translate($3, '[]\"', '{}')::text[]) ORDER BY a.seq LIMIT $4",
+};
+
+/// Up to `limit` results for a request by these authors, in the order in which they came.
+pub fn results_by(
+    rx: &mut Rx<'_>,
+    request_id: &EventId,
+    authors: &[PublicKey],
+    limit: usize,
+) -> Result<Vec<EventId>> {
+    let authors: Vec<String> = authors.iter().map(|key| format!("\"{}\"", key.hex())).collect();
+    let (key, id, authors) = (id_key(request_id), request_id.hex(), authors.join(","));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let ids: Vec<(String,)> =
+        rx.all(RESULTS_BY, args![key, &id, &format!("[{authors}]"), limit])?;
+    ids.into_iter().map(|(id,)| Ok(id.parse()?)).collect()
+}
+
 const ANSWERS_WITHIN: Sql = Sql {
     lite: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
            FROM index_answer a JOIN nostr_event e ON e.seq = a.seq

@@ -86,6 +86,8 @@ pub struct Request {
     pub providers: Vec<PublicKey>,
     /// Whether input and settings are encrypted.
     pub is_private: bool,
+    /// Whether its author has taken it back. Then it is here only because it is pinned.
+    pub is_taken_back: bool,
     /// Unix seconds, as it says.
     pub created_at: u64,
     /// When it came.
@@ -189,7 +191,7 @@ macro_rules! requests {
     ($rest:literal) => {
         concat!(
             "SELECT r.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, r.schema_id,
-               r.bid_msat, r.providers, r.private
+               r.bid_msat, r.providers, r.private + 2 * e.hidden
              FROM index_request r JOIN nostr_event e ON e.seq = r.seq WHERE ",
             $rest
         )
@@ -212,7 +214,7 @@ pub fn request(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Request>> {
 }
 
 fn request_of(row: RequestRow) -> Result<Request> {
-    let (seq, event_id, pubkey, kind, created_at, received_ms, schema_id, bid, providers, private) =
+    let (seq, event_id, pubkey, kind, created_at, received_ms, schema_id, bid, providers, marks) =
         row;
     let providers: Vec<String> =
         serde_json::from_str(&providers).map_err(|e| unreadable(&e.to_string()))?;
@@ -224,7 +226,8 @@ fn request_of(row: RequestRow) -> Result<Request> {
         schema_id,
         bid: bid.map(Msat),
         providers: providers.iter().map(|key| Ok(key.parse()?)).collect::<Result<_>>()?,
-        is_private: private != 0,
+        is_private: marks & 1 != 0,
+        is_taken_back: marks & 2 != 0,
         created_at: u64::try_from(created_at).unwrap_or(0),
         received_ms,
     })

@@ -49,7 +49,7 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
         after = last.seq;
         let seen: Vec<Seen<'_>> = rows
             .iter()
-            .filter(|row| !row.is_hidden)
+            .filter(|row| !row.is_hidden || kind::is_request(row.event.kind))
             .map(|row| Seen {
                 seq: row.seq,
                 event: &row.event,
@@ -319,15 +319,26 @@ fn observe(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what events said that are forgotten.
-pub(crate) fn forget(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
-    macro_rules! delete {
-        ($($table:literal),+) => {[$(Sql {
+macro_rules! delete {
+    ($table:literal) => {
+        Sql {
             lite: concat!("DELETE FROM ", $table, " WHERE seq = $1"),
             pg: concat!("DELETE FROM ", $table, " WHERE seq = ANY ($1::bigint[])"),
-        }),+]};
-    }
-    for sql in delete!("index_provider", "index_schema", "index_request", "index_answer") {
+        }
+    };
+}
+
+/// Removes what events said that are forgotten.
+pub(crate) fn forget(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
+    hide(tx, seqs)?;
+    tx.exec_set(delete!("index_request"), &[Column::Ints(seqs)])?;
+    Ok(())
+}
+
+/// Removes what events said that are kept and no longer served. A request that was taken back is still one that
+/// somebody made: readers see it, and that it was.
+pub(crate) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
+    for sql in [delete!("index_provider"), delete!("index_schema"), delete!("index_answer")] {
         tx.exec_set(sql, &[Column::Ints(seqs)])?;
     }
     Ok(())

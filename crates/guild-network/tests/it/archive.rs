@@ -3,7 +3,7 @@
 mod model;
 mod sweep;
 
-use guild_network::archive::{self, Put, Stored};
+use guild_network::archive::{self, Put, Reach, Stored};
 use guild_protocol::env::Signer;
 use guild_protocol::nostr::{Event, Filter, kind};
 
@@ -276,6 +276,32 @@ fn events_are_followed_in_the_order_in_which_they_came() {
         assert_eq!(after(1, &[], 1), said(&[(2, "b")]));
         assert_eq!(after(0, &[7, 31990], 9), said(&[(2, "b"), (4, "d")]));
         assert_eq!(after(4, &[], 9), []);
+    });
+}
+
+/// Events may be large: as many as fit, and at least one.
+#[test]
+fn what_is_read_at_once_is_bounded_by_its_bytes() {
+    both(|scratch| {
+        let text = "x".repeat(1_000);
+        let events: Vec<Event> = (0..5).map(|n| event(1, 1, n, &[], &text)).collect();
+        assert!(is_new(&scratch.put(&events)));
+        let after = |seq: i64, bytes: usize| {
+            let reach = Reach { events: 9, bytes };
+            let read = scratch.store.read(move |rx| archive::after_within(rx, seq, &[], reach));
+            let (rows, is_last) = block_on(read).unwrap();
+            (rows.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>(), is_last)
+        };
+        assert_eq!(after(0, 1), (vec![1], false));
+        assert_eq!(after(0, 2_000), (vec![1, 2], false));
+        assert_eq!(after(2, 2_000), (vec![3, 4], false));
+        assert_eq!(after(4, 2_000), (vec![5], true));
+        assert_eq!(after(0, 100_000), (vec![1, 2, 3, 4, 5], true));
+        let received = |seq: i64| {
+            block_on(scratch.store.read(move |rx| archive::received_up_to(rx, seq))).unwrap()
+        };
+        assert_eq!(received(0), None);
+        assert!(received(3).is_some() && received(99) == received(3));
     });
 }
 

@@ -162,6 +162,7 @@ fn requests_and_answers_are_rows() {
                 bid: Some(Msat(21)),
                 providers: vec![key(2).public_key()],
                 is_private: false,
+                is_taken_back: false,
                 created_at: NOW_S,
                 received_ms: NOW_MS,
             }
@@ -215,6 +216,59 @@ fn texts_that_no_row_can_hold_do_no_harm() {
         assert!(puts.iter().all(|put| matches!(put, archive::Put::New { .. })), "{puts:?}");
         let found = scratch.providers(Wanted::default());
         assert_eq!(found.iter().map(|p| p.card.d.as_str()).collect::<Vec<_>>(), ["x"]);
+    });
+}
+
+/// A request of ours that was taken back is still one that was made. One of others is forgotten.
+#[test]
+fn a_request_that_is_pinned_and_taken_back_stays_and_says_so() {
+    both(|scratch| {
+        let (ours, theirs) = (request(1, Some(2), 5), request(3, Some(2), 5));
+        scratch.put(&[ours.clone(), theirs.clone(), card(2, "x", &["oa.embedding.v1"], 5)]);
+        let id = ours.id;
+        block_on(scratch.store.write(move |tx| archive::pin(tx, &id))).unwrap();
+        let deletion =
+            |by: u64, of: &Event| event(by, kind::DELETION, 6, &[&["e", &of.id.hex()]], "");
+        scratch.put(&[deletion(1, &ours), deletion(3, &theirs)]);
+        let seen = || {
+            let all = scratch.requests(Page::default());
+            all.iter().map(|one| (one.request_id, one.is_taken_back)).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(), [(ours.id, true)]);
+        block_on(scratch.store.write(index::rebuild)).unwrap();
+        assert_eq!(seen(), [(ours.id, true)]);
+        let announces = |n: u64, schema_id: &'static str| {
+            let key = key(n).public_key();
+            block_on(scratch.store.read(move |rx| index::announces(rx, &key, schema_id))).unwrap()
+        };
+        assert!(announces(2, "oa.embedding.v1"));
+        assert!(!announces(2, "oa.other.v1") && !announces(3, "oa.embedding.v1"));
+    });
+}
+
+#[test]
+fn results_are_found_by_their_authors() {
+    both(|scratch| {
+        let asked = request(1, None, 5);
+        let answers = [
+            result(&asked, 3, 6),
+            result(&asked, 2, 7),
+            feedback(&asked, 2, Status::Partial, 7),
+            result(&asked, 4, 8),
+            result(&asked, 2, 9),
+        ];
+        scratch.put(std::slice::from_ref(&asked));
+        scratch.put(&answers);
+        let by = |who: &[u64], limit: usize| {
+            let keys: Vec<_> = who.iter().map(|n| key(*n).public_key()).collect();
+            let id = asked.id;
+            let read = scratch.store.read(move |rx| index::results_by(rx, &id, &keys, limit));
+            block_on(read).unwrap()
+        };
+        assert_eq!(by(&[2, 4], 9), [answers[1].id, answers[3].id, answers[4].id]);
+        assert_eq!(by(&[2, 4], 1), [answers[1].id]);
+        assert_eq!(by(&[9], 9), []);
+        assert_eq!(by(&[], 9), []);
     });
 }
 

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use guild_market::order::{self, Delivery, Order, Standing};
+use guild_market::order::{self, Brief, Delivery, Standing, State};
 use guild_network::{archive, index};
 use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
+use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::{Event, EventId, kind};
-use guild_store::Tx;
+use guild_store::{Rx, Tx};
 
 use super::Shared;
 use crate::feed::{Feed, Page};
@@ -15,25 +16,25 @@ use crate::{Error, Result};
 
 /// How many orders end in one transaction.
 const EXPIRED_MAX: i64 = 50;
-/// How many open orders are looked at, and how many of their results are taken up again, at once.
+/// How many open orders are looked at when somebody announces itself, and how many of its results are then taken up.
 const OPEN_MAX: i64 = 50;
 const AGAIN_MAX: usize = 20;
-/// How often the archive is read once more before a deadline counts, if it grows just then.
-const LAST_LOOKS: usize = 5;
 
 /// Follows the archive until the shutdown.
 pub(super) async fn follow(shared: Arc<Shared>, shutdown: Shutdown) {
     let node = &shared.node;
     let mut feed = Feed::new(
         format!("buyer:{}", guild_protocol::env::Signer::public_key(&shared.key).hex()),
-        kind::RESULTS.chain([kind::FEEDBACK]).collect(),
+        kind::RESULTS.chain([kind::FEEDBACK, kind::ANNOUNCEMENT]).collect(),
         (shared.options.page_max, shared.options.sweep_ms),
         (&node.store, &*node.bus, &node.clock),
     );
     let mut failing = false;
     loop {
         match shared.round(&mut feed).await {
-            Ok(()) => failing = false,
+            // There may be more.
+            Ok(false) if !shutdown.is_triggered() => continue,
+            Ok(_) => failing = false,
             Err(error) if error.is_closed() => return,
             // Once, not every second for as long as it lasts.
             Err(error) if !std::mem::replace(&mut failing, true) => {
@@ -47,154 +48,191 @@ pub(super) async fn follow(shared: Arc<Shared>, shutdown: Shutdown) {
     }
 }
 
+/// An answer of somebody who may answer, to an order of ours.
+struct Heard {
+    event: Event,
+    brief: Brief,
+}
+
+impl Heard {
+    /// Whether it must be judged before it counts: rubbish must not keep others from doing the work.
+    fn is_try(&self) -> bool {
+        let Brief { provider, state, .. } = &self.brief;
+        kind::is_result(self.event.kind) && provider.is_none() && *state == State::Posted
+    }
+}
+
 impl Shared {
-    /// Reads everything that is there, judges, and ends what is over.
-    async fn round(self: &Arc<Shared>, feed: &mut Feed) -> Result<()> {
-        for _ in 0..LAST_LOOKS {
-            let up_to = self.read(feed).await?;
-            self.look_again().await?;
-            self.judge_all().await?;
-            if self.expire(Some(up_to)).await? {
-                return Ok(());
-            }
-        }
-        self.expire(None).await?;
-        Ok(())
+    /// Reads a page, judges, and ends what is over; whether the page was the last. However much there is to read, what
+    /// was delivered is judged, and what is over ends.
+    async fn round(self: &Arc<Shared>, feed: &mut Feed) -> Result<bool> {
+        let page: Page = feed.page().await?;
+        self.take_all(&page).await?;
+        feed.done(&page).await?;
+        self.judge_all().await?;
+        self.expire(page.up_to).await?;
+        Ok(page.is_last)
     }
 
-    /// Takes every answer that is there; up to which number that was.
-    async fn read(self: &Arc<Shared>, feed: &mut Feed) -> Result<i64> {
-        loop {
-            let page: Page = feed.page().await?;
-            // All are queued before the first is awaited, so that they share a commit.
-            let calls: Vec<_> = page.events.iter().filter_map(|event| self.call(event)).collect();
-            for done in join_all(calls).await {
-                done?;
-            }
-            feed.done(&page).await?;
-            if page.is_last {
-                return Ok(page.up_to);
-            }
+    /// Takes every answer of a page.
+    async fn take_all(self: &Arc<Shared>, page: &Page) -> Result<()> {
+        if page.events.is_empty() {
+            return Ok(());
         }
+        let events = page.events.clone();
+        let read = self.node.store.read(move |rx| concerning(rx, &events));
+        let (heard, strangers) = read.await?;
+        (0..strangers).for_each(|_| self.counts.add("answer_refused"));
+        // All are queued before the first is awaited, so that they share a commit.
+        let calls: Vec<_> = heard.into_iter().map(|heard| self.call(heard)).collect();
+        join_all(calls).await.into_iter().collect()
     }
 
-    /// A result of an open order may come before the announcement of who sent it: looks at it again once that is known.
-    async fn look_again(self: &Arc<Shared>) -> Result<()> {
-        let read = self.node.store.read(|rx| {
-            let mut again = Vec::new();
-            for order in order::open_to_all(rx, OPEN_MAX)? {
-                for answer in index::answers(rx, &order.request_id)? {
-                    if !kind::is_result(answer.kind) || again.len() >= AGAIN_MAX {
-                        continue;
-                    }
-                    let cards = index::provider(rx, &answer.author)?;
-                    let serves = |one: &index::Provider| {
-                        one.card.schema_ids().contains(&order.schema_id.as_str())
-                    };
-                    if cards.iter().any(serves) {
-                        again.extend(archive::event(rx, &answer.event_id)?);
-                    }
-                }
-            }
-            Ok::<_, Error>(again)
-        });
-        for event in read.await? {
-            if let Some(call) = self.call(&event) {
-                call.await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What becomes of an event. Only a store that fails is an error: whatever else is wrong, is so with this event
+    /// What becomes of an answer. Only a store that fails is an error: whatever else is wrong, is so with this answer
     /// alone.
-    fn call(self: &Arc<Shared>, event: &Event) -> Option<BoxFuture<Result<()>>> {
-        let request_id: EventId = event.tag("e")?.parse().ok()?;
-        let (this, event, id) = (self.clone(), event.clone(), event.id);
-        let called = self.node.store.write(move |tx| this.take(tx, &event, &request_id));
+    fn call(self: &Arc<Shared>, heard: Heard) -> BoxFuture<Result<()>> {
+        let (this, id) = (self.clone(), heard.event.id);
+        let called: BoxFuture<Result<&'static str>> = match heard.is_try() {
+            true => Box::pin(this.try_out(heard)),
+            false => Box::pin(self.node.store.write(move |tx| this.take(tx, &heard))),
+        };
         let this = self.clone();
-        Some(Box::pin(async move {
+        Box::pin(async move {
             match called.await {
-                Ok(Some(word)) => this.counts.add(word),
-                Ok(None) => {}
+                Ok(word) => this.counts.add(word),
                 Err(error) if error.is_passing() => return Err(error),
                 Err(error) => this.shrug("answer_refused", &id, &error),
             }
             Ok(())
-        }))
+        })
     }
 
-    /// A word for what became of it; none if it is not about an order of ours.
-    fn take(
-        &self,
-        tx: &mut Tx<'_>,
-        event: &Event,
-        request_id: &EventId,
-    ) -> Result<Option<&'static str>> {
-        let Some(order) = order::of_request(tx, request_id)? else { return Ok(None) };
+    /// Judges a result for an order that is open to all, and takes it only if it is what was ordered.
+    async fn try_out(self: Arc<Shared>, heard: Heard) -> Result<&'static str> {
+        let request_id = heard.brief.request_id;
+        let read =
+            self.node.store.read(move |rx| Ok::<_, Error>(order::of_request(rx, &request_id)?));
+        let passed = match read.await? {
+            Some(order) => self.would_pass(&order, &heard.event)?,
+            None => false,
+        };
+        let this = self.clone();
+        let called = self.node.store.write(move |tx| match passed {
+            true => this.take(tx, &heard),
+            false => {
+                order::reject(tx, &heard.event, this.now_ms())?;
+                Ok("result_rejected")
+            }
+        });
+        called.await
+    }
+
+    /// A word for what became of it.
+    fn take(&self, tx: &mut Tx<'_>, heard: &Heard) -> Result<&'static str> {
+        let Heard { event, brief } = heard;
         let now_ms = self.now_ms();
         if event.kind == kind::FEEDBACK {
-            let after = order::fail(tx, event, &self.key, now_ms)?;
-            if after.state == order.state {
-                return Ok(Some("feedback"));
-            }
+            let Some(_) = order::fail(tx, event, &self.key, now_ms)? else { return Ok("feedback") };
             archive::pin(tx, &event.id)?;
             // A provider that only asked for more may be at work.
             self.take_back(tx, &after, now_ms)?;
-            return Ok(Some("order_failed"));
+            return Ok("order_failed");
         }
-        let at_ms = self.came_ms(tx, &order, event, now_ms)?;
+        let at_ms = came_ms(tx, brief, event, now_ms)?;
         let Delivery { standing, known, kept, .. } = order::deliver(tx, event, &self.key, at_ms)?;
         if kept || standing == Standing::Delivered {
             archive::pin(tx, &event.id)?;
         }
-        Ok(Some(match (known, standing) {
+        Ok(match (known, standing) {
             (true, _) => "result_known",
             (false, Standing::Delivered) => "result_delivered",
             (false, Standing::Late) => "result_late",
             (false, Standing::Repeated) => "result_repeated",
             (false, Standing::Equivocation) => "result_equivocation",
-        }))
+            (false, Standing::Rejected) => "result_rejected",
+        })
     }
 
-    /// When a result came. One that was here before the deadline counts, although we read it only now.
-    fn came_ms(
-        &self,
-        tx: &mut Tx<'_>,
-        order: &Order,
-        event: &Event,
-        now_ms: UnixMs,
-    ) -> Result<UnixMs> {
-        if now_ms < order.deadline_ms {
-            return Ok(now_ms);
-        }
-        let came_ms = archive::received_ms(tx, &event.id)?;
-        Ok(came_ms.map_or(now_ms, |came_ms| came_ms.min(now_ms)))
-    }
-
-    /// Ends the orders whose time is over, unless the archive has grown since it was read up to a number: what has come
-    /// in between may be a result. Whether it was done.
-    async fn expire(self: &Arc<Shared>, up_to: Option<i64>) -> Result<bool> {
+    /// Ends the orders whose time is over and for which nothing can be there that was not read: the archive was read up
+    /// to a number, and whatever has a larger one came later.
+    async fn expire(self: &Arc<Shared>, up_to: i64) -> Result<()> {
         let this = self.clone();
         let now_ms = self.now_ms();
         let due = self.node.store.read(move |rx| order::due(rx, now_ms, 1)).await;
         if due.map_err(Error::from)?.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let called = self.node.store.write(move |tx| {
-            if up_to.is_some_and(|up_to| archive::head(tx).is_ok_and(|head| head.last_seq > up_to))
-            {
-                return Ok(None);
-            }
             let now_ms = this.now_ms();
-            let over = order::expire(tx, now_ms, EXPIRED_MAX)?;
+            let read_until_ms = match archive::head(tx)?.last_seq > up_to {
+                true => archive::received_up_to(tx, up_to)?.unwrap_or(0).min(now_ms),
+                false => now_ms,
+            };
+            let over = order::expire(tx, read_until_ms, now_ms, EXPIRED_MAX)?;
             for order in &over {
                 this.take_back(tx, order, now_ms)?;
             }
-            Ok::<_, Error>(Some(over.len()))
+            Ok::<_, Error>(over.len())
         });
-        let Some(over) = called.await? else { return Ok(false) };
-        (0..over).for_each(|_| self.counts.add("order_expired"));
-        Ok(true)
+        (0..called.await?).for_each(|_| self.counts.add("order_expired"));
+        Ok(())
     }
+}
+
+/// Those of these events that are answers to orders of ours, by who may answer; and how many are by somebody else.
+fn concerning(rx: &mut Rx<'_>, events: &[Event]) -> Result<(Vec<Heard>, usize)> {
+    let mut answers: Vec<(EventId, Event)> = events.iter().filter_map(naming).collect();
+    answers.extend(unheard(rx, events)?);
+    let ids: Vec<EventId> = answers.iter().map(|(request_id, _)| *request_id).collect();
+    let briefs = order::briefs(rx, &ids)?;
+    let (mut heard, mut strangers) = (Vec::new(), 0_usize);
+    for (request_id, event) in answers {
+        let Some(brief) = briefs.get(&request_id) else { continue };
+        let may = match brief.provider {
+            Some(provider) => provider == event.pubkey,
+            None => {
+                index::announces(rx, &event.pubkey, brief.schema_id.as_str())?
+                    && order::may_try(rx, &request_id, &event.pubkey)?
+            }
+        };
+        match may {
+            true => heard.push(Heard { event, brief: brief.clone() }),
+            false => strangers = strangers.saturating_add(1),
+        }
+    }
+    Ok((heard, strangers))
+}
+
+/// An answer, and the request that it names.
+fn naming(event: &Event) -> Option<(EventId, Event)> {
+    if event.kind == kind::ANNOUNCEMENT {
+        return None;
+    }
+    Some((event.tag("e")?.parse().ok()?, event.clone()))
+}
+
+/// A result of an open order may come before the announcement of who sent it: it is looked at again when that comes.
+fn unheard(rx: &mut Rx<'_>, events: &[Event]) -> Result<Vec<(EventId, Event)>> {
+    let announced = events.iter().filter(|event| event.kind == kind::ANNOUNCEMENT);
+    let authors: Vec<PublicKey> = announced.map(|event| event.pubkey).collect();
+    let mut again = Vec::new();
+    if authors.is_empty() {
+        return Ok(again);
+    }
+    for request_id in order::open_to_all(rx, OPEN_MAX)? {
+        let room = AGAIN_MAX.saturating_sub(again.len());
+        for id in index::results_by(rx, &request_id, &authors, room)? {
+            again.extend(archive::event(rx, &id)?.map(|event| (request_id, event)));
+        }
+    }
+    Ok(again)
+}
+
+/// When a result came. One that was here before the deadline counts, although we read it only now.
+fn came_ms(tx: &mut Tx<'_>, brief: &Brief, event: &Event, now_ms: UnixMs) -> Result<UnixMs> {
+    if now_ms < brief.deadline_ms {
+        return Ok(now_ms);
+    }
+    let came_ms = archive::received_ms(tx, &event.id)?;
+    Ok(came_ms.map_or(now_ms, |came_ms| came_ms.min(now_ms)))
 }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use guild_ledger::policy::Tier;
+use guild_ledger::quote::Quote;
 use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
+use guild_market::verify;
 use guild_network::archive::Verified;
 use guild_network::index::{self, Wanted};
 use guild_network::publish::{self, destinations};
 use guild_protocol::amount::Msat;
+use guild_protocol::env::UnixMs;
 use guild_protocol::hash::to_hex;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::kind;
@@ -33,7 +36,9 @@ impl Shared {
         if let Some(known) = self.known(&key, &wish, &job).await? {
             return Ok(known);
         }
-        let chosen = self.choose(&wish).await?;
+        // Before anybody is asked to work, or to approve: what cannot be judged would never be paid.
+        verify::can_verify(&job)?;
+        let chosen = self.choose(&wish, &key).await?;
         let hints = chosen.iter().flat_map(|one| &one.relays).map(String::as_str);
         let new = NewOrder {
             order_key: key,
@@ -44,7 +49,7 @@ impl Shared {
             provider_tier: Tier::Tertiary,
             price: chosen.as_ref().and_then(|one| one.price),
             budget: wish.budget,
-            deadline_ms: self.now_ms().saturating_add(wish.time_limit_ms),
+            deadline_ms: deadline_ms(self.now_ms(), wish.time_limit_ms),
             private: wish.private,
             relays: destinations(&self.options.relays, hints, self.options.max_hints),
         };
@@ -78,17 +83,29 @@ impl Shared {
     }
 
     /// Whom the request addresses; none if it is open to all.
-    async fn choose(&self, wish: &Wish) -> Result<Option<Candidate>> {
+    async fn choose(&self, wish: &Wish, key: &str) -> Result<Option<Candidate>> {
         match wish.provider {
             Choice::Any => Ok(None),
             Choice::Chosen(provider) => self.named(provider, &wish.schema_id).await.map(Some),
             Choice::Best => {
-                let candidates = self.candidates(&wish.schema_id).await?;
+                let mut candidates = self.candidates(&wish.schema_id).await?;
                 let all = candidates.len();
+                if let Some(quote) = self.quoted(key).await? {
+                    // A guardian was asked about one of them, and about nobody else.
+                    candidates.retain(|one| {
+                        order::would_pay(&quote, &one.provider).is_ok_and(|would| would)
+                    });
+                }
                 let best = best(candidates, wish.budget, wish.private);
                 best.map(Some).ok_or_else(|| no_provider(all, &wish.schema_id, wish.budget))
             }
         }
+    }
+
+    /// The quote that was made when this was asked for before and had to wait for a guardian.
+    async fn quoted(&self, key: &str) -> Result<Option<Quote>> {
+        let order_id = OrderId::of_key(key);
+        self.node.store.read(move |rx| Ok::<_, Error>(order::quoted(rx, &order_id)?)).await
     }
 
     /// Those who are alive and announce this kind of work, we aside.
@@ -146,6 +163,14 @@ impl Shared {
     }
 }
 
+/// To the second, as the request says it, so that both sides mean the same moment. What has no whole second left is
+/// kept as it is.
+fn deadline_ms(now_ms: UnixMs, time_limit_ms: i64) -> UnixMs {
+    let exact_ms = now_ms.saturating_add(time_limit_ms);
+    let whole_ms = exact_ms.saturating_sub(exact_ms.rem_euclid(1_000));
+    if whole_ms.saturating_sub(now_ms) >= 1_000 { whole_ms } else { exact_ms }
+}
+
 fn no_provider(live: usize, schema_id: &SchemaId, budget: Msat) -> Error {
     let message = match live {
         0 => format!("nobody who is alive announces {schema_id}"),
@@ -154,4 +179,20 @@ fn no_provider(live: usize, schema_id: &SchemaId, budget: Msat) -> Error {
         }
     };
     Error::refused(&code::NO_PROVIDER, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_a_whole_second_where_there_is_one() {
+        assert_eq!(deadline_ms(10_200, 60_000), 70_000);
+        assert_eq!(deadline_ms(10_000, 60_000), 70_000);
+        assert_eq!(deadline_ms(10_200, 1_800), 12_000);
+        assert_eq!(deadline_ms(10_900, 1_000), 11_900, "a tenth of what was asked for is not it");
+        assert_eq!(deadline_ms(10_900, 500), 11_400);
+        assert_eq!(deadline_ms(10_000, -5), 9_995);
+        assert_eq!(deadline_ms(10_000, i64::MAX), i64::MAX - i64::MAX % 1_000);
+    }
 }

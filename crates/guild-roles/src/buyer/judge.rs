@@ -7,6 +7,8 @@ use guild_market::settle::{Keys, settle};
 use guild_market::verify::{Subject, verify};
 use guild_network::archive::Verified;
 use guild_network::publish;
+use guild_protocol::nostr::Event;
+use guild_protocol::nostr::job::JobResult;
 
 use super::Shared;
 use crate::{Error, Result};
@@ -27,6 +29,14 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Whether a result, if it were taken, would be accepted.
+    pub(super) fn would_pass(&self, order: &Order, result: &Event) -> Result<bool> {
+        let parsed = JobResult::parse(result, Some(&self.key))?;
+        let job = order.job(&self.node.registry)?;
+        let subject = Subject { job: &job, provider: &result.pubkey, output_text: &parsed.content };
+        Ok(verify(&self.node.registry, &self.options.verify, &subject)?.passed)
     }
 
     async fn judge(self: &Arc<Shared>, order: Order) -> Result<&'static str> {

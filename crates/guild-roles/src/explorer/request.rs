@@ -62,6 +62,7 @@ fn view(
             (Side::Bought, of_order(*state, progress), Some(schema_id.clone()))
         }
         Some(Concern::Job { state, schema_id }) => (Side::Hired, of_job(*state), schema_id.clone()),
+        None if row.is_taken_back => (Side::Seen, Standing::Cancelled, None),
         None => (Side::Seen, of_progress(progress), None),
     };
     // One that was open to all, and that somebody has done.
@@ -212,6 +213,7 @@ fn forgotten(event: &Event, received_ms: i64) -> index::Request {
         bid: bid.map(guild_protocol::amount::Msat),
         providers: tag::values(&event.tags, "p").filter_map(|key| key.parse().ok()).collect(),
         is_private: tag::has(&event.tags, "encrypted"),
+        is_taken_back: false,
         created_at: event.created_at,
         received_ms,
     }

@@ -116,6 +116,10 @@ impl Story<'_> {
                 "Another result than before, signed by the same key. It changes nothing, and is kept as evidence."
                     .to_owned(),
             ),
+            Some(order::Standing::Rejected) => (
+                Tone::Bad,
+                "A result that is not what was ordered. Others may still do it.".to_owned(),
+            ),
             Some(order::Standing::Delivered) | None => (Tone::Plain, format!("The result is here{}.", price(answer))),
         }
     }
@@ -145,10 +149,8 @@ impl Story<'_> {
                 let text = settled(order);
                 steps.push(self.step(StepKind::Payment, tone, changed_ms, None, text));
             }
-            order::State::Expired => steps.push(end(format!("Nothing came in time.{words}{back}"))),
-            order::State::Cancelled => {
-                steps.push(end(format!("Its buyer took it back.{words}{back}")));
-            }
+            order::State::Expired => steps.push(end(format!("Nothing came in time.{back}"))),
+            order::State::Cancelled => steps.push(end(format!("Its buyer took it back.{back}"))),
             order::State::Failed => {
                 steps.push(end(format!("The provider gave it up.{words}{back}")));
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use guild_ledger::policy::Bundle;
 use guild_market::job::{self, Refusal, TakenJob};
 use guild_market::order::{Order, State};
 use guild_protocol::amount::{Amount, Msat};
@@ -14,7 +15,7 @@ use guild_protocol::nostr::{Event, EventId, Filter, kind, unix_s};
 use guild_protocol::receipt;
 use guild_protocol::schema::SchemaId;
 use guild_protocol::timestamp::Timestamp;
-use guild_roles::buyer::{Buyer, Choice};
+use guild_roles::buyer::{self, Buyer, Choice};
 use guild_roles::provider::{Embedder, Provider, Task, Worker};
 use guild_store::Store;
 use serde_json::{Value, json};
@@ -56,44 +57,52 @@ impl Worker for Sloth {
 }
 
 /// A buyer with a node of its own. Its providers are played by the test.
-struct Alone {
-    buyer: Buyer,
-    store: Store,
-    clock: Arc<Hand>,
-    hub: Hub,
+pub(crate) struct Alone {
+    pub(crate) buyer: Buyer,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<Hand>,
+    pub(crate) hub: Hub,
 }
 
 impl Alone {
-    fn in_town(town: &mut Town) -> Alone {
+    pub(crate) fn in_town(town: &mut Town) -> Alone {
+        Alone::with(town, buyer::Options::default(), Bundle::builtin().unwrap())
+    }
+
+    pub(crate) fn with(town: &mut Town, options: buyer::Options, policy: Bundle) -> Alone {
         let node = town.node();
-        let buyer = town.buyer(node, key(1));
+        let buyer = town.buyer_with(node, key(1), options, policy);
         let (store, clock, hub) = (town.store(node).clone(), town.clock.clone(), town.hub.clone());
         Alone { buyer, store, clock, hub }
     }
 
-    async fn hire(&self, text: &str, provider: Choice) -> Order {
-        until(&self.clock, "the wallet is full", || async { wallet(&self.store).await > 0 }).await;
+    pub(crate) async fn hire(&self, text: &str, provider: Choice) -> Order {
+        self.until_funded().await;
         self.buyer.hire(wish(text, provider)).await.unwrap()
     }
 
-    async fn order(&self, order: &Order) -> Order {
+    pub(crate) async fn until_funded(&self) {
+        until(&self.clock, "the wallet is full", || async { wallet(&self.store).await > 0 }).await;
+    }
+
+    pub(crate) async fn order(&self, order: &Order) -> Order {
         self.buyer.order(order.order_id.clone()).await.unwrap()
     }
 
     /// Waits until the buyer has met something so often.
-    async fn until_counted(&self, word: &str, times: u64) {
+    pub(crate) async fn until_counted(&self, word: &str, times: u64) {
         until(&self.clock, word, || async { self.buyer.counts().of(word) == times }).await;
     }
 }
 
 /// An honest output for an order, by somebody.
-async fn honest(order: &Order, by: PublicKey) -> String {
+pub(crate) async fn honest(order: &Order, by: PublicKey) -> String {
     let registry = guild_protocol::schema::Registry::builtin();
     let task = Task { job: order.job(&registry).unwrap(), provider: by };
     Embedder.work(task).await.unwrap().to_string()
 }
 
-fn result(order: &Order, content: &str, by: &SecretKey) -> Event {
+pub(crate) fn result(order: &Order, content: &str, by: &SecretKey) -> Event {
     let request = order.request().unwrap();
     let mut result = JobResult::answering(&request, content).unwrap();
     result.price = Some(Price::new(PRICE));

@@ -8,7 +8,7 @@ use guild_market::job::{self, Refusal};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::Status;
-use guild_protocol::nostr::unix_s;
+use guild_protocol::nostr::{Draft, kind, unix_s};
 use guild_protocol::receipt;
 use guild_roles::explorer::{
     Cursor, Explorer, Options, Page, RequestDetail, Side, Standing, StepKind, Tone, Wanted,
@@ -249,6 +249,52 @@ fn bad_ends_say_why() {
                 "- End: The provider gave it up. too busy The 8 sat went back."
             ]
         );
+    });
+}
+
+/// Whoever gave an order up asks everybody to forget its request; its own list still says what became of it.
+#[test]
+fn an_order_that_ended_without_a_result_stays_in_the_list() {
+    both(|bazaar, explorer| async move {
+        bazaar.fund(100_000).await;
+        let wish = |order_key| Wish { order_key, provider: 2, budget_msat: 8_000, private: false };
+        let (late, gone) = ("late", "gone");
+        let requests = [bazaar.order(wish(late), T0).await, bazaar.order(wish(gone), T0 + 1).await];
+        let seen = bazaar.ask(8, &[5], "not ours", T0 + 2).await;
+        let ids = requests.each_ref().map(|request| request.id);
+        bazaar
+            .write(move |tx| {
+                for id in &ids {
+                    guild_network::archive::pin(tx, id)?;
+                }
+                let gone = guild_market::order::OrderId::of_key(gone);
+                guild_market::order::cancel(tx, &gone, T0 + 10)?;
+                guild_market::order::expire(tx, T0 + 60_000, T0 + 60_000, 10)?;
+                Ok(())
+            })
+            .await;
+        for (by, request) in [(BUYER, &requests[0]), (BUYER, &requests[1]), (8, &seen)] {
+            let deletion = Draft {
+                kind: kind::DELETION,
+                created_at: request.created_at + 60,
+                tags: vec![vec!["e".to_owned(), request.id.hex()]],
+                content: String::new(),
+            };
+            bazaar.put(&deletion.sign(&key(by)).unwrap(), T0 + 60_001).await;
+        }
+        let lines = explorer.requests(Page::first(10)).await.unwrap().items;
+        let lines: Vec<_> = lines.iter().map(|r| (r.request_id.clone(), r.standing)).collect();
+        assert_eq!(
+            lines,
+            [(ids[1].hex(), Standing::Cancelled), (ids[0].hex(), Standing::Expired)],
+            "what others took back is forgotten"
+        );
+        let ends = async |id| {
+            let detail = explorer.request(id).await.unwrap().unwrap();
+            told(&detail).pop().unwrap()
+        };
+        assert_eq!(ends(ids[0]).await, "- End: Nothing came in time. The 8 sat went back.");
+        assert_eq!(ends(ids[1]).await, "- End: Its buyer took it back. The 8 sat went back.");
     });
 }
 

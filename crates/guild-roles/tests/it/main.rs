@@ -4,6 +4,7 @@
 mod attacks;
 mod audit_log;
 mod bazaar;
+mod buyer;
 mod explorer;
 mod market;
 mod sweeper;

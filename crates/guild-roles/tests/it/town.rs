@@ -266,18 +266,24 @@ impl Town {
 
     /// A buyer with a full wallet.
     pub(crate) fn buyer(&mut self, node: usize, key: SecretKey) -> Buyer {
-        let options = buyer::Options {
-            relays: vec![RELAY.to_owned()],
-            sweep_ms: 20,
-            ..buyer::Options::default()
-        };
+        self.buyer_with(node, key, buyer::Options::default(), Bundle::builtin().unwrap())
+    }
+
+    pub(crate) fn buyer_with(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        options: buyer::Options,
+        policy: Bundle,
+    ) -> Buyer {
+        let options = buyer::Options { relays: vec![RELAY.to_owned()], sweep_ms: 20, ..options };
         let parts = buyer::Node {
             store: self.nodes[node].store.clone(),
             bus: self.nodes[node].bus.clone(),
             clock: self.clock.clone(),
             random: self.random.clone(),
             registry: Arc::new(Registry::builtin()),
-            policy: Arc::new(Bundle::builtin().unwrap()),
+            policy: Arc::new(policy),
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);

@@ -1,34 +1,43 @@
 //! `guild hire`
 
+use std::io::Write;
 use std::path::PathBuf;
 
-use guild_protocol::env::{Clock, Shutdown};
+use guild_ledger::quote::code::NOT_APPROVED;
+use guild_protocol::env::{Random, Shutdown};
+use guild_protocol::error::Kind;
+use guild_protocol::hash::to_hex;
 use guild_protocol::json;
 use guild_protocol::nostr::Limits;
 use guild_protocol::schema::SchemaId;
 use serde_json::{Value, json};
 
-use self::desk::Desk;
+use self::desk::{Desk, now_ms};
 use self::watch::Watch;
 use super::{Context, up};
 use crate::error::{Error, InFile, Result, code};
-use crate::input::{self, Existing, Input};
+use crate::input::{Draft, Existing, Input};
 use crate::output::Answer;
-use crate::real::SystemClock;
+use crate::real::SystemRandom;
 
-mod desk;
+pub(super) mod desk;
 mod watch;
 
 /// An input larger than this does not fit into a request.
 const MAX_INPUT_BYTES: usize = Limits::DEFAULT.max_tag_item_bytes;
 /// How often the order is looked at.
 const LOOK_MS: i64 = 150;
+/// How long, after the deadline, a node that does not answer is waited for.
+const PATIENCE_MS: i64 = 30_000;
 
 /// Hire somebody for a job, check what comes back, and pay for it
 ///
 /// Through the running node, or as a node of its own for as long as it takes when none runs. The budget is set aside,
 /// the request is published, the result is checked against its schema and, where that can be done, recomputed; only
 /// then it is paid. Every paid or refused result gives a signed receipt.
+///
+/// What was made is printed, or written into a file; `guild requests result` prints it again. A node that is restarted
+/// meanwhile is waited for, and nobody is hired twice.
 ///
 /// The exit code is 0 if the result was accepted and paid, 1 if it was not or never came, 2 if the order is wrong, and
 /// 3 if nobody knows yet. The order goes on at the node when this command is interrupted.
@@ -55,7 +64,7 @@ pub(crate) struct Args {
     /// A name of your own for the order: repeating the command with it hires nobody twice
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
-    /// Write the result into this file
+    /// Write the result into this file, which must not be there yet
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Do not wait for the result
@@ -94,11 +103,15 @@ fn input(text: &str) -> Result<Value> {
 
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let input = input(&args.input)?;
+    // Now, not when all is paid.
+    let draft = |path: &PathBuf| Draft::begin(path, 0o644, Existing::Keep);
+    let file = args.output.as_ref().map(draft).transpose()?;
     let loaded = cx.config_in_peace()?;
     let runtime = up::node_runtime()?;
     let interrupted = Shutdown::new();
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
-    let desk = Desk::open(&loaded, cx.environment, &runtime)?;
+    let mut desk = Desk::open(&loaded, cx.environment, &runtime)?;
+    let key = args.key.clone().unwrap_or_else(made_up_key);
     let order = json!({
         "schema_id": args.schema,
         "input": input,
@@ -106,18 +119,36 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         "time_limit_ms": args.deadline,
         "provider": args.provider,
         "private": args.private,
-        "idempotency_key": args.key,
+        "idempotency_key": key,
     });
-    let told = desk.hire(&order, &interrupted).and_then(|posted| {
+    let until_ms = now_ms().saturating_add(args.deadline);
+    let posted = desk.hire(&order, until_ms, &interrupted);
+    let told = posted.map_err(|error| can_be_repeated(error, &key)).and_then(|posted| {
         if args.no_wait {
             return posted_only(&posted, cx);
         }
-        follow(&desk, &posted, &interrupted, args, cx)
+        follow(&mut desk, &posted, &interrupted, file, cx)
     });
-    let closed = desk.close(&runtime);
+    let closed = desk.close();
     let answer = told?;
     closed?;
     Ok(answer)
+}
+
+fn made_up_key() -> String {
+    let mut bytes = [0; 16];
+    SystemRandom.fill(&mut bytes);
+    to_hex(&bytes)
+}
+
+/// Nobody knows whether it was ordered, or a guardian must approve it first: the same key is the same order.
+fn can_be_repeated(error: Error, key: &str) -> Error {
+    let again = match error.code() {
+        code if code == &NOT_APPROVED => "Have it approved, then repeat",
+        code if code.kind == Kind::Unavailable => "Look at the node, then repeat",
+        _ => return error,
+    };
+    error.help(format!("{again} the command with `--key {key}`: nobody is hired twice."))
 }
 
 fn posted_only(order: &Value, cx: &mut Context<'_>) -> Result<Answer> {
@@ -138,14 +169,15 @@ fn how_to_look(order: &Value) -> String {
 
 /// Looks at the order until it is over, or the reader has seen enough.
 fn follow(
-    desk: &Desk,
+    desk: &mut Desk<'_>,
     posted: &Value,
     interrupted: &Shutdown,
-    args: &Args,
+    file: Option<Draft>,
     cx: &mut Context<'_>,
 ) -> Result<Answer> {
     let order_id = posted["order_id"].as_str().unwrap_or_default().to_owned();
-    let mut watch = Watch::default();
+    let deadline_ms = posted["deadline_ms"].as_i64().unwrap_or_default();
+    let mut watch = Watch::new(deadline_ms, cx);
     let mut order = posted.clone();
     loop {
         watch.tell(&order, cx);
@@ -153,7 +185,7 @@ fn follow(
             break;
         }
         if interrupted.is_triggered() {
-            cx.out.progress("");
+            watch.end();
             let goes_on = match desk.stays() {
                 true => "the order goes on at the node",
                 false => "the order goes on when this node runs again: `guild up`",
@@ -162,28 +194,29 @@ fn follow(
             return Ok(Answer::Open);
         }
         desk.pause(LOOK_MS);
-        order = desk.order(&order_id)?;
+        let patience_ms = deadline_ms.max(now_ms()).saturating_add(PATIENCE_MS);
+        order = match desk.order(&order_id, patience_ms, interrupted) {
+            // What was interrupted is no failure: the order is told as it was last seen.
+            Err(_) if interrupted.is_triggered() => order,
+            told => told?,
+        };
     }
-    cx.out.progress("");
-    if let Some(path) = &args.output {
-        write_output(path, &order)?;
-    }
-    watch::show(&order, args.output.as_deref(), cx)
+    watch.end();
+    let file = match file {
+        Some(file) if watch::is_accepted(&order) => Some(write_output(file, &order)?),
+        _ => None,
+    };
+    watch::show(&order, file.as_deref(), cx)
 }
 
-fn write_output(path: &std::path::Path, order: &Value) -> Result<()> {
-    if order["output"].is_null() {
-        return Ok(());
-    }
+fn write_output(file: Draft, order: &Value) -> Result<PathBuf> {
     let mut text = serde_json::to_vec_pretty(&order["output"])
         .map_err(|e| Error::new(&code::IO_FAILED, e.to_string()))?;
     text.push(b'\n');
-    input::write_whole(path, &text, 0o644, Existing::Keep)
-}
-
-/// Now, for those who wait.
-fn now_ms() -> i64 {
-    SystemClock.now_ms()
+    let path = file.path().to_owned();
+    file.handle()?.write_all(&text).map_err(|e| Error::io(&path, &e))?;
+    file.keep()?;
+    Ok(path)
 }
 
 #[cfg(test)]

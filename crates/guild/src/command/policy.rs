@@ -17,12 +17,17 @@ use crate::input::Input;
 use crate::node;
 use crate::output::Answer;
 
-/// Check, show and try policies: which payments go through
+mod approve;
+
+/// Check, show and try policies: which payments go through; approve one
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Check(CheckArgs),
     Show(ShowArgs),
     Decide(DecideArgs),
+    Quote(approve::QuoteArgs),
+    Sign(approve::SignArgs),
+    Approve(approve::ApproveArgs),
 }
 
 /// Check a policy bundle and print its id
@@ -84,6 +89,9 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
         Command::Check(args) => check(args, cx),
         Command::Show(args) => show(args, cx),
         Command::Decide(args) => dry_run(args, cx),
+        Command::Quote(args) => approve::quote(args, cx),
+        Command::Sign(args) => approve::sign(args, cx),
+        Command::Approve(args) => approve::approve(args, cx),
     }
 }
 

@@ -9,11 +9,15 @@ use super::table::Column;
 use crate::error::Result;
 use crate::output::Answer;
 
-/// Look at requests for work: those seen, those bought, those this node was hired for
+mod order;
+
+/// Look at requests for work: those seen, those bought, those this node was hired for; give one up
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Ls(LsArgs),
     Show(ShowArgs),
+    Result(order::ResultArgs),
+    Cancel(order::CancelArgs),
 }
 
 /// List requests, the newest first
@@ -34,6 +38,8 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Ls(args) => ls(args, cx),
         Command::Show(args) => show(args, cx),
+        Command::Result(args) => order::result(args, cx),
+        Command::Cancel(args) => order::cancel(args, cx),
     }
 }
 

@@ -106,8 +106,32 @@ fn a_private_job_through_a_running_node_is_told_step_by_step() {
     for step in ["· posted as ", "· delivered by npub1", "· checked: all 6 checks hold"] {
         assert!(run.stderr.contains(step), "{step} is not in {run:?}");
     }
-    assert!(run.stdout.starts_with("result    accepted and paid\npaid      1 sat\n"), "{run:?}");
+    // What was made is the answer; what happened stands beside it.
+    assert!(run.stderr.contains("\nresult    accepted and paid\npaid      1 sat\n"), "{run:?}");
+    let output: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(output["model_id"], "guild-hash-v1");
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    let request = list["requests"][0]["request_id"].as_str().unwrap();
+    assert!(run.stderr.contains(&format!("· posted as {request}, ")), "whole: {run:?}");
+    // And it is there later.
+    let again = pair.buyer.run(&["requests", "result", request]);
+    assert_eq!((again.code, again.stdout), (0, run.stdout));
     assert_eq!((buyer.stop(), pair.node.stop()), (0, 0));
+}
+
+/// What could not be written when all is paid is said before anything is ordered.
+#[test]
+fn a_file_that_cannot_be_written_orders_nothing() {
+    let pair = Pair::funded(&[]);
+    pair.buyer.write("there.json", "mine");
+    for (path, name) in [("there.json", "io.exists"), ("no/such/place", "io.not_found")] {
+        let (code, told) = pair.hire(&["--output", path]);
+        assert_eq!((code, code_of(&told)), (2, name), "{told}");
+    }
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    assert_eq!(list["requests"], serde_json::json!([]));
+    assert_eq!(std::fs::read(pair.buyer.path().join("there.json")).unwrap(), b"mine");
+    assert_eq!(pair.node.stop(), 0);
 }
 
 #[test]
@@ -147,8 +171,164 @@ fn an_order_that_nobody_takes_expires() {
     let stranger = stranger["npub"].as_str().unwrap();
     let (code, told) = pair.hire(&["--provider", stranger, "--deadline", "1s"]);
     assert_eq!((code, &told["state"]), (1, &"expired".into()), "{told}");
+    // It asked everybody to forget the request; its own list still says what became of it.
+    let request = told["request_id"].as_str().unwrap();
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    let line = &list["requests"][0];
+    assert_eq!((&line["request_id"], &line["standing"]), (&request.into(), &"expired".into()));
+    let (code, result) = pair.buyer.json(&["requests", "result", request]);
+    assert_eq!((code, &result["state"], &result["output"]), (1, &"expired".into(), &Value::Null));
     let (code, told) = pair.hire(&["--budget", "10sat"]);
     assert_eq!((code, &told["state"]), (0, &"released".into()), "{told}");
+    assert_eq!(pair.node.stop(), 0);
+}
+
+/// By a command, through the node that runs or without one.
+#[test]
+fn an_order_is_given_up() {
+    let pair = Pair::funded(&[]);
+    let (_, stranger) = pair.buyer.json(&["key", "show"]);
+    let stranger = stranger["npub"].as_str().unwrap();
+    let quiet = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let buyer = Node::up(&pair.buyer, &quiet);
+    let post = || {
+        let (code, posted) = pair.hire(&["--provider", stranger, "--budget", "5sat", "--no-wait"]);
+        assert_eq!((code, &posted["state"]), (0, &"posted".into()), "{posted}");
+        posted
+    };
+    let id = |order: &Value, name: &str| order[name].as_str().unwrap().to_owned();
+    let (first, second) = (post(), post());
+    let (code, told) = pair.buyer.json(&["requests", "result", &id(&first, "request_id")]);
+    assert_eq!((code, &told["output"]), (3, &Value::Null), "{told}");
+    let cancel = |id: &str| pair.buyer.json(&["requests", "cancel", id]);
+    for _ in 0..2 {
+        let (code, told) = cancel(&id(&first, "request_id"));
+        assert_eq!((code, &told["state"]), (0, &"cancelled".into()), "{told}");
+    }
+    assert_eq!(buyer.stop(), 0);
+    let (code, told) = cancel(&id(&second, "order_id"));
+    assert_eq!((code, &told["state"]), (0, &"cancelled".into()), "{told}");
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    let standings: Vec<_> =
+        list["requests"].as_array().unwrap().iter().map(|line| &line["standing"]).collect();
+    assert_eq!(standings, ["cancelled", "cancelled"]);
+    // What is done cannot be given up, and what is not ours neither.
+    let (_, done) = pair.hire(&["--budget", "10sat"]);
+    let (code, told) = cancel(&id(&done, "request_id"));
+    assert_eq!((code, code_of(&told)), (2, "market.order_closed"), "{told}");
+    let (code, told) = cancel(&"0".repeat(64));
+    assert_eq!((code, code_of(&told)), (2, "market.unknown"), "{told}");
+    assert_eq!(pair.node.stop(), 0);
+}
+
+/// Starts `guild hire --json` of somebody who never answers, and waits until the order is there.
+fn hire_in_vain(pair: &Pair, deadline: &str, before: usize) -> std::process::Child {
+    let (_, stranger) = pair.buyer.json(&["key", "show"]);
+    let more = ["--provider", stranger["npub"].as_str().unwrap(), "--deadline", deadline, "--json"];
+    let mut command = pair.buyer.command(&[&["hire"], &WORK[..], &more].concat());
+    command.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::piped());
+    let child = command.spawn().unwrap();
+    let ordered = (0..200).any(|_| {
+        testbed::wait_ms(25);
+        let (_, list) = pair.buyer.json(&["requests", "ls"]);
+        list["requests"].as_array().is_some_and(|all| all.len() > before)
+    });
+    assert!(ordered, "nothing was ordered");
+    child
+}
+
+fn end_of(child: std::process::Child) -> (Option<i32>, Value) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+}
+
+#[test]
+fn a_node_that_is_restarted_does_not_end_the_wait() {
+    let pair = Pair::funded(&[]);
+    let quiet = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let buyer = Node::up(&pair.buyer, &quiet);
+    let waiting = hire_in_vain(&pair, "6s", 0);
+    buyer.kill();
+    let buyer = Node::up(&pair.buyer, &quiet);
+    let (code, told) = end_of(waiting);
+    assert_eq!((code, &told["state"]), (Some(1), &"expired".into()), "{told}");
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    assert_eq!(list["requests"].as_array().unwrap().len(), 1, "ordered once");
+    assert_eq!((buyer.stop(), pair.node.stop()), (0, 0));
+}
+
+/// Two commands and no node: the first is the node, and ends; the second goes on.
+#[test]
+fn a_command_goes_on_when_the_node_that_another_one_was_is_gone() {
+    let pair = Pair::funded(&[]);
+    let first = hire_in_vain(&pair, "2s", 0);
+    let second = hire_in_vain(&pair, "5s", 1);
+    for (child, which) in [(first, "first"), (second, "second")] {
+        let (code, told) = end_of(child);
+        assert_eq!((code, &told["state"]), (Some(1), &"expired".into()), "{which}: {told}");
+    }
+    let (_, list) = pair.buyer.json(&["requests", "ls"]);
+    assert_eq!(list["requests"].as_array().unwrap().len(), 2);
+    assert_eq!(pair.node.stop(), 0);
+}
+
+/// The policy asks a guardian: the same command, once that has signed, posts the order.
+#[test]
+fn an_order_waits_for_its_guardian() {
+    let pair = Pair::funded(&[]);
+    let guardian = Home::new();
+    let (_, key) = guardian.json(&["key", "new"]);
+    let policy = serde_json::json!({"schema_version": "guild.policy_bundle.v1", "name": "guarded",
+        "caps": {}, "rules": [{"id": "ask", "when": {}, "action": "guardian", "guardian_key": key["npub"]}]});
+    let file = pair.buyer.write("policy.json", policy.to_string());
+    let guarded = ["--set", &format!("policy.file={}", file.display())];
+    let hire = |key: &str| pair.hire(&[&guarded[..], &["--key", key]].concat());
+    let waits = |key: &str| {
+        let (code, told) = hire(key);
+        assert_eq!((code, code_of(&told)), (2, "quote.not_approved"), "{told}");
+        assert!(told["error"]["help"].as_str().unwrap().contains(&format!("`--key {key}`")));
+        let message = told["error"]["message"].as_str().unwrap();
+        message.split(' ').next().unwrap().to_owned()
+    };
+    let quote = waits("guarded");
+    assert_eq!(waits("guarded"), quote, "the same is the same");
+    // Not by whoever asks.
+    let (code, told) = pair.buyer.json(&["policy", "approve", &quote]);
+    assert_eq!((code, code_of(&told)), (2, "quote.wrong_guardian"), "{told}");
+    let sign = |quote: &str, more: &[&str]| {
+        let terms = pair.buyer.run(&["policy", "quote", quote]);
+        assert_eq!(terms.code, 0, "{terms:?}");
+        let args = [&["policy", "sign", "-"], more].concat();
+        let signed = guardian.run_with_input(&args, terms.stdout.as_bytes());
+        assert_eq!(signed.code, 0, "{signed:?}");
+        signed
+    };
+    let signed = sign(&quote, &[]);
+    assert!(
+        signed.stderr.starts_with("approve: 2000 BTC_LN for oa.embedding.v1 by npub1"),
+        "{signed:?}"
+    );
+    pair.buyer.write("approval.json", &signed.stdout);
+    let approve = ["policy", "approve", &quote, "--approval", "approval.json"];
+    for _ in 0..2 {
+        let (code, told) = pair.buyer.json(&approve);
+        assert_eq!((code, &told["state"]), (0, &"approved".into()), "{told}");
+    }
+    let (code, told) = hire("guarded");
+    assert_eq!((code, &told["state"]), (0, &"released".into()), "{told}");
+    // And a no is a no.
+    let other = waits("other");
+    pair.buyer.write("denial.json", sign(&other, &["--deny"]).stdout);
+    let deny = ["policy", "approve", &other, "--approval", "denial.json"];
+    let quiet = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let running = Node::up(&pair.buyer, &quiet);
+    assert_eq!(pair.buyer.json(&deny).1["state"], "denied");
+    let (code, told) =
+        pair.buyer.json(&["policy", "approve", &other, "--approval", "approval.json"]);
+    assert_eq!((code, code_of(&told)), (2, "quote.wrong_quote"), "{told}");
+    assert_eq!(running.stop(), 0);
+    let (code, told) = hire("other");
+    assert_eq!((code, code_of(&told)), (2, "quote.denied"), "{told}");
     assert_eq!(pair.node.stop(), 0);
 }
 

@@ -149,12 +149,13 @@ fn check_books(shared: &Shared) {
     }
 }
 
-/// No order ran out although its result was there in time.
+/// No order ran out although its result was there in time. Rubbish for an order that is open to all is none.
 fn check_in_time(shared: &Shared) {
     let sql =
         "SELECT o.order_id FROM market_order o JOIN index_answer a ON a.request_id = o.request_id
            JOIN nostr_event e ON e.seq = a.seq
-         WHERE o.state = 'expired' AND e.kind = $1 AND e.received_ms < o.deadline_ms";
+         WHERE o.state = 'expired' AND e.kind = $1 AND e.received_ms < o.deadline_ms
+           AND NOT EXISTS (SELECT 1 FROM market_answer m WHERE m.event_id = e.event_id AND m.standing = 'rejected')";
     let kind = i64::from(kind::DEFAULT_RESULT);
     for (order_id,) in shared.rows::<(String,)>(0, sql, args![kind]) {
         shared.world.violate(format!("[in time] {order_id} ran out, its result was there"));

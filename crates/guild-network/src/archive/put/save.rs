@@ -175,7 +175,7 @@ pub(in super::super) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
         return Ok(());
     }
     delete_terms(tx, seqs)?;
-    index::forget(tx, seqs)?;
+    index::hide(tx, seqs)?;
     tx.exec_set(HIDE, &[Column::Ints(seqs)])?;
     Ok(())
 }

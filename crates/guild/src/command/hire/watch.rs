@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use guild_roles::explorer::msat;
+use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
+use super::desk::now_ms;
 use crate::command::Context;
 use crate::error::Result;
 use crate::output::Answer;
 
-/// What was told already.
-#[derive(Default)]
+/// What was told already, and a line that moves for a person at a terminal.
 pub(super) struct Watch {
     told: Vec<String>,
+    deadline_ms: i64,
+    bar: ProgressBar,
 }
 
 /// Whether nothing more happens to an order.
@@ -20,7 +23,21 @@ pub(super) fn is_over(order: &Value) -> bool {
     !matches!(order["state"].as_str(), Some("posted" | "delivered"))
 }
 
+/// Whether its result is what was ordered.
+pub(super) fn is_accepted(order: &Value) -> bool {
+    order["state"].as_str() == Some("released")
+}
+
 impl Watch {
+    pub(super) fn new(deadline_ms: i64, cx: &Context<'_>) -> Watch {
+        // On anything but a terminal it draws nothing.
+        let bar = if cx.out.json() { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        Watch { told: Vec::new(), deadline_ms, bar }
+    }
+
     /// Tells what is new: as lines, so that a log shows each; a terminal also sees what is being waited for.
     pub(super) fn tell(&mut self, order: &Value, cx: &mut Context<'_>) {
         if cx.out.json() {
@@ -28,14 +45,21 @@ impl Watch {
         }
         for step in steps(order) {
             if !self.told.contains(&step) {
-                cx.out.progress("");
-                cx.out.remark(&format!("· {step}"));
+                self.bar.suspend(|| cx.out.remark(&format!("· {step}")));
                 self.told.push(step);
             }
         }
-        if !is_over(order) {
-            cx.out.progress("waiting for the result …");
-        }
+        let left_s = self.deadline_ms.saturating_sub(now_ms()).max(0) / 1_000;
+        self.bar.set_message(match order["state"].as_str() {
+            Some("delivered") => "checking the result …".to_owned(),
+            _ => format!("waiting for the result, for {left_s} s more …"),
+        });
+        self.bar.tick();
+    }
+
+    /// Nothing moves any more.
+    pub(super) fn end(&self) {
+        self.bar.finish_and_clear();
     }
 }
 
@@ -43,10 +67,9 @@ impl Watch {
 fn steps(order: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let budget = msat(order["budget_msat"].as_i64().unwrap_or(0));
-    let mut steps =
-        vec![format!("posted as {}, {budget} set aside", short(&text(&order["request_id"])))];
+    let mut steps = vec![format!("posted as {}, {budget} set aside", text(&order["request_id"]))];
     for answer in order["answers"].as_array().into_iter().flatten() {
-        let who = short(&text(&answer["provider"]));
+        let who = text(&answer["provider"]);
         let price = answer["price_msat"].as_i64().map(|price| format!(" for {}", msat(price)));
         match (answer["kind"].as_u64(), answer["status"].as_str()) {
             (Some(7_000), Some("processing")) => {
@@ -82,9 +105,9 @@ fn verdict(order: &Value) -> String {
     }
 }
 
-/// The end of an order.
-pub(super) fn show(order: &Value, output: Option<&Path>, cx: &mut Context<'_>) -> Result<Answer> {
-    let released = order["state"].as_str() == Some("released");
+/// The end of an order. What was made is the answer; where it is not printed, what happened is.
+pub(super) fn show(order: &Value, file: Option<&Path>, cx: &mut Context<'_>) -> Result<Answer> {
+    let released = is_accepted(order);
     if cx.out.json() {
         cx.out.object(released, order)?;
         return Ok(Answer::of(released));
@@ -106,21 +129,13 @@ pub(super) fn show(order: &Value, output: Option<&Path>, cx: &mut Context<'_>) -
         ("receipt", text("receipt_id")),
         ("request", text("request_id")),
     ];
-    match output {
-        Some(path) if !order["output"].is_null() => {
-            fields.push(("output", path.display().to_string()));
-        }
-        _ => {}
-    }
+    fields.extend(file.map(|path| ("output", path.display().to_string())));
     let fields: Vec<_> = fields.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    cx.out.fields(&fields)?;
-    Ok(Answer::of(released))
-}
-
-/// Enough of an id to tell it from others.
-fn short(id: &str) -> String {
-    match id.char_indices().nth(16) {
-        Some((at, _)) => format!("{}…", id.get(..at).unwrap_or(id)),
-        None => id.to_owned(),
+    if released && file.is_none() {
+        cx.out.document(&order["output"])?;
+        cx.out.remarks(&fields);
+    } else {
+        cx.out.fields(&fields)?;
     }
+    Ok(Answer::of(released))
 }
