@@ -6,12 +6,14 @@ use guild_store::{Migration, Sql};
 
 mod glance;
 mod read;
+mod recommendation;
 mod write;
 
 pub use glance::{Counts, Progress, answers_within, counts, is_name_shared, names, progress};
 pub use read::{
     Answer, Page, Provider, Request, Wanted, answers, provider, providers, request, requests,
 };
+pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 
 #[cfg(test)]
