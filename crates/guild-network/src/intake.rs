@@ -199,6 +199,7 @@ impl From<Fate> for Verdict {
         match fate {
             Fate::Known => Verdict::Known,
             Fate::NotKept(reason) => Verdict::NotKept(reason),
+            Fate::Unstorable => Refusal::unstorable().into(),
         }
     }
 }
