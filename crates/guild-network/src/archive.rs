@@ -2,7 +2,7 @@
 //! is published is put into it first.
 //!
 //! Relays forget, and so does the archive: replaced versions, what its author deleted (NIP-09), what has expired
-//! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: one that is deleted or replaced is
+//! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: once deleted or replaced it is
 //! only no longer served.
 
 use guild_protocol::env::UnixMs;
