@@ -86,7 +86,13 @@ fn a_step_that_meets_only_pinned_events_is_not_the_last() {
     both(|scratch| {
         let events = notes(600);
         assert!(is_new(&scratch.put(&events)));
-        pin_all(scratch, &events[..499]);
+        // As pinning one after the other would, only faster.
+        for sql in [
+            "UPDATE nostr_event SET pinned = 1 WHERE seq < 500",
+            "UPDATE nostr_archive SET pinned_events = 499, pinned_bytes = bytes - 1",
+        ] {
+            block_on(scratch.store.write(move |tx| tx.exec(sql, &[]))).unwrap();
+        }
         let none = Bounds { max_events: 0, ..ROOMY };
         assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 1, more: true });
         assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 100, more: false });
