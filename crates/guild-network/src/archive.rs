@@ -2,8 +2,8 @@
 //! is published is put into it first.
 //!
 //! Relays forget, and so does the archive: replaced versions, what its author deleted (NIP-09), what has expired
-//! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: a deleted pinned event is only
-//! no longer served.
+//! (NIP-40), and the oldest when there is too much. What is pinned is never forgotten: once deleted or replaced it is
+//! only no longer served.
 
 use guild_protocol::env::UnixMs;
 use guild_protocol::nostr::{Event, EventId, Limits};
@@ -59,19 +59,26 @@ pub struct Head {
     pub bytes: i64,
     /// How many deletions are remembered.
     pub(crate) deletions: i64,
+    /// How many of the events are pinned, and how many bytes of the texts are theirs.
+    pub(crate) pinned_events: i64,
+    pub(crate) pinned_bytes: i64,
     /// Up to here only pinned events are left.
     pub(crate) swept_seq: i64,
 }
 
 /// How much is kept, and the last number given.
 pub fn head(rx: &mut Rx<'_>) -> Result<Head> {
-    let row: Option<(i64, i64, i64, i64, i64)> =
-        rx.first("SELECT last_seq, events, bytes, deletions, swept_seq FROM nostr_archive", &[])?;
-    let (last_seq, events, bytes, deletions, swept_seq) =
+    let row: Option<(i64, i64, i64, i64, i64, i64, i64)> = rx.first(
+        "SELECT last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq
+         FROM nostr_archive",
+        &[],
+    )?;
+    let (last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq) =
         row.ok_or_else(|| unreadable("the archive has no head"))?;
-    Ok(Head { last_seq, events, bytes, deletions, swept_seq })
+    Ok(Head { last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq })
 }
 
+/// Writes the head again; what is pinned is counted where it is pinned.
 fn set_head(tx: &mut Tx<'_>, head: &Head) -> Result<()> {
     tx.exec(
         "UPDATE nostr_archive
@@ -79,6 +86,12 @@ fn set_head(tx: &mut Tx<'_>, head: &Head) -> Result<()> {
         args![head.last_seq, head.events, head.bytes, head.deletions, head.swept_seq],
     )?;
     Ok(())
+}
+
+/// Writes what is there already: whether the archive can be written at all.
+pub(crate) fn touch(tx: &mut Tx<'_>) -> Result<()> {
+    let head = head(tx)?;
+    set_head(tx, &head)
 }
 
 /// An event by its id, also one that is no longer served.
@@ -163,11 +176,20 @@ pub fn after_within(
 
 /// Keeps an event for ever: ours, or of a job of ours. False if it is not there.
 pub fn pin(tx: &mut Tx<'_>, id: &EventId) -> Result<bool> {
-    let pinned = tx.exec(
-        "UPDATE nostr_event SET pinned = 1 WHERE id_key = $1 AND event_id = $2",
+    let row: Option<(i64, i64, i64)> = tx.first(
+        "SELECT seq, pinned, bytes FROM nostr_event WHERE id_key = $1 AND event_id = $2",
         args![id_key(id), &id.hex()],
     )?;
-    Ok(pinned > 0)
+    let Some((seq, pinned, bytes)) = row else { return Ok(false) };
+    if pinned == 0 {
+        tx.exec("UPDATE nostr_event SET pinned = 1 WHERE seq = $1", args![seq])?;
+        tx.exec(
+            "UPDATE nostr_archive
+             SET pinned_events = pinned_events + 1, pinned_bytes = pinned_bytes + $1",
+            args![bytes],
+        )?;
+    }
+    Ok(true)
 }
 
 /// A row with its event.

@@ -20,6 +20,9 @@ pub mod code {
         TOO_WIDE = "network.query_too_wide", Invalid,
             "A filter lets so few of so many events through that finding them would take too long.",
             "Name kinds, authors or a time.";
+        UNSTORABLE = "network.event_unstorable", Internal,
+            "One event fails whenever it is stored, and others do not.",
+            "Please report it, with the event's id from the log; all other events are stored.";
         STOPPED = "network.stopped", Unavailable,
             "The node stops and takes no more events.", "Send them again when it runs.";
     }

@@ -6,6 +6,7 @@ use guild_store::{Migration, Sql};
 
 mod glance;
 mod read;
+mod recommendation;
 mod write;
 
 pub use glance::{
@@ -15,6 +16,7 @@ pub use glance::{
 pub use read::{
     Answer, Page, Provider, Request, Wanted, answers, provider, providers, request, requests,
 };
+pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use crate::archive::Verified;
 
 mod counts;
+mod gather;
 mod live;
 mod seen;
 mod service;
@@ -199,6 +200,7 @@ impl From<Fate> for Verdict {
         match fate {
             Fate::Known => Verdict::Known,
             Fate::NotKept(reason) => Verdict::NotKept(reason),
+            Fate::Unstorable => Refusal::unstorable().into(),
         }
     }
 }

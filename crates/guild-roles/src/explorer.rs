@@ -32,8 +32,8 @@ use crate::{Error, Result};
 pub use follow::{Follower, Happening};
 pub use page::{Cursor, Listed, NoCursor, PAGE_MAX, Page};
 pub use view::{
-    Counts, Offer, Party, Provider, Receipt, Record, Request, RequestDetail, Side, Standing, Step,
-    StepKind, Summary, Tone,
+    Counts, Offer, Party, Provider, Receipt, Recommendations, Record, Request, RequestDetail, Side,
+    Standing, Step, StepKind, Summary, Tone,
 };
 pub use words::{grouped, msat};
 

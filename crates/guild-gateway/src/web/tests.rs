@@ -7,8 +7,8 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::explorer::{
-    Counts, Offer, Party, Provider, Receipt, Record, Request, RequestDetail, Side, Standing, Step,
-    StepKind, Summary, Tone,
+    Counts, Offer, Party, Provider, Receipt, Recommendations, Record, Request, RequestDetail, Side,
+    Standing, Step, StepKind, Summary, Tone,
 };
 
 use super::*;
@@ -249,6 +249,7 @@ fn lists_and_a_provider_show_what_they_have() {
         live: true,
         offers: vec![Offer { name_shared: true, ..offer(1, "Fast box") }],
         record: Record { released: 3, withheld: 1, paid_msat: 15_000 },
+        recommendations: Recommendations::default(),
         receipts: vec![line(Status::Withheld)],
     };
     let page = provider(&one, NOW);

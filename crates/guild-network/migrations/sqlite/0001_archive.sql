@@ -1,14 +1,18 @@
 -- The one row that says how much is kept, and which numbers were given: a number is never given twice.
 CREATE TABLE nostr_archive (
-    one       BIGINT PRIMARY KEY CHECK (one = 1),
-    last_seq  BIGINT NOT NULL,
-    events    BIGINT NOT NULL,
-    bytes     BIGINT NOT NULL,
-    deletions BIGINT NOT NULL,
+    one           BIGINT PRIMARY KEY CHECK (one = 1),
+    last_seq      BIGINT NOT NULL,
+    events        BIGINT NOT NULL,
+    bytes         BIGINT NOT NULL,
+    deletions     BIGINT NOT NULL,
+    -- Of these events and bytes; they count towards no bound.
+    pinned_events BIGINT NOT NULL,
+    pinned_bytes  BIGINT NOT NULL,
     -- Up to here only pinned events are left.
-    swept_seq BIGINT NOT NULL
+    swept_seq     BIGINT NOT NULL
 );
-INSERT INTO nostr_archive (one, last_seq, events, bytes, deletions, swept_seq) VALUES (1, 0, 0, 0, 0, 0);
+INSERT INTO nostr_archive (one, last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq)
+    VALUES (1, 0, 0, 0, 0, 0, 0, 0);
 
 -- Every event that is kept, as canonical JSON. id_key and address_key are the first eight bytes of event_id and
 -- address, so that an index entry is a number; whoever looks up by one compares the whole.
@@ -45,13 +49,14 @@ CREATE TABLE nostr_term (
     PRIMARY KEY (term, age, id_key, seq)
 ) WITHOUT ROWID;
 
--- What its author wants deleted: an event by its id, or all versions at an address up to a time.
+-- What its author wants deleted: an event by its id, or all versions at an address up to a time. The key finds the
+-- latest wish of one author about one target, however many others have wishes about it.
 CREATE TABLE nostr_deletion (
     target_key BIGINT NOT NULL,
     target     TEXT   NOT NULL,
     pubkey     TEXT   NOT NULL,
     until_s    BIGINT NOT NULL,
     seq        BIGINT NOT NULL,
-    PRIMARY KEY (target_key, seq, target)
+    PRIMARY KEY (target_key, target, pubkey, until_s, seq)
 ) WITHOUT ROWID;
 CREATE INDEX nostr_deletion_by_seq ON nostr_deletion (seq);

@@ -5,10 +5,14 @@ CREATE TABLE index_provider (
     d           TEXT   NOT NULL,
     canonical_d TEXT   NOT NULL,
     name        TEXT,
+    -- The name as it looks at a glance.
+    canonical_name TEXT,
     first_ms    BIGINT NOT NULL,
     last_ms     BIGINT NOT NULL,
     UNIQUE (pubkey, d)
 );
+CREATE INDEX index_provider_by_key ON index_provider (pubkey, seq);
+CREATE INDEX index_provider_by_name ON index_provider (canonical_name, pubkey) WHERE canonical_name IS NOT NULL;
 CREATE TABLE index_schema (
     schema_id TEXT   NOT NULL,
     seq       BIGINT NOT NULL,
@@ -16,7 +20,8 @@ CREATE TABLE index_schema (
 );
 CREATE INDEX index_schema_by_seq ON index_schema (seq);
 
--- When somebody was last heard. An observation: it outlives the event, and no rebuild brings it back.
+-- When an offer was last heard; with an empty d, when any of its key was. An observation: it outlives the event that
+-- showed it, but not the announcement, and no rebuild brings it back.
 CREATE TABLE index_heartbeat (
     pubkey  TEXT   NOT NULL,
     d       TEXT   NOT NULL,
@@ -43,3 +48,12 @@ CREATE TABLE index_answer (
     price_msat  BIGINT
 );
 CREATE INDEX index_answer_by_request ON index_answer (request_key);
+
+-- Which key somebody recommends (NIP-89).
+CREATE TABLE index_recommendation (
+    provider TEXT NOT NULL,
+    seq      BIGINT NOT NULL,
+    author   TEXT NOT NULL,
+    PRIMARY KEY (provider, seq)
+);
+CREATE INDEX index_recommendation_by_seq ON index_recommendation (seq);

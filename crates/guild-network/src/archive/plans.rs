@@ -8,7 +8,7 @@ use crate::index;
 
 /// Each with how many arguments it has.
 fn statements() -> Vec<(Sql, usize)> {
-    let mut all = load::STATEMENTS.map(|sql| (sql, 1)).to_vec();
+    let mut all = load::STATEMENTS.to_vec();
     all.extend(save::STATEMENTS);
     all.extend(query::STATEMENTS);
     all.extend(sweep::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
@@ -16,10 +16,13 @@ fn statements() -> Vec<(Sql, usize)> {
     all
 }
 
-/// What the database means to do. Both are asked with ones, where they are asked for numbers alone.
+/// What the database means to do. Both are asked with ones.
 fn plan(rx: &mut Rx<'_>, sql: Sql, arguments: usize) -> guild_store::Result<Option<String>> {
-    let ones = [1_i64];
-    let columns = vec![Column::Ints(&ones); arguments];
+    let column = |n| match sql.pg.contains(&format!("${n}::text[]")) {
+        true => Column::Texts(&["1"]),
+        false => Column::Ints(&[1]),
+    };
+    let columns: Vec<Column<'_>> = (1..=arguments).map(column).collect();
     let explained =
         |explain: &str, sql: &str| -> &'static str { format!("{explain} {sql}").leak() };
     if rx.engine() == Engine::Sqlite {
@@ -52,12 +55,15 @@ fn plans(options: &Options, more: Option<Sql>) -> Vec<String> {
     plans.unwrap()
 }
 
-/// Whether a table is read whole.
+/// Whether a table is read whole; what a subquery has found is none.
 fn reads_all(plan: &str) -> bool {
-    plan.contains("Seq Scan") || plan.lines().any(|line| line.starts_with("SCAN"))
+    let after = |word: &'static str| plan.lines().filter_map(move |line| line.strip_prefix(word));
+    let found: Vec<&str> =
+        after("CO-ROUTINE ").chain(after("MATERIALIZE ")).chain(["CONSTANT ROW"]).collect();
+    plan.contains("Seq Scan") || after("SCAN ").any(|scanned| !found.contains(&scanned))
 }
 
-/// There is no index on origins.
+/// There is no index on sizes.
 const NO_INDEX: Sql = Sql {
     lite: "SELECT seq FROM nostr_event WHERE bytes = $1",
     pg: "SELECT seq FROM nostr_event WHERE bytes = ANY ($1::bigint[])",

@@ -89,8 +89,6 @@ pub(crate) fn put_from(
     if decided.is_nothing() {
         return Ok(puts);
     }
-    let gone = forget(tx, &decided.forget)?;
-    hide(tx, &decided.hide)?;
     let added_bytes = save::insert(tx, &decided.new, now_ms)?;
     let deletions = save::insert_deletions(tx, &decided.deletions)?;
     let seen: Vec<Seen<'_>> = decided
@@ -104,6 +102,9 @@ pub(crate) fn put_from(
         })
         .collect();
     index::apply(tx, &seen)?;
+    // After what takes their place: so an offer that is announced anew stays heard.
+    let gone = forget(tx, &decided.forget)?;
+    hide(tx, &decided.hide)?;
     let added = i64::try_from(decided.new.len()).unwrap_or(i64::MAX);
     set_head(
         tx,

@@ -49,7 +49,8 @@ pub struct Budget {
     pub events: usize,
     /// Bytes of all their texts; more are not found, but one event is, however long it is.
     pub bytes: usize,
-    /// Events that one filter looks at beyond those that it finds; with more it is refused.
+    /// Events that all filters together look at beyond those that they find, and every KiB of such events that has to
+    /// be read; with more the question is refused.
     pub visits: usize,
 }
 
@@ -81,11 +82,12 @@ pub fn query_within(
 ) -> Result<Vec<Stored>> {
     let mut found: BTreeMap<i64, Stored> = BTreeMap::new();
     let share = budget.bytes.checked_div(filters.len()).unwrap_or(0);
+    let mut visits = Visits::new(budget.visits);
     for filter in filters {
         let (mut count, mut bytes) = (0_usize, 0_usize);
         let limit = filter.limit.and_then(|limit| usize::try_from(limit).ok());
         let limit = limit.unwrap_or(usize::MAX).min(budget.events);
-        walk(rx, filter, limit, budget.visits, now_s, &mut |event, stored| {
+        walk(rx, filter, limit, &mut visits, now_s, &mut |event, stored| {
             if !may_see(event) {
                 return Took::Nothing;
             }
@@ -110,7 +112,7 @@ pub fn count(rx: &mut Rx<'_>, filters: &[Filter], limit_max: usize, now_s: u64) 
 }
 
 /// Time and id of all events that pass any of the filters, whatever their limits, in no order: without their texts
-/// there is room for many.
+/// there is room for many. They have to be read, though: with more bytes than the budget has the question is refused.
 pub fn ids_within(
     rx: &mut Rx<'_>,
     filters: &[Filter],
@@ -119,13 +121,15 @@ pub fn ids_within(
     may_see: &dyn Fn(&Event) -> bool,
 ) -> Result<Vec<(u64, EventId)>> {
     let mut found: BTreeMap<i64, (u64, EventId)> = BTreeMap::new();
+    let (mut visits, mut bytes) = (Visits::new(budget.visits), 0_usize);
     for filter in filters {
         let mut count = 0_usize;
-        walk(rx, filter, budget.events, budget.visits, now_s, &mut |event, stored| {
+        walk(rx, filter, budget.events, &mut visits, now_s, &mut |event, stored| {
             if !may_see(event) {
                 return Took::Nothing;
             }
-            if count == budget.events {
+            bytes = bytes.saturating_add(stored.json.len());
+            if count == budget.events || bytes > budget.bytes {
                 return Took::Enough;
             }
             count = count.saturating_add(1);
@@ -133,11 +137,40 @@ pub fn ids_within(
             Took::This
         })?;
     }
+    if bytes > budget.bytes {
+        let message = format!("more than {} bytes of events pass", budget.bytes);
+        return Err(Error::refused(&code::TOO_WIDE, message));
+    }
     Ok(found.into_values().collect())
 }
 
-/// One filter never looks at more events than this, beyond those that it finds.
+/// A question of our own never looks at more events than this, beyond those that it finds.
 const VISIT_MAX: usize = 100_000;
+
+/// So many bytes that are read in vain count as one event more.
+const VISIT_BYTES: usize = 1_024;
+
+/// What was looked at in vain.
+struct Visits {
+    count: usize,
+    max: usize,
+}
+
+impl Visits {
+    fn new(max: usize) -> Visits {
+        Visits { count: 0, max }
+    }
+
+    fn charge(&mut self, events: usize, bytes: usize) -> Result<()> {
+        let bytes = bytes.checked_div(VISIT_BYTES).unwrap_or(0);
+        self.count = self.count.saturating_add(events).saturating_add(bytes);
+        if self.count > self.max {
+            let message = format!("{} events were looked at and too few pass", self.max);
+            return Err(Error::refused(&code::TOO_WIDE, message));
+        }
+        Ok(())
+    }
+}
 
 /// So many events are read at a time: few enough that they may all be large.
 const STEP: usize = 64;
@@ -157,7 +190,7 @@ fn walk(
     rx: &mut Rx<'_>,
     filter: &Filter,
     limit: usize,
-    visits_max: usize,
+    visits: &mut Visits,
     now_s: u64,
     take: &mut dyn FnMut(&Event, Stored) -> Took,
 ) -> Result<()> {
@@ -166,23 +199,30 @@ fn walk(
     }
     let mut scan = match &filter.ids {
         Some(ids) => Walk::Named(named(rx, ids)?.into_iter()),
-        None => Walk::Scan(Box::new(Scan::new(filter))),
+        None => Walk::Scan(Box::new(Scan::new(rx, filter)?)),
     };
     let mut found = 0_usize;
     while found < limit {
-        if scan.visited().saturating_sub(found) > visits_max {
-            let message = format!("{visits_max} events were looked at and too few pass");
-            return Err(Error::refused(&code::TOO_WIDE, message));
-        }
-        let Some(seqs) = scan.next(rx, STEP.min(limit.saturating_sub(found)))? else { break };
+        let before = scan.visited();
+        let seqs = scan.next(rx, STEP.min(limit.saturating_sub(found)))?;
+        let visited = scan.visited().saturating_sub(before);
+        let Some(seqs) = seqs else { return visits.charge(visited, 0) };
         let rows: Vec<Row> = rx.all_set(BY_SEQ, &[Column::Ints(&seqs)])?;
+        let mut in_vain = visited.max(rows.len());
+        let mut bytes_in_vain: usize = rows.iter().map(|(_, _, json)| json.len()).sum();
         for (event, stored) in passing(rows, filter, now_s)? {
+            let bytes = stored.json.len();
             match take(&event, stored) {
-                Took::This => found = found.saturating_add(1),
+                Took::This => {
+                    found = found.saturating_add(1);
+                    in_vain = in_vain.saturating_sub(1);
+                    bytes_in_vain = bytes_in_vain.saturating_sub(bytes);
+                }
                 Took::Nothing => {}
                 Took::Enough => return Ok(()),
             }
         }
+        visits.charge(in_vain, bytes_in_vain)?;
     }
     Ok(())
 }
@@ -259,4 +299,5 @@ fn passing(rows: Vec<Row>, filter: &Filter, now_s: u64) -> Result<Vec<(Event, St
 
 /// What is asked of large tables, and how many numbers are bound.
 #[cfg(test)]
-pub(super) const STATEMENTS: [(Sql, usize); 3] = [(BY_ID, 1), (BY_SEQ, 1), (scan::AHEAD, 6)];
+pub(super) const STATEMENTS: [(Sql, usize); 4] =
+    [(BY_ID, 1), (BY_SEQ, 1), (scan::AHEAD, 6), (scan::SAMPLE, 4)];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use guild_protocol::nostr::{Event, tag};
+use guild_protocol::nostr::{Event, kind, tag};
 
 use super::key::{self, Address};
 use crate::Result;
@@ -70,6 +70,12 @@ impl Verified {
 
     pub(super) fn terms(&self) -> &[i64] {
         &self.0.terms
+    }
+
+    /// About how many rows it costs to store.
+    pub(crate) fn rows(&self) -> usize {
+        let targets = if self.0.event.kind == kind::DELETION { self.0.event.tags.len() } else { 0 };
+        self.0.terms.len().saturating_add(targets)
     }
 
     pub(super) fn created_at(&self) -> i64 {

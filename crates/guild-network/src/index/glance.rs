@@ -7,8 +7,8 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_store::{Column, Rx, Sql, args};
 
-use super::read::{Answer, AnswerRow, Request, answer_of};
-use super::write::word;
+use super::read::{Answer, AnswerRow, OFFERS_MAX, Request, answer_of};
+use super::write::canonical_name;
 use crate::Result;
 use crate::archive::id_key;
 
@@ -37,28 +37,38 @@ pub fn counts(rx: &mut Rx<'_>, live_since_ms: UnixMs) -> Result<Counts> {
 }
 
 const NAMES: Sql = Sql {
-    lite: "SELECT pubkey, name FROM index_provider WHERE pubkey = $1 AND name IS NOT NULL ORDER BY seq",
-    pg: "SELECT pubkey, name FROM index_provider WHERE pubkey = ANY ($1::text[]) AND name IS NOT NULL
-         ORDER BY seq",
+    lite: "SELECT pubkey, name FROM (SELECT pubkey, name, seq FROM index_provider WHERE pubkey = $1
+             ORDER BY seq DESC LIMIT $2) AS found WHERE name IS NOT NULL ORDER BY seq",
+    pg: "SELECT found.pubkey, found.name
+         FROM unnest($1::text[], $2::bigint[]) AS ask (pubkey, most),
+           LATERAL (SELECT p.pubkey, p.name, p.seq FROM index_provider p
+             WHERE p.pubkey = ask.pubkey ORDER BY p.seq DESC LIMIT ask.most) AS found
+         WHERE found.name IS NOT NULL ORDER BY found.seq",
 };
 
 /// What these keys call themselves, by their newest announcements. Two may have the same name.
 pub fn names(rx: &mut Rx<'_>, keys: &[PublicKey]) -> Result<BTreeMap<PublicKey, String>> {
     let keys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let rows: Vec<(String, String)> = rx.all_set(NAMES, &[Column::Texts(&keys)])?;
+    let most = vec![OFFERS_MAX; keys.len()];
+    let rows: Vec<(String, String)> =
+        rx.all_set(NAMES, &[Column::Texts(&keys), Column::Ints(&most)])?;
     // The newest comes last and stays.
     rows.into_iter().map(|(key, name)| Ok((key.parse()?, name))).collect()
 }
 
-/// Whether another key announces the same name. A text that is too long to be a name is nobody's.
+/// The first and the last key with a name: both are found at once, however many announcements have it.
+pub(super) const NAME_KEYS: &str =
+    "SELECT (SELECT min(pubkey) FROM index_provider WHERE canonical_name = $1),
+       (SELECT max(pubkey) FROM index_provider WHERE canonical_name = $1)";
+
+/// Whether another key announces a name that looks the same. A text that is too long to be a name is nobody's.
 pub fn is_name_shared(rx: &mut Rx<'_>, key: &PublicKey, name: &str) -> Result<bool> {
-    let Some(name) = word(name) else { return Ok(false) };
-    let row: Option<(i64,)> = rx.first(
-        "SELECT seq FROM index_provider WHERE name = $1 AND pubkey <> $2 LIMIT 1",
-        args![name, &key.hex()],
-    )?;
-    Ok(row.is_some())
+    let Some(name) = canonical_name(name) else { return Ok(false) };
+    let row: Option<(Option<String>, Option<String>)> = rx.first(NAME_KEYS, args![&name])?;
+    let (first, last) = row.unwrap_or_default();
+    let key = key.hex();
+    Ok([first, last].into_iter().flatten().any(|other| other != key))
 }
 
 /// What was answered to a request by those whom it addresses, or by anybody if it addresses nobody.

@@ -122,23 +122,26 @@ type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
 macro_rules! providers {
     ($from:literal) => {
         concat!(
-            "SELECT seq, canonical_d, first_ms, last_ms, heard_ms, json FROM (
-               SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms, e.json,
+            "SELECT found.seq, found.canonical_d, found.first_ms, found.last_ms, found.heard_ms, e.json
+             FROM (SELECT * FROM (
+               SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms,
                  (SELECT max(h.last_ms) FROM index_heartbeat h
                   WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '')) AS heard_ms
                FROM ",
             $from,
-            ") AS found WHERE coalesce(heard_ms, 0) >= $2
+            ") AS heard WHERE coalesce(heard_ms, 0) >= $2
              AND (coalesce(heard_ms, 0) < $3 OR (coalesce(heard_ms, 0) = $3 AND seq > $4))
-             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $5"
+             ORDER BY coalesce(heard_ms, 0) DESC, seq LIMIT $5) AS found
+             JOIN nostr_event e ON e.seq = found.seq
+             ORDER BY coalesce(found.heard_ms, 0) DESC, found.seq"
         )
     };
 }
 
-const PROVIDERS_BY_SCHEMA: &str = providers!(
-    "index_schema s JOIN index_provider p ON p.seq = s.seq
-     JOIN nostr_event e ON e.seq = p.seq WHERE s.schema_id = $1"
-);
+const PROVIDERS_BY_SCHEMA: &str =
+    providers!("index_schema s JOIN index_provider p ON p.seq = s.seq WHERE s.schema_id = $1");
+const PROVIDERS_BY_KEY: &str =
+    providers!("(SELECT * FROM index_provider WHERE pubkey = $1 ORDER BY seq DESC LIMIT $5) AS p");
 
 /// Who announces itself, those heard last first.
 pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
@@ -150,7 +153,7 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
             rx.all(PROVIDERS_BY_SCHEMA, args![schema_id, live_since_ms, heard_ms, seq, limit])?
         }
         None => rx.all(
-            providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1"),
+            providers!("index_provider p WHERE p.seq > $1"),
             args![0, live_since_ms, heard_ms, seq, limit],
         )?,
     };
@@ -160,12 +163,10 @@ pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
 /// Of what one key announces no more than this is read: a key may announce as much as it likes.
 pub(crate) const OFFERS_MAX: i64 = 64;
 
-/// What one key announces, at most 64 of it, last heard first.
+/// What one key announces, the 64 announcements that came last, those heard last first.
 pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
-    let rows: Vec<ProviderRow> = rx.all(
-        providers!("index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.pubkey = $1"),
-        args![&pubkey.hex(), i64::MIN, i64::MAX, 0, OFFERS_MAX],
-    )?;
+    let rows: Vec<ProviderRow> =
+        rx.all(PROVIDERS_BY_KEY, args![&pubkey.hex(), i64::MIN, i64::MAX, 0, OFFERS_MAX])?;
     rows.into_iter().map(provider_of).collect()
 }
 
@@ -244,8 +245,15 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(&str, usize); 4] =
-    [(ANSWERS, 2), (REQUEST, 2), (REQUESTS, 2), (PROVIDERS_BY_SCHEMA, 5)];
+pub(crate) const STATEMENTS: [(&str, usize); 7] = [
+    (ANSWERS, 2),
+    (REQUEST, 2),
+    (REQUESTS, 2),
+    (PROVIDERS_BY_SCHEMA, 5),
+    (PROVIDERS_BY_KEY, 5),
+    (super::recommendation::OF_PROVIDER, 2),
+    (super::glance::NAME_KEYS, 1),
+];
 
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {

@@ -9,6 +9,7 @@ use guild_protocol::nostr::job::{Feedback, JobResult, Request};
 use guild_protocol::nostr::{Event, EventId, kind, tag};
 use guild_store::{Column, Sql, Tx, args};
 
+use super::recommendation;
 use crate::Result;
 use crate::archive::{self, id_key};
 
@@ -25,6 +26,8 @@ pub(crate) struct Seen<'a> {
 const MAX_NAME_BYTES: usize = 256;
 /// Who was not heard for so long is forgotten.
 const FORGET_HEARTBEAT_MS: i64 = 30 * 24 * 3_600_000;
+/// One sweep never forgets more than this, so that no other write waits long for it.
+const FORGET_STEP_MAX: i64 = 500;
 
 /// Writes what new events say.
 pub(crate) fn apply(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
@@ -39,6 +42,7 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
         "DELETE FROM index_schema",
         "DELETE FROM index_request",
         "DELETE FROM index_answer",
+        "DELETE FROM index_recommendation",
     ] {
         tx.exec(table, &[])?;
     }
@@ -64,12 +68,23 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
 fn derive(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     insert_providers(tx, seen)?;
     insert_requests(tx, seen)?;
-    insert_answers(tx, seen)
+    insert_answers(tx, seen)?;
+    recommendation::insert(tx, seen)
 }
 
 /// A text that a column can hold, if it is short enough to name something.
 pub(super) fn word(text: &str) -> Option<&str> {
     (text.len() <= MAX_NAME_BYTES && !text.contains('\0')).then_some(text)
+}
+
+/// A name as it looks at a glance: lower case, and nothing but letters and digits, if it has any. What cannot be seen,
+/// as characters without width, makes no difference.
+pub(super) fn canonical_name(name: &str) -> Option<String> {
+    let seen = |c: &char| !c.is_control() && !c.is_whitespace();
+    let lower = word(name)?.to_lowercase();
+    let plain: String = lower.chars().filter(|c| c.is_alphanumeric()).collect();
+    let shown = if plain.is_empty() { lower.chars().filter(seen).collect() } else { plain };
+    Some(shown).filter(|shown| !shown.is_empty())
 }
 
 fn seconds(seconds: u64) -> i64 {
@@ -82,6 +97,7 @@ struct ProviderRow {
     d: String,
     canonical_d: String,
     name: Option<String>,
+    canonical_name: Option<String>,
     first_ms: UnixMs,
     last_ms: UnixMs,
     schemas: Vec<String>,
@@ -97,28 +113,46 @@ fn provider_row(seen: &Seen<'_>) -> Option<ProviderRow> {
         card.schema_ids().into_iter().filter_map(word).map(str::to_owned).collect();
     schemas.sort();
     schemas.dedup();
+    let name = card.content.name.as_deref().and_then(word);
     Some(ProviderRow {
         seq: seen.seq,
         pubkey: seen.event.pubkey.hex(),
         d: word(&card.d)?.to_owned(),
         canonical_d: card.canonical_d(),
-        name: card.content.name.as_deref().and_then(word).map(str::to_owned),
+        name: name.map(str::to_owned),
+        canonical_name: name.and_then(canonical_name),
         first_ms: seen.first_ms,
         last_ms: seen.received_ms,
         schemas,
     })
 }
 
+macro_rules! insert_providers {
+    ($rows:literal) => {
+        concat!(
+            "INSERT INTO index_provider
+               (seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms) ",
+            $rows,
+            " ON CONFLICT (pubkey, d) DO UPDATE SET seq = excluded.seq,
+               canonical_d = excluded.canonical_d, name = excluded.name,
+               canonical_name = excluded.canonical_name, first_ms = excluded.first_ms,
+               last_ms = excluded.last_ms"
+        )
+    };
+}
+
+/// A new version takes the row of the old one.
 const INSERT_PROVIDERS: Sql = Sql {
-    lite: "INSERT INTO index_provider (seq, pubkey, d, canonical_d, name, first_ms, last_ms)
-           VALUES ($1, $2, $3, $4, $5, $6, $7)",
-    pg: "INSERT INTO index_provider (seq, pubkey, d, canonical_d, name, first_ms, last_ms)
-         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[],
-           $6::bigint[], $7::bigint[])",
+    lite: insert_providers!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"),
+    pg: insert_providers!(
+        "SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[],
+           $6::text[], $7::bigint[], $8::bigint[])"
+    ),
 };
 const INSERT_SCHEMAS: Sql = Sql {
-    lite: "INSERT INTO index_schema (schema_id, seq) VALUES ($1, $2)",
-    pg: "INSERT INTO index_schema (schema_id, seq) SELECT * FROM unnest($1::text[], $2::bigint[])",
+    lite: "INSERT INTO index_schema (schema_id, seq) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+    pg: "INSERT INTO index_schema (schema_id, seq)
+         SELECT * FROM unnest($1::text[], $2::bigint[]) ON CONFLICT DO NOTHING",
 };
 
 fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
@@ -129,6 +163,8 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let ints = |of: fn(&ProviderRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
     let texts = |of: fn(&ProviderRow) -> &str| rows.iter().map(of).collect::<Vec<_>>();
     let names: Vec<Option<&str>> = rows.iter().map(|row| row.name.as_deref()).collect();
+    let canonical_names: Vec<Option<&str>> =
+        rows.iter().map(|row| row.canonical_name.as_deref()).collect();
     tx.exec_set(
         INSERT_PROVIDERS,
         &[
@@ -137,6 +173,7 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
             Column::Texts(&texts(|row| &row.d)),
             Column::Texts(&texts(|row| &row.canonical_d)),
             Column::OptTexts(&names),
+            Column::OptTexts(&canonical_names),
             Column::Ints(&ints(|row| row.first_ms)),
             Column::Ints(&ints(|row| row.last_ms)),
         ],
@@ -183,9 +220,10 @@ fn request_row(seen: &Seen<'_>) -> Option<RequestRow> {
 
 const INSERT_REQUESTS: Sql = Sql {
     lite: "INSERT INTO index_request (seq, schema_id, bid_msat, providers, private)
-           VALUES ($1, $2, $3, $4, $5)",
+           VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
     pg: "INSERT INTO index_request (seq, schema_id, bid_msat, providers, private)
-         SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])",
+         SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::bigint[])
+         ON CONFLICT DO NOTHING",
 };
 
 fn insert_requests(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
@@ -251,9 +289,10 @@ fn answer_row(seen: &Seen<'_>) -> Option<AnswerRow> {
 
 const INSERT_ANSWERS: Sql = Sql {
     lite: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
-           VALUES ($1, $2, $3, $4, $5)",
+           VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
     pg: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
-         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])",
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
+         ON CONFLICT DO NOTHING",
 };
 
 fn insert_answers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
@@ -276,13 +315,17 @@ fn insert_answers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
 }
 
 const HEARD: Sql = Sql {
-    lite: "INSERT INTO index_heartbeat (pubkey, d, last_ms) VALUES ($1, $2, $3)
+    lite: "INSERT INTO index_heartbeat (pubkey, d, last_ms) SELECT $1, $2, $3
+           WHERE EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1 AND d = $2)
            ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = max(last_ms, excluded.last_ms)",
     pg: "INSERT INTO index_heartbeat AS old (pubkey, d, last_ms)
-         SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[])
+         SELECT pubkey, d, last_ms
+         FROM unnest($1::text[], $2::text[], $3::bigint[]) AS heard (pubkey, d, last_ms)
+         WHERE EXISTS (SELECT 1 FROM index_provider p
+           WHERE p.pubkey = heard.pubkey AND p.d = heard.d)
          ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = greatest(old.last_ms, excluded.last_ms)",
 };
-const HEARD_ANSWERING: Sql = Sql {
+const HEARD_AT_ALL: Sql = Sql {
     lite: "INSERT INTO index_heartbeat (pubkey, d, last_ms)
            SELECT $1, '', $2 WHERE EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1)
            ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = max(last_ms, excluded.last_ms)",
@@ -292,32 +335,49 @@ const HEARD_ANSWERING: Sql = Sql {
          ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = greatest(old.last_ms, excluded.last_ms)",
 };
 
-/// Notes who was heard: by a heartbeat, an announcement, or an answer. An old event that comes late is an old sign.
+/// Notes which offers were heard: one by a heartbeat or an announcement that names it, all of a key by an answer or a
+/// heartbeat that names none. An old event that comes late is an old sign, and whoever offers nothing is not noted.
 fn observe(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
-    let (mut heard, mut answering) = (BTreeMap::new(), BTreeMap::new());
+    let (mut offers, mut keys) = (BTreeMap::new(), BTreeMap::new());
     for Seen { event, received_ms, .. } in seen {
         let at_ms = seconds(event.created_at).saturating_mul(1000).min(*received_ms);
-        let pubkey = || event.pubkey.hex();
-        if is_answer(event) {
-            let last = answering.entry(pubkey()).or_insert(at_ms);
-            *last = at_ms.max(*last);
-        }
-        if matches!(event.kind, kind::HEARTBEAT | kind::ANNOUNCEMENT)
-            && let Some(d) = word(event.tag("d").unwrap_or_default())
-        {
-            let last = heard.entry((pubkey(), d)).or_insert(at_ms);
-            *last = at_ms.max(*last);
-        }
+        let is_beat = matches!(event.kind, kind::HEARTBEAT | kind::ANNOUNCEMENT);
+        let Some(d) = word(event.tag("d").filter(|_| is_beat).unwrap_or_default()) else {
+            continue;
+        };
+        let last = match (is_beat, d) {
+            (true, "") => keys.entry(event.pubkey.hex()).or_insert(at_ms),
+            (true, d) => offers.entry((event.pubkey.hex(), d)).or_insert(at_ms),
+            _ if is_answer(event) => keys.entry(event.pubkey.hex()).or_insert(at_ms),
+            _ => continue,
+        };
+        *last = at_ms.max(*last);
     }
-    let pubkeys: Vec<&str> = heard.keys().map(|(pubkey, _)| pubkey.as_str()).collect();
-    let ds: Vec<&str> = heard.keys().map(|(_, d)| *d).collect();
-    let lasts: Vec<i64> = heard.values().copied().collect();
+    let pubkeys: Vec<&str> = offers.keys().map(|(pubkey, _)| pubkey.as_str()).collect();
+    let ds: Vec<&str> = offers.keys().map(|(_, d)| *d).collect();
+    let lasts: Vec<i64> = offers.values().copied().collect();
     tx.exec_set(HEARD, &[Column::Texts(&pubkeys), Column::Texts(&ds), Column::Ints(&lasts)])?;
-    let pubkeys: Vec<&str> = answering.keys().map(String::as_str).collect();
-    let lasts: Vec<i64> = answering.values().copied().collect();
-    tx.exec_set(HEARD_ANSWERING, &[Column::Texts(&pubkeys), Column::Ints(&lasts)])?;
+    let pubkeys: Vec<&str> = keys.keys().map(String::as_str).collect();
+    let lasts: Vec<i64> = keys.values().copied().collect();
+    tx.exec_set(HEARD_AT_ALL, &[Column::Texts(&pubkeys), Column::Ints(&lasts)])?;
     Ok(())
 }
+
+const OFFERS: Sql = Sql {
+    lite: "SELECT pubkey, d FROM index_provider WHERE seq = $1",
+    pg: "SELECT pubkey, d FROM index_provider WHERE seq = ANY ($1::bigint[])",
+};
+const UNHEARD: Sql = Sql {
+    lite: "DELETE FROM index_heartbeat WHERE pubkey = $1 AND d = $2 AND d <> ''",
+    pg: "DELETE FROM index_heartbeat h USING unnest($1::text[], $2::text[]) AS gone (pubkey, d)
+         WHERE h.pubkey = gone.pubkey AND h.d = gone.d AND h.d <> ''",
+};
+const UNHEARD_AT_ALL: Sql = Sql {
+    lite: "DELETE FROM index_heartbeat WHERE pubkey = $1 AND d = ''
+           AND NOT EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1)",
+    pg: "DELETE FROM index_heartbeat h WHERE h.pubkey = ANY ($1::text[]) AND h.d = ''
+         AND NOT EXISTS (SELECT 1 FROM index_provider p WHERE p.pubkey = h.pubkey)",
+};
 
 macro_rules! delete {
     ($table:literal) => {
@@ -335,18 +395,50 @@ pub(crate) fn forget(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Removes what events said that are kept and no longer served. A request that was taken back is still one that
-/// somebody made: readers see it, and that it was.
+/// Removes what events said that are kept and no longer served, and when an offer was heard that is no more. A request
+/// that was taken back is still one that somebody made: readers see it, and that it was.
 pub(crate) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
-    for sql in [delete!("index_provider"), delete!("index_schema"), delete!("index_answer")] {
+    let offers: Vec<(String, String)> = tx.all_set(OFFERS, &[Column::Ints(seqs)])?;
+    for sql in [
+        delete!("index_provider"),
+        delete!("index_schema"),
+        delete!("index_answer"),
+        delete!("index_recommendation"),
+    ] {
         tx.exec_set(sql, &[Column::Ints(seqs)])?;
     }
+    let pubkeys: Vec<&str> = offers.iter().map(|(pubkey, _)| pubkey.as_str()).collect();
+    let ds: Vec<&str> = offers.iter().map(|(_, d)| d.as_str()).collect();
+    tx.exec_set(UNHEARD, &[Column::Texts(&pubkeys), Column::Texts(&ds)])?;
+    tx.exec_set(UNHEARD_AT_ALL, &[Column::Texts(&pubkeys)])?;
     Ok(())
 }
 
-/// Forgets who was not heard for long.
-pub(crate) fn sweep(tx: &mut Tx<'_>, now_s: u64) -> Result<()> {
+/// Forgets some of those that were not heard for long; whether there are more.
+pub(crate) fn sweep(tx: &mut Tx<'_>, now_s: u64) -> Result<bool> {
     let before_ms = seconds(now_s).saturating_mul(1000).saturating_sub(FORGET_HEARTBEAT_MS);
-    tx.exec("DELETE FROM index_heartbeat WHERE last_ms < $1", args![before_ms])?;
-    Ok(())
+    let gone = tx.exec(
+        "DELETE FROM index_heartbeat WHERE (pubkey, d) IN (SELECT pubkey, d FROM index_heartbeat
+           WHERE last_ms < $1 ORDER BY last_ms LIMIT $2)",
+        args![before_ms, FORGET_STEP_MAX],
+    )?;
+    Ok(i64::try_from(gone).unwrap_or(i64::MAX) >= FORGET_STEP_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::canonical_name;
+
+    #[test]
+    fn names_that_look_the_same_are_the_same() {
+        let fast = Some("fastbox".to_owned());
+        for name in ["Fast Box", "fast-box", " FASTBOX ", "Fa\u{200b}st\u{202e} box", "«Fast» box!"]
+        {
+            assert_eq!(canonical_name(name), fast, "{name:?}");
+        }
+        assert_ne!(canonical_name("Fast Box 2"), fast);
+        assert_eq!(canonical_name("\u{1f980} \u{1f980}"), Some("\u{1f980}\u{1f980}".to_owned()));
+        assert_eq!(canonical_name(" \t"), None);
+        assert_eq!(canonical_name(&"x".repeat(300)), None);
+    }
 }

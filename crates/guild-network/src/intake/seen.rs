@@ -14,6 +14,7 @@ use super::NotKept;
 pub(super) enum Fate {
     Known,
     NotKept(NotKept),
+    Unstorable,
 }
 
 /// Places of a set.

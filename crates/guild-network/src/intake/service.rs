@@ -1,5 +1,6 @@
 //! Stores what was checked, in groups, and feeds whoever listens.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::FutureExt;
@@ -9,11 +10,12 @@ use guild_protocol::env::{BoxFuture, Clock, Shutdown};
 use guild_store::Store;
 use tokio::sync::mpsc;
 
+use super::gather::Gathered;
 use super::seen::Fate;
 use super::work::{self, Ready};
 use super::{LiveEvent, NotKept, Refusal, Shared, Verdict};
 use crate::archive::{self, Put, Verified};
-use crate::{Error, Result};
+use crate::{Error, Result, code};
 
 /// So many groups are on their way at once. While one is committed the next is collected, for as long as signatures
 /// are being checked: the busier the node, the larger its groups, and the less an event costs; a lone event waits for
@@ -21,6 +23,8 @@ use crate::{Error, Result};
 const GROUPS_ON_THEIR_WAY: usize = 1;
 /// So many events of others are read at a time.
 const GAP_STEP: usize = 64;
+/// When events of others could not be read, so long it takes until the next try.
+const RETRY_MS: i64 = 1_000;
 
 /// The work behind an [`Intake`](super::Intake).
 pub struct Service {
@@ -30,9 +34,11 @@ pub struct Service {
     bell: Listener,
     /// The live feed has everything up to here.
     fed_seq: i64,
+    /// When to read again what could not be read.
+    retry: Option<BoxFuture<()>>,
     groups: FuturesOrdered<BoxFuture<Group>>,
     /// The next group, as far as it has come.
-    gathered: Vec<Ready>,
+    gathered: Gathered,
 }
 
 /// A group whose commit was tried.
@@ -48,8 +54,8 @@ impl Service {
         waiting: mpsc::UnboundedReceiver<Vec<Ready>>,
         bell: Listener,
     ) -> Service {
-        let (groups, gathered) = (FuturesOrdered::new(), Vec::new());
-        Service { shared, store, waiting, bell, fed_seq: 0, groups, gathered }
+        let (groups, gathered) = (FuturesOrdered::new(), Gathered::default());
+        Service { shared, store, waiting, bell, fed_seq: 0, retry: None, groups, gathered }
     }
 
     /// Works until the shutdown; what waits by then is finished.
@@ -63,17 +69,18 @@ impl Service {
             futures_util::select_biased! {
                 () = stop => break,
                 group = next_of(&mut self.groups).fuse() => self.settle(group).await,
-                () = gather(&mut self.gathered, &mut self.waiting, &self.shared, may_collect).fuse() => {
+                () = self.gathered.gather(&mut self.waiting, &self.shared, may_collect).fuse() => {
                     self.collect();
                 }
-                () = hear(&mut self.bell, idle).fuse() => drop(self.feed_others(i64::MAX).await),
+                () = hear(&mut self.bell, idle).fuse() => self.feed_others(i64::MAX).await,
+                () = due(&mut self.retry).fuse() => self.feed_others(i64::MAX).await,
             }
         }
         self.shared.queue.close();
         workers.join();
         self.waiting.close();
-        while let Ok(mut more) = self.waiting.try_recv() {
-            self.gathered.append(&mut more);
+        while let Ok(more) = self.waiting.try_recv() {
+            self.gathered.add(more);
         }
         self.collect();
         while let Some(group) = self.groups.next().await {
@@ -84,37 +91,25 @@ impl Service {
 
     /// What was gathered becomes a group.
     fn collect(&mut self) {
-        let ready = std::mem::take(&mut self.gathered);
+        let ready = std::mem::take(&mut self.gathered).into_events();
         let events: Arc<[(Verified, Arc<str>)]> =
             ready.iter().map(|ready| (ready.event.clone(), ready.origin.clone())).collect();
         let (store, clock) = (self.store.clone(), self.shared.clock.clone());
         self.groups.push_back(Box::pin(async move {
-            Group { ready, puts: put_all(&store, &clock, events).await }
+            Group { ready, puts: put_all(&store, &clock, &events).await }
         }));
     }
 
     async fn settle(&mut self, group: Group) {
         let Group { ready, puts } = group;
-        let seqs = || puts.iter().filter_map(|put| put.as_ref().ok()?.seq());
-        // Whatever cannot be read now is fed from the archive later, these among it.
-        let mut may_feed = true;
-        if let (Some(first), Some(last)) = (seqs().min(), seqs().max()) {
-            may_feed = self.feed_others(first).await;
-            if may_feed {
-                self.fed_seq = self.fed_seq.max(last);
-            }
-        }
         let fates = ready.iter().zip(&puts);
-        let fates = fates
-            .filter_map(|(ready, put)| Some((ready.event.event().id, fate(*put.as_ref().ok()?))));
+        let fates = fates.filter_map(|(ready, put)| Some((ready.event.event().id, lasting(put)?)));
         self.shared.seen.remember(fates);
         for (ready, put) in ready.into_iter().zip(puts) {
             let verdict = match put {
                 Err(error) => Refusal::failed(&error).into(),
                 Ok(Put::New { seq }) => {
-                    if may_feed {
-                        self.feed(Some(seq), ready.event);
-                    }
+                    self.feed_stored(seq, ready.event).await;
                     Verdict::Stored { seq }
                 }
                 Ok(Put::Ephemeral) => {
@@ -128,6 +123,18 @@ impl Service {
         }
     }
 
+    /// Feeds an event that was stored, after all that others stored before it. What cannot be read now is fed from the
+    /// archive later, and whatever comes after it too.
+    async fn feed_stored(&mut self, seq: i64, event: Verified) {
+        if self.retry.is_none() {
+            self.feed_others(seq).await;
+        }
+        if self.retry.is_none() && self.fed_seq < seq {
+            self.fed_seq = seq;
+            self.feed(Some(seq), event);
+        }
+    }
+
     fn feed(&self, seq: Option<i64>, event: Verified) {
         if self.shared.live.receiver_count() > 0 {
             // Fails only if the last of them has just gone.
@@ -135,9 +142,10 @@ impl Service {
         }
     }
 
-    /// Feeds what others stored, this node's own roles among them, up to the number before `before_seq`. False if the
-    /// archive could not be read.
-    async fn feed_others(&mut self, before_seq: i64) -> bool {
+    /// Feeds what others stored, this node's own roles among them, up to the number before `before_seq`; if the archive
+    /// cannot be read, in a moment.
+    async fn feed_others(&mut self, before_seq: i64) {
+        self.retry = None;
         while self.fed_seq.saturating_add(1) < before_seq {
             let after = self.fed_seq;
             let read = self.store.read(move |rx| archive::after(rx, after, &[], GAP_STEP)).await;
@@ -145,49 +153,68 @@ impl Service {
                 Ok(events) => events,
                 Err(error) => {
                     tracing::warn!(%error, "what others stored could not be read");
-                    return false;
+                    self.retry = Some(self.shared.clock.sleep(RETRY_MS));
+                    return;
                 }
             };
-            let Some((last, _)) = events.last() else { break };
+            let Some((last, _)) = events.last() else { return };
             self.fed_seq = (*last).min(before_seq.saturating_sub(1));
             for (seq, event) in events.into_iter().take_while(|(seq, _)| *seq < before_seq) {
                 self.feed(Some(seq), Verified::of_checked(event));
             }
         }
-        true
     }
 }
 
-/// Stores a group; if one of its events cannot be stored at all, each alone, so that it takes no other down with it.
-async fn put_all(
-    store: &Store,
-    clock: &Arc<dyn Clock>,
-    events: Arc<[(Verified, Arc<str>)]>,
-) -> Vec<Result<Put>> {
-    match put(store, clock, events.clone()).await {
-        Ok(puts) => puts.into_iter().map(Ok).collect(),
-        Err(error) if events.len() > 1 && may_be_one_event(&error) => {
-            let mut puts = Vec::with_capacity(events.len());
-            for event in events.iter() {
-                let alone = put(store, clock, Arc::from([event.clone()])).await;
-                puts.push(alone.map(|puts| puts.first().copied().unwrap_or(Put::Known)));
+type Events = Arc<[(Verified, Arc<str>)]>;
+
+/// Stores a group. If it cannot be stored as a whole, its halves are, down to the one event that is the cause: it takes
+/// no other down with it.
+async fn put_all(store: &Store, clock: &Arc<dyn Clock>, events: &Events) -> Vec<Result<Put>> {
+    let mut puts = Vec::with_capacity(events.len());
+    // What is still to be stored, the next part last.
+    let mut parts: Vec<Range<usize>> = std::iter::once(0..events.len()).collect();
+    while let Some(part) = parts.pop() {
+        match put(store, clock, events.clone(), part.clone()).await {
+            Ok(done) => puts.extend(done.into_iter().map(Ok)),
+            Err(error) if !may_be_one_event(&error) => {
+                puts.extend(part.map(|_| Err(error.clone())));
             }
-            puts
+            Err(_) if part.len() > 1 => {
+                let middle = part.start.midpoint(part.end);
+                parts.extend([middle..part.end, part.start..middle]);
+            }
+            Err(error) => match store.write(archive::touch).await {
+                Ok(()) => puts.push(Err(unstorable(events.get(part.start), &error))),
+                // It was not the event, and the others would fare no better.
+                Err(error) => puts.resize(events.len(), Err(error)),
+            },
         }
-        Err(error) => events.iter().map(|_| Err(error.clone())).collect(),
+        if puts.len() == events.len() {
+            break;
+        }
     }
+    puts
+}
+
+fn unstorable(event: Option<&(Verified, Arc<str>)>, error: &Error) -> Error {
+    let id = event.map(|(event, _)| event.event().id.hex());
+    tracing::error!(%error, id, "an event cannot be stored, and others can");
+    Error::refused(&code::UNSTORABLE, "this event cannot be stored here")
 }
 
 async fn put(
     store: &Store,
     clock: &Arc<dyn Clock>,
-    events: Arc<[(Verified, Arc<str>)]>,
+    events: Events,
+    part: Range<usize>,
 ) -> Result<Vec<Put>> {
     let clock = clock.clone();
     let write = store.write(move |tx| {
-        let events: Vec<(Verified, &str)> =
-            events.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
-        archive::put_from(tx, &events, clock.now_ms())
+        let part = events.get(part.clone()).unwrap_or_default();
+        let part: Vec<(Verified, &str)> =
+            part.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
+        archive::put_from(tx, &part, clock.now_ms())
     });
     write.await
 }
@@ -208,6 +235,14 @@ fn fate(put: Put) -> Fate {
     }
 }
 
+/// What is remembered of an event; nothing if it may fare better another time.
+fn lasting(put: &Result<Put>) -> Option<Fate> {
+    match put {
+        Ok(put) => Some(fate(*put)),
+        Err(error) => (*error.code() == code::UNSTORABLE).then_some(Fate::Unstorable),
+    }
+}
+
 /// The next group; waits for ever if there is none.
 async fn next_of(groups: &mut FuturesOrdered<BoxFuture<Group>>) -> Group {
     match groups.next().await {
@@ -216,32 +251,12 @@ async fn next_of(groups: &mut FuturesOrdered<BoxFuture<Group>>) -> Group {
     }
 }
 
-/// Ready once there is a group worth a commit: a full one, or all that is there while no signature is being checked.
-/// May be dropped at any time: what came stays in `gathered`.
-async fn gather(
-    gathered: &mut Vec<Ready>,
-    waiting: &mut mpsc::UnboundedReceiver<Vec<Ready>>,
-    shared: &Shared,
-    may: bool,
-) {
-    let full = shared.options.group_max_events;
-    while may {
-        // Looked at before what came is taken: whoever is counted no more has sent.
-        let is_idle = shared.queue.is_idle();
-        while gathered.len() < full
-            && let Ok(mut more) = waiting.try_recv()
-        {
-            gathered.append(&mut more);
-        }
-        if gathered.len() >= full || (is_idle && !gathered.is_empty()) {
-            return;
-        }
-        match waiting.recv().await {
-            Some(mut more) => gathered.append(&mut more),
-            None => break,
-        }
+/// Waits for ever if nothing is due.
+async fn due(retry: &mut Option<BoxFuture<()>>) {
+    match retry {
+        Some(retry) => retry.await,
+        None => std::future::pending().await,
     }
-    std::future::pending().await
 }
 
 /// While groups of our own are on their way, their numbers show what others stored in between.

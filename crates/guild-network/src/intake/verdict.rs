@@ -128,7 +128,16 @@ impl Refusal {
         Refusal::new(Prefix::RateLimited, &crate::code::BUSY, words)
     }
 
+    /// Nobody need bring it again.
+    pub(super) fn unstorable() -> Refusal {
+        let words = "this event cannot be stored here";
+        Refusal::new(Prefix::Blocked, &crate::code::UNSTORABLE, words)
+    }
+
     pub(super) fn failed(error: &Error) -> Refusal {
+        if *error.code() == crate::code::UNSTORABLE {
+            return Refusal::unstorable();
+        }
         // What exactly failed here is no business of whoever brings events.
         tracing::warn!(%error, code = error.code().name, "events could not be stored");
         Refusal::new(Prefix::Error, error.code(), "the event could not be stored")

@@ -45,7 +45,7 @@ struct Waiting {
 }
 
 /// So many a worker takes at a time: enough that the lock costs nothing, few enough that all cores share the work.
-const TAKE: usize = 16;
+pub(super) const TAKE: usize = 16;
 
 impl Queue {
     pub(super) fn push(&self, job: Job) {

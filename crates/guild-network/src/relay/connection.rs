@@ -18,7 +18,7 @@ use super::question::{Question, Reply};
 use super::session::{Action, Session, TOO_SLOW, refused};
 use super::sync::Sync;
 use super::{Admission, Frame, Shared};
-use crate::intake::{Origin, Source, Verdict};
+use crate::intake::{Origin, Pending, Source, Verdict};
 
 mod reply;
 
@@ -26,6 +26,13 @@ mod reply;
 pub(super) type Ended = &'static str;
 
 type Offered = (EventId, PublicKey, Verdict);
+
+/// An event that is taken up; its verdict is to come.
+struct Submitted {
+    id: EventId,
+    author: PublicKey,
+    verdict: Pending,
+}
 
 /// Something happened.
 enum Woken {
@@ -42,6 +49,9 @@ pub(super) struct Connection {
     mailbox: Arc<Mailbox>,
     source: Source,
     session: Session,
+    /// An event that waits for room. Nothing is read meanwhile.
+    submitting: Option<BoxFuture<Submitted>>,
+    /// Events that are being checked and stored.
     offers: FuturesUnordered<BoxFuture<Offered>>,
     questions: VecDeque<Question>,
     asked: Option<BoxFuture<Reply>>,
@@ -52,6 +62,8 @@ pub(super) struct Connection {
     has_spoken: bool,
     /// Whether something was sent that may not have left yet.
     is_dirty: bool,
+    /// Until when the client must have taken what is being sent, once it does not take it at once.
+    patience: Option<BoxFuture<()>>,
 }
 
 impl Connection {
@@ -67,6 +79,7 @@ impl Connection {
             mailbox,
             source: shared.intake.source(&Origin::Client(number)),
             session: Session::new(options.clone(), admission.host(), challenge, now_ms),
+            submitting: None,
             offers: FuturesUnordered::new(),
             questions: VecDeque::new(),
             asked: None,
@@ -76,6 +89,7 @@ impl Connection {
             heard_ms: now_ms,
             has_spoken: false,
             is_dirty: false,
+            patience: None,
             shared,
         }
     }
@@ -102,6 +116,12 @@ impl Connection {
     where
         S: Stream<Item = Result<Frame, E>> + Sink<Frame, Error = E> + Unpin,
     {
+        if let Some(submitting) = &mut self.submitting
+            && let Poll::Ready(Submitted { id, author, verdict }) = submitting.poll_unpin(cx)
+        {
+            self.submitting = None;
+            self.offers.push(Box::pin(async move { (id, author, verdict.await) }));
+        }
         if let Poll::Ready(Some(offered)) = self.offers.poll_next_unpin(cx) {
             return Poll::Ready(Ok(Woken::Offered(offered)));
         }
@@ -138,7 +158,8 @@ impl Connection {
     }
 
     fn may_read(&self) -> bool {
-        self.offers.len() < self.shared.options.events_waiting_max
+        self.submitting.is_none()
+            && self.offers.len() < self.shared.options.events_waiting_max
             && self.questions.len() < self.shared.options.queries_waiting_max
     }
 
@@ -147,6 +168,7 @@ impl Connection {
         S: Stream<Item = Result<Frame, E>> + Sink<Frame, Error = E> + Unpin,
     {
         let now_ms = self.shared.clock.now_ms();
+        self.patience = None;
         let actions = match woken {
             Woken::Offered((id, author, verdict)) => {
                 if let Verdict::Stored { .. } = verdict {
@@ -196,10 +218,12 @@ impl Connection {
             match action {
                 Action::Send(frame) => self.send(socket, Frame::Text(frame)).await?,
                 Action::Disconnect(why) => return Err(why),
+                // None is there: a frame brings one event, and the next is read when this one has room.
                 Action::Offer(event) => {
                     let (source, id, author) = (self.source.clone(), event.id, event.pubkey);
-                    let offered = async move { (id, author, source.offer(*event).await) };
-                    self.offers.push(Box::pin(offered));
+                    self.submitting = Some(Box::pin(async move {
+                        Submitted { id, author, verdict: source.submit(*event).await }
+                    }));
                 }
                 Action::Subscribe { number, filters } => {
                     let passed_on = self.shared.hub.subscribe(self.number, number, filters.clone());
@@ -232,7 +256,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends, and ends a connection that does not take it.
+    /// Sends, and ends a connection that does not take it. An answer has one deadline, however many frames it has.
     async fn send<S, E>(&mut self, socket: &mut S, frame: Frame) -> Result<(), Ended>
     where
         S: Sink<Frame, Error = E> + Unpin,
@@ -242,8 +266,8 @@ impl Connection {
         let made_ready = match (&mut ready).now_or_never() {
             Some(made_ready) => made_ready,
             None => {
-                let late = self.shared.clock.sleep(self.shared.options.silence_max_ms);
-                match select(ready, late).await {
+                let late = || self.shared.clock.sleep(self.shared.options.silence_max_ms);
+                match select(ready, self.patience.get_or_insert_with(late)).await {
                     Either::Left((made_ready, _)) => made_ready,
                     Either::Right(_) => {
                         refused("stalled");

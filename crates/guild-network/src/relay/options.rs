@@ -37,7 +37,8 @@ pub struct Options {
     pub events_waiting_max: usize,
     /// Questions of a connection that wait for their answer.
     pub queries_waiting_max: usize,
-    /// Questions of all connections that are with the database at once.
+    /// Questions of all connections that are with the database at once: fewer than it has readers, so that strangers
+    /// never hold all of them.
     pub queries_at_once: usize,
     /// Open subscriptions of a connection.
     pub subscriptions_max: usize,
@@ -49,7 +50,8 @@ pub struct Options {
     pub limit_max: usize,
     /// Bytes of the stored events in the answer to one question.
     pub answer_max_bytes: usize,
-    /// Events that a filter looks at beyond those that it finds; with more it is refused.
+    /// Events that a question looks at beyond those that it finds, and every KiB of such events; with more it is
+    /// refused.
     pub visits_max: usize,
     /// Bytes of new events that wait for a reader; with more, its subscriptions are closed.
     pub queue_max_bytes: usize,
@@ -65,8 +67,10 @@ pub struct Options {
     pub silence_max_ms: i64,
     /// Open reconciliations of a connection (NIP-77).
     pub syncs_max: usize,
-    /// Events of one reconciliation.
+    /// Events of one reconciliation, or of one count.
     pub sync_max_events: usize,
+    /// Bytes of these events, which have to be read.
+    pub sync_max_bytes: usize,
     /// Events of all reconciliations that are open at once.
     pub syncs_max_events: usize,
     /// Whether only those who have proven a key may publish (NIP-42).
@@ -94,7 +98,7 @@ impl Default for Options {
             strikes_per_minute: 100,
             events_waiting_max: 512,
             queries_waiting_max: 16,
-            queries_at_once: 4,
+            queries_at_once: 2,
             subscriptions_max: 64,
             filters_max: 16,
             values_max: 10_000,
@@ -109,6 +113,7 @@ impl Default for Options {
             silence_max_ms: 60_000,
             syncs_max: 2,
             sync_max_events: 50_000,
+            sync_max_bytes: 64 * 1024 * 1024,
             syncs_max_events: 1_000_000,
             auth_to_write: false,
             auth_to_read: false,

@@ -55,12 +55,19 @@ impl Question {
                     Reply::Stored(number, stored.map(|stored| Answer { stored, passed_on }))
                 }
                 Question::Count { sub, filters } => {
+                    let most = options.sync_max_events;
                     let found = ask(&shared, move |rx| {
-                        let budget = Budget { events: usize::MAX, ..options.budget() };
                         let may_see = |event: &Event| is_public(&options, event);
-                        archive::ids_within(rx, &filters, budget, now_s, &may_see)
+                        archive::ids_within(rx, &filters, options.sync_budget(), now_s, &may_see)
                     });
-                    Reply::Count(sub, found.await.map(|found| found.len() as u64))
+                    let found = found.await.and_then(|found| {
+                        if found.len() <= most {
+                            return Ok(found.len() as u64);
+                        }
+                        refused("wide");
+                        Err(format!("blocked: more than {most} events; ask for fewer at once"))
+                    });
+                    Reply::Count(sub, found)
                 }
                 Question::Sync { sub, filter, message } => {
                     let events = ask(&shared, move |rx| {
@@ -96,10 +103,10 @@ impl Options {
         Budget { events: self.limit_max, bytes: self.answer_max_bytes, visits: self.visits_max }
     }
 
-    /// Every event of a reconciliation has to be read, and one more to see that there are too many.
+    /// Every event that is reconciled or counted has to be read, and one more to see that there are too many.
     fn sync_budget(&self) -> Budget {
         let events = self.sync_max_events.saturating_add(1);
-        Budget { events, bytes: usize::MAX, visits: self.visits_max }
+        Budget { events, bytes: self.sync_max_bytes, visits: self.visits_max }
     }
 }
 

@@ -3,7 +3,7 @@
 mod model;
 mod sweep;
 
-use guild_network::archive::{self, Put, Reach, Stored};
+use guild_network::archive::{self, Budget, Put, Reach, Stored};
 use guild_protocol::env::Signer;
 use guild_protocol::nostr::{Event, Filter, kind};
 
@@ -337,6 +337,109 @@ fn a_deleted_event_that_is_pinned_is_kept_and_not_served() {
         // What was hidden does not stand in the way of a new version.
         assert!(is_new(&scratch.put(&[card(1, "x", 7, "new card")])));
         assert_eq!(scratch.contents(), ["new card", "bye"]);
+    });
+}
+
+#[test]
+fn a_pinned_event_that_is_replaced_is_kept_and_not_served() {
+    both(|scratch| {
+        let versions: Vec<Event> = ["one", "two", "three"]
+            .into_iter()
+            .zip(1..)
+            .map(|(c, at)| card(1, "x", at, c))
+            .collect();
+        assert!(is_new(&scratch.put(&versions[..1])));
+        assert!(scratch.pin(&versions[0]));
+        assert!(is_new(&scratch.put(&versions[1..2])));
+        assert_eq!(scratch.contents(), ["two"]);
+        assert_eq!(scratch.event(&versions[0]), Some(versions[0].clone()));
+        assert_eq!(scratch.put(&versions[..1]), [Put::Known]);
+        // Whoever deletes the hidden one by its id says nothing about the one that stands there now.
+        let id = versions[0].id.hex();
+        let deletion = event(1, kind::DELETION, 2, &[&["e", &id]], "bye");
+        assert!(is_new(&scratch.put(&[deletion, versions[2].clone()])));
+        assert_eq!(scratch.contents(), ["three", "bye"]);
+        assert_eq!(scratch.event(&versions[1]), None);
+        assert_eq!(scratch.head().events, 3);
+    });
+}
+
+#[test]
+fn an_author_s_latest_wish_about_an_address_counts_among_many() {
+    both(|scratch| {
+        let own = address(1, "x");
+        let delete = |author: u64, at: u64| {
+            event(author, kind::DELETION, at, &[&["a", &own]], &format!("{author} {at}"))
+        };
+        // Strangers may wish what they like; of the author's wishes the latest is not the last that came.
+        let wishes = [delete(2, 90), delete(1, 10), delete(1, 30), delete(1, 20), delete(3, 99)];
+        for wish in wishes {
+            assert!(is_new(&scratch.put(&[wish])));
+        }
+        assert_eq!(scratch.put(&[card(1, "x", 30, "covered")]), [Put::Deleted]);
+        assert!(is_new(&scratch.put(&[card(1, "x", 31, "later")])));
+    });
+}
+
+impl Scratch {
+    /// How many events are found within a budget, or why not.
+    fn found_within(&self, filters: &[Filter], budget: Budget) -> Result<usize, &'static str> {
+        let filters = filters.to_vec();
+        let read = self.store.read(move |rx| {
+            archive::query_within(rx, &filters, budget, NOW_S, &|_| true).map(|found| found.len())
+        });
+        block_on(read).map_err(|error| error.code().name)
+    }
+}
+
+#[test]
+fn what_is_read_in_vain_counts_by_its_size_and_over_all_filters() {
+    both(|scratch| {
+        let long = "x".repeat(20_000);
+        let notes: Vec<Event> = (0..20)
+            .map(|n| {
+                event(1, 1, 100 + n, &[&["t", "a"], &["u", "b"]], if n < 5 { &long } else { "" })
+            })
+            .collect();
+        assert!(is_new(&scratch.put(&notes)));
+        let none =
+            |kind| Filter::kinds([kind]).tag('t', ["a"]).tag('u', ["b", "c"]).tag('v', ["d"]);
+        let cost = |visits| Budget { events: 100, bytes: usize::MAX, visits };
+        let all = Filter::default().tag('t', ["a"]);
+        assert_eq!(scratch.found_within(&[all], cost(0)), Ok(20), "what is found costs nothing");
+        assert_eq!(
+            scratch.found_within(&[none(1)], cost(0)),
+            Ok(0),
+            "the rare tag is walked along"
+        );
+        let ids = notes.iter().map(|note| note.id).collect();
+        let named = Filter { ids: Some(ids), ..Filter::kinds([2]) };
+        assert_eq!(scratch.found_within(std::slice::from_ref(&named), cost(130)), Ok(0));
+        assert_eq!(
+            scratch.found_within(std::slice::from_ref(&named), cost(100)),
+            Err("network.query_too_wide")
+        );
+        let twice = [named.clone(), named];
+        assert_eq!(scratch.found_within(&twice, cost(130)), Err("network.query_too_wide"));
+    });
+}
+
+#[test]
+fn a_walk_goes_along_the_narrowest_condition() {
+    both(|scratch| {
+        let popular: Vec<Event> = (0..300).map(|n| event(1, 1, n, &[&["t", "all"]], "")).collect();
+        assert!(is_new(&scratch.put(&popular)));
+        let (rare, other) =
+            (event(2, 1, 5, &[&["t", "all"]], ""), event(1, 1, 5, &[&["t", "few"]], ""));
+        assert!(is_new(&scratch.put(&[rare, other])));
+        let asked = |author: u64, topic: &str| Filter {
+            authors: Some([key(author).public_key()].into()),
+            ..Filter::default().tag('t', [topic])
+        };
+        let budget = Budget { visits: 20, ..Budget::events(10) };
+        assert_eq!(scratch.found_within(&[asked(2, "all")], budget), Ok(1));
+        assert_eq!(scratch.found_within(&[asked(1, "few")], budget), Ok(1));
+        assert_eq!(scratch.found_within(&[asked(2, "few")], budget), Ok(0));
     });
 }
 

@@ -4,6 +4,7 @@ use guild_network::archive::{self, Bounds};
 use guild_network::index::{self, Answer, Page, Provider, Request, Wanted};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::Signer;
+use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::{self, Feedback, Input, JobResult, Price, Status};
 use guild_protocol::nostr::{Event, EventId, kind};
@@ -60,12 +61,27 @@ fn heartbeat(author: u64, d: &str, created_at: u64) -> Event {
     event(author, kind::HEARTBEAT, created_at, &[&["d", d]], "")
 }
 
+/// Somebody recommends the offers of these keys.
+fn recommendation(author: u64, d: &str, providers: &[u64], created_at: u64) -> Event {
+    let address = |n: &u64| format!("31990:{}:x", key(*n).public_key().hex());
+    let addresses: Vec<String> = providers.iter().map(address).collect();
+    let mut tags: Vec<Vec<&str>> = vec![vec!["d", d]];
+    tags.extend(addresses.iter().map(|address| vec!["a", address, "wss://relay.example"]));
+    let tags: Vec<&[&str]> = tags.iter().map(Vec::as_slice).collect();
+    event(author, kind::RECOMMENDATION, created_at, &tags, "")
+}
+
+/// An announcement that says everything twice.
+fn stammering(author: u64, d: &str, created_at: u64) -> Event {
+    let content = r#"{"capabilities":{"supported_jobs":["a.v1","b.v1","a.v1"]}}"#;
+    let tags: [&[&str]; 4] = [&["d", d], &["t", "b.v1"], &["t", "b.v1"], &["d", "another"]];
+    event(author, kind::ANNOUNCEMENT, created_at, &tags, content)
+}
+
 #[test]
 fn a_provider_that_claims_a_schema_twice_is_found_once() {
     both(|scratch| {
-        let content = r#"{"capabilities":{"supported_jobs":["a.v1","b.v1","a.v1"]}}"#;
-        let tags: [&[&str]; 3] = [&["d", "box"], &["t", "b.v1"], &["t", "b.v1"]];
-        scratch.put(&[event(1, kind::ANNOUNCEMENT, NOW_S, &tags, content)]);
+        scratch.put(&[stammering(1, "box", NOW_S)]);
         for schema in ["a.v1", "b.v1"] {
             let wanted = Wanted { schema_id: Some(schema.to_owned()), ..Wanted::default() };
             assert_eq!(scratch.providers(wanted).len(), 1, "{schema}");
@@ -128,6 +144,132 @@ fn a_new_version_takes_the_place_of_the_old_and_keeps_when_it_was_first_seen() {
         let address = format!("31990:{}:x", key(1).public_key().hex());
         scratch.put(&[event(1, kind::DELETION, 3, &[&["a", &address]], "")]);
         assert_eq!(scratch.providers(Wanted::default()), []);
+    });
+}
+
+const HEARTBEATS: &str = "SELECT count(*) FROM index_heartbeat";
+
+#[test]
+fn only_who_offers_something_is_remembered_as_heard_and_only_so_long() {
+    both(|scratch| {
+        let strangers: Vec<Event> = (10..40).map(|n| heartbeat(n, "x", NOW_S)).collect();
+        scratch.put(&strangers);
+        assert_eq!(scratch.number(HEARTBEATS), 0);
+        scratch.put(&[card(1, "x", &[], NOW_S - 900), card(1, "y", &[], NOW_S - 900)]);
+        let asked = request(9, None, NOW_S - 50);
+        scratch.put(&[asked.clone(), feedback(&asked, 1, Status::Processing, NOW_S - 40)]);
+        scratch.put(&[heartbeat(1, "x", NOW_S - 30)]);
+        scratch.put(&[heartbeat(1, "nothing of the sort", NOW_S - 20)]);
+        assert_eq!(scratch.number(HEARTBEATS), 3);
+        let heard = || {
+            let found = scratch.providers(Wanted::default());
+            let heard = |one: Provider| (one.card.d, one.heard_ms.unwrap() - NOW_MS);
+            found.into_iter().map(heard).collect::<Vec<_>>()
+        };
+        assert_eq!(heard(), [("x".to_owned(), -30_000), ("y".to_owned(), -40_000)]);
+        // An offer that is announced anew was still heard.
+        scratch.put(&[card(1, "x", &["a.v1"], NOW_S - 800)]);
+        assert_eq!(heard()[0], ("x".to_owned(), -30_000));
+        let delete = |d: &str| {
+            let address = format!("31990:{}:{d}", key(1).public_key().hex());
+            scratch.put(&[event(1, kind::DELETION, NOW_S, &[&["a", &address]], "")]);
+        };
+        delete("x");
+        assert_eq!(heard(), [("y".to_owned(), -40_000)]);
+        assert_eq!(scratch.number(HEARTBEATS), 2);
+        delete("y");
+        assert_eq!(scratch.number(HEARTBEATS), 0);
+    });
+}
+
+#[test]
+fn the_long_silent_are_forgotten_in_small_steps() {
+    both(|scratch| {
+        let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 620)
+                    INSERT INTO index_heartbeat (pubkey, d, last_ms) SELECT 'k', CAST(i AS TEXT), i FROM n";
+        block_on(scratch.store.write(move |tx| tx.exec(many, &[]))).unwrap();
+        let sweep = || {
+            let sweep = scratch.store.write(|tx| archive::sweep(tx, NOW_S, &Bounds::default()));
+            (block_on(sweep).unwrap().more, scratch.number(HEARTBEATS))
+        };
+        assert_eq!((sweep(), sweep()), ((true, 120), (false, 0)));
+    });
+}
+
+#[test]
+fn of_a_key_that_announces_very_much_the_newest_is_read() {
+    both(|scratch| {
+        let cards: Vec<Event> =
+            (0..70).map(|n| card(1, &format!("offer {n}"), &[], NOW_S - 70 + n)).collect();
+        scratch.put(&cards);
+        let one = key(1).public_key();
+        let found = block_on(scratch.store.read(move |rx| index::provider(rx, &one))).unwrap();
+        let ids: Vec<EventId> = found.iter().map(|provider| provider.event_id).collect();
+        let newest: Vec<EventId> = cards[6..].iter().rev().map(|card| card.id).collect();
+        assert_eq!(ids, newest);
+    });
+}
+
+fn named(author: u64, d: &str, name: &str) -> Event {
+    let mut card = Announcement::new(d);
+    card.content.name = Some(name.to_owned());
+    card.draft(NOW_S).unwrap().sign(&key(author)).unwrap()
+}
+
+#[test]
+fn a_name_that_only_looks_the_same_is_shared() {
+    both(|scratch| {
+        scratch.put(&[
+            named(1, "a", "Fast Box"),
+            named(1, "b", "Fast Box"),
+            named(2, "a", "Quiet"),
+        ]);
+        let is_shared = |author: u64, name: &'static str| {
+            let key = key(author).public_key();
+            block_on(scratch.store.read(move |rx| index::is_name_shared(rx, &key, name))).unwrap()
+        };
+        assert!(!is_shared(1, "Fast Box"), "one key may use it often");
+        assert!(is_shared(2, "Fast Box") && is_shared(3, " fast\u{200b}BOX "));
+        scratch.put(&[named(3, "a", "FAST-box\u{202e}")]);
+        assert!(is_shared(1, "Fast Box") && is_shared(3, "FAST-box") && !is_shared(2, "Quiet"));
+        let keys = [key(1).public_key(), key(3).public_key(), key(9).public_key()];
+        let names = block_on(scratch.store.read(move |rx| index::names(rx, &keys))).unwrap();
+        let names: Vec<&str> = names.values().map(String::as_str).collect();
+        assert_eq!(names.len(), 2);
+        assert!(names.contains(&"Fast Box"));
+    });
+}
+
+#[test]
+fn who_recommends_a_provider_is_counted_by_keys() {
+    both(|scratch| {
+        let of = |provider: u64, limit: usize| {
+            let provider = key(provider).public_key();
+            let read = scratch.store.read(move |rx| index::recommendations(rx, &provider, limit));
+            let found = block_on(read).unwrap();
+            let number =
+                |key: &PublicKey| (1..9).find(|n| crate::support::key(*n).public_key() == *key);
+            (found.count, found.authors.iter().filter_map(number).collect::<Vec<u64>>())
+        };
+        scratch.put(&[
+            recommendation(2, "5050", &[1, 1, 3], NOW_S),
+            recommendation(2, "5100", &[1], NOW_S),
+            recommendation(4, "5050", &[1], NOW_S),
+            // Nobody recommends itself, and only announcements are recommended.
+            recommendation(1, "5050", &[1], NOW_S),
+            event(
+                5,
+                kind::RECOMMENDATION,
+                NOW_S,
+                &[&["a", "30023:rubbish:x"], &["a", "31990"]],
+                "",
+            ),
+        ]);
+        assert_eq!((of(1, 9), of(3, 9), of(7, 9)), ((2, vec![4, 2]), (1, vec![2]), (0, vec![])));
+        assert_eq!(of(1, 1), (2, vec![4]));
+        // Who changes its mind recommends no more.
+        scratch.put(&[recommendation(4, "5050", &[3], NOW_S + 1)]);
+        assert_eq!((of(1, 9), of(3, 9)), ((1, vec![2]), (2, vec![4, 2])));
     });
 }
 
@@ -272,7 +414,7 @@ fn results_are_found_by_their_authors() {
     });
 }
 
-type ProviderRow = (i64, String, String, String, Option<String>, i64, i64);
+type ProviderRow = (i64, String, String, String, Option<String>, Option<String>, i64, i64);
 type RequestRow = (i64, Option<String>, Option<i64>, String, i64);
 type AnswerRow = (i64, i64, String, Option<String>, Option<i64>);
 
@@ -281,7 +423,8 @@ fn rows(scratch: &Scratch) -> Vec<String> {
     let read = scratch.store.read(|rx| {
         let mut rows: Vec<String> = Vec::new();
         let providers: Vec<ProviderRow> = rx.all(
-            "SELECT seq, pubkey, d, canonical_d, name, first_ms, last_ms FROM index_provider ORDER BY seq",
+            "SELECT seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms
+             FROM index_provider ORDER BY seq",
             &[],
         )?;
         rows.extend(providers.iter().map(|row| format!("{row:?}")));
@@ -298,6 +441,11 @@ fn rows(scratch: &Scratch) -> Vec<String> {
             &[],
         )?;
         rows.extend(answers.iter().map(|row| format!("{row:?}")));
+        let recommendations: Vec<(String, i64, String)> = rx.all(
+            "SELECT provider, seq, author FROM index_recommendation ORDER BY seq, provider",
+            &[],
+        )?;
+        rows.extend(recommendations.iter().map(|row| format!("{row:?}")));
         Ok::<_, guild_store::Error>(rows)
     });
     block_on(read).unwrap()
@@ -330,6 +478,11 @@ enum Step {
         author: u64,
         at: u64,
     },
+    Recommend {
+        author: u64,
+        providers: Vec<u64>,
+        at: u64,
+    },
     Pin {
         of: usize,
     },
@@ -342,14 +495,16 @@ fn step() -> impl Strategy<Value = Step> {
     let of = 0..30usize;
     let at = 0..5u64;
     prop_oneof![
-        4 => (1..4u64, 0..2usize, 0..3usize, at.clone())
+        4 => (1..4u64, 0..2usize, 0..4usize, at.clone())
             .prop_map(|(author, d, schemas, at)| Step::Card { author, d, schemas, at }),
         3 => (1..4u64, proptest::option::of(1..4u64), at.clone())
             .prop_map(|(buyer, to, at)| Step::Request { buyer, to, at }),
         4 => (of.clone(), 1..4u64, any::<bool>(), at.clone())
             .prop_map(|(of, provider, is_result, at)| Step::Answer { of, provider, is_result, at }),
         2 => of.clone().prop_map(|of| Step::Delete { of }),
-        1 => (1..4u64, at).prop_map(|(author, at)| Step::Heartbeat { author, at }),
+        1 => (1..4u64, at.clone()).prop_map(|(author, at)| Step::Heartbeat { author, at }),
+        1 => (1..4u64, proptest::collection::vec(1..4u64, 0..4), at)
+            .prop_map(|(author, providers, at)| Step::Recommend { author, providers, at }),
         1 => of.prop_map(|of| Step::Pin { of }),
         1 => (0..12i64).prop_map(|max_events| Step::Sweep { max_events }),
     ]
@@ -359,6 +514,9 @@ fn step() -> impl Strategy<Value = Step> {
 fn made(step: &Step, n: u64, before: &[Event]) -> Option<Event> {
     let at = |at: &u64| NOW_S + at;
     match step {
+        Step::Card { author, d, schemas: 3, at: t } => {
+            Some(stammering(*author, ["x", "y"][*d], at(t)))
+        }
         Step::Card { author, d, schemas, at: t } => {
             Some(card(*author, ["x", "y"][*d], &["a.v1", "b.v1"][..*schemas], at(t)))
         }
@@ -378,6 +536,9 @@ fn made(step: &Step, n: u64, before: &[Event]) -> Option<Event> {
             Some(event(author, kind::DELETION, NOW_S + 9, &[&["e", &id]], ""))
         }
         Step::Heartbeat { author, at: t } => Some(heartbeat(*author, "x", at(t))),
+        Step::Recommend { author, providers, at: t } => {
+            Some(recommendation(*author, "5050", providers, at(t)))
+        }
         Step::Pin { .. } | Step::Sweep { .. } => None,
     }
 }
@@ -418,6 +579,10 @@ fn equals_its_rebuild(scratch: &Scratch, cases: u32) {
             let before = rows(scratch);
             rebuild(scratch);
             prop_assert_eq!(before, rows(scratch));
+            // Nobody is remembered as heard who offers nothing.
+            let strangers = "SELECT count(*) FROM index_heartbeat h WHERE NOT EXISTS (
+                SELECT 1 FROM index_provider p WHERE p.pubkey = h.pubkey AND (p.d = h.d OR h.d = ''))";
+            prop_assert_eq!(scratch.number(strangers), 0);
             Ok(())
         })
         .unwrap();
@@ -438,12 +603,14 @@ fn a_row_that_is_wrong_is_seen_and_repaired_by_a_rebuild() {
     both(|scratch| {
         let asked = request(1, Some(2), NOW_S);
         scratch.put(&[card(1, "x", &["a.v1"], 1), asked.clone(), result(&asked, 2, NOW_S)]);
+        scratch.put(&[recommendation(2, "5050", &[1], NOW_S)]);
         let right = rows(scratch);
         for damage in [
             "UPDATE index_provider SET first_ms = 7",
             "DELETE FROM index_schema",
             "UPDATE index_request SET bid_msat = 1",
             "DELETE FROM index_answer",
+            "DELETE FROM index_recommendation",
         ] {
             block_on(scratch.store.write(move |tx| tx.exec(damage, &[]))).unwrap();
             assert_ne!(rows(scratch), right, "{damage}");

@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use futures_util::future::join;
+use futures_util::future::{join, join_all};
 use guild_network::archive::{self, Put, Verified};
+use guild_network::index;
 use guild_network::intake::{Intake, Lagged, NotKept, Options, Origin, Verdict};
-use guild_protocol::env::Shutdown;
-use guild_protocol::nostr::{Event, Filter, Limits};
+use guild_protocol::env::{BoxFuture, Clock, Shutdown, UnixMs};
+use guild_protocol::nostr::{Event, Filter, Limits, kind};
 use guild_store::Point;
 
 use crate::support::{NOW_S, Scratch, SetClock, block_on, both, event};
@@ -297,24 +298,27 @@ fn a_slow_reader_of_the_feed_is_told_what_it_missed() {
     });
 }
 
-#[test]
-fn an_event_that_cannot_be_stored_takes_no_other_down() {
-    let failures = Arc::new(AtomicU32::new(0));
+/// A database that refuses the next so many commits of events.
+fn failing(failures: &Arc<AtomicU32>) -> Scratch {
     let left = failures.clone();
-    let scratch = Scratch::sqlite_with(move |hooks| {
+    Scratch::sqlite_with(move |hooks| {
         // Only where an event was stored: a bell says so.
         hooks.with_faults(move |point, bells| {
-            let fails = point == Point::BeforeCommit
-                && !bells.is_empty()
-                && left
-                    .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
-                    .is_ok();
+            let take =
+                || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            let fails = point == Point::BeforeCommit && !bells.is_empty() && take().is_ok();
             fails.then(|| guild_store::Error::Database("planted".to_owned()))
         })
-    });
+    })
+}
+
+#[test]
+fn an_event_that_cannot_be_stored_takes_no_other_down_and_need_not_come_again() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let scratch = failing(&failures);
     with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
         let source = intake.source(&Origin::Client(1));
-        // The first group, and the first event of those that are stored alone.
+        // The first group, and its first event alone.
         failures.store(2, Ordering::SeqCst);
         let pending =
             [source.try_offer(note(1)), source.try_offer(note(2)), source.try_offer(note(3))];
@@ -322,11 +326,205 @@ fn an_event_that_cannot_be_stored_takes_no_other_down() {
         for verdict in pending {
             verdicts.push(verdict.await);
         }
-        assert_eq!(refused(&verdicts[0]), Some(("store.database", false)));
-        assert_eq!(verdicts[0].message(), "error: the event could not be stored");
+        assert_eq!(refused(&verdicts[0]), Some(("network.event_unstorable", false)));
+        assert_eq!(verdicts[0].message(), "blocked: this event cannot be stored here");
         assert!(verdicts[1..].iter().all(|verdict| matches!(verdict, Verdict::Stored { .. })));
-        // What was not stored was not seen.
+        // Whoever brings it again costs nothing, though it could be stored now.
+        assert_eq!(source.offer(note(1)).await, verdicts[0]);
+        assert_eq!(intake.counts().refused, 2);
+    });
+    assert_eq!(kept(&scratch), ["2", "3"]);
+}
+
+#[test]
+fn a_database_that_refuses_everything_is_no_event_s_fault() {
+    let fails = Arc::new(AtomicBool::new(false));
+    let planted = fails.clone();
+    let scratch = Scratch::sqlite_with(move |hooks| {
+        hooks.with_faults(move |point, _| {
+            let fails = point == Point::BeforeCommit && planted.load(Ordering::SeqCst);
+            fails.then(|| guild_store::Error::Database("planted".to_owned()))
+        })
+    });
+    with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
+        let source = intake.source(&Origin::Client(1));
+        assert!(matches!(source.offer(note(0)).await, Verdict::Stored { .. }));
+        fails.store(true, Ordering::SeqCst);
+        for verdict in [source.try_offer(note(1)), source.try_offer(note(2))] {
+            let verdict = verdict.await;
+            assert_eq!(refused(&verdict), Some(("store.database", false)));
+            assert_eq!(verdict.message(), "error: the event could not be stored");
+        }
+        fails.store(false, Ordering::SeqCst);
         assert!(matches!(source.offer(note(1)).await, Verdict::Stored { .. }));
     });
-    assert_eq!(kept(&scratch), ["2", "3", "1"]);
+    assert_eq!(kept(&scratch), ["0", "1"]);
+}
+
+#[test]
+fn the_feed_leaves_nothing_out_when_a_group_is_stored_in_parts() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let scratch = failing(&failures);
+    with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
+        let mut live = intake.live();
+        let source = intake.source(&Origin::Client(1));
+        failures.store(2, Ordering::SeqCst);
+        let pending: Vec<_> = (0..8).map(|n| source.try_offer(note(n))).collect();
+        // Beside it, the node stores events of its own.
+        let own = async {
+            for n in 100..108 {
+                let own = [Verified::check(note(n)).unwrap()];
+                let write = scratch.store.write(move |tx| archive::put(tx, &own, "own", 1));
+                // One of them may be what the database refuses.
+                drop(write.await);
+            }
+        };
+        let (_, ()) = join(join_all(pending), own).await;
+        let last = scratch.store.read(archive::head).await.unwrap().last_seq;
+        let mut fed = Vec::new();
+        while fed.last() != Some(&Some(last)) {
+            fed.push(live.next().await.unwrap().unwrap().seq);
+        }
+        assert_eq!(fed, (1..=last).map(Some).collect::<Vec<_>>());
+    });
+}
+
+/// A clock whose sleeps are over at once, counted.
+struct Counting(AtomicU32);
+
+impl Clock for Counting {
+    fn now_ms(&self) -> UnixMs {
+        i64::try_from(NOW_S).unwrap() * 1000
+    }
+
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[test]
+fn what_could_not_be_read_for_the_feed_is_read_in_a_moment() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let left = failures.clone();
+    let scratch = Scratch::sqlite_with(move |hooks| {
+        hooks.with_faults(move |_, _| {
+            let is_reader = std::thread::current().name() == Some("store-reader");
+            let take =
+                || left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
+            let fails = is_reader && take().is_ok();
+            fails.then(|| guild_store::Error::Database("planted".to_owned()))
+        })
+    });
+    let clock = Arc::new(Counting(AtomicU32::new(0)));
+    let (intake, service) = Intake::new(
+        Options { workers: 0, ..Options::default() },
+        scratch.store.clone(),
+        &*scratch.bus,
+        clock.clone(),
+    );
+    let shutdown = Shutdown::new();
+    let stop = shutdown.clone();
+    let test = async move {
+        let mut live = intake.live();
+        assert!(matches!(intake.offer(&Origin::Own, note(1)).await, Verdict::Stored { .. }));
+        assert_eq!(live.next().await.unwrap().unwrap().seq, Some(1));
+        failures.store(2, Ordering::SeqCst);
+        let own = [Verified::check(note(2)).unwrap()];
+        scratch.store.write(move |tx| archive::put(tx, &own, "own", 1)).await.unwrap();
+        assert_eq!(live.next().await.unwrap().unwrap().seq, Some(2));
+        assert_eq!(failures.load(Ordering::SeqCst), 0);
+        stop.trigger();
+    };
+    block_on(join(service.run(shutdown), test)).0.unwrap();
+    assert!(clock.0.load(Ordering::SeqCst) > 0);
+}
+
+#[test]
+fn a_group_ends_before_its_rows_are_too_many() {
+    let commits = Arc::new(AtomicU32::new(0));
+    let counted = commits.clone();
+    let scratch = Scratch::sqlite_with(move |hooks| {
+        hooks.with_faults(move |point, bells| {
+            let counts = point == Point::BeforeCommit && !bells.is_empty();
+            counted.fetch_add(u32::from(counts), Ordering::SeqCst);
+            None
+        })
+    });
+    let room = 64 << 20;
+    let options = Options { workers: 0, origin_max_bytes: room, ..Options::default() };
+    with_intake(&scratch, options, async |intake| {
+        let values: Vec<String> = (0..1_990).map(|n| n.to_string()).collect();
+        let tags: Vec<[&str; 2]> = values.iter().map(|value| ["t", value.as_str()]).collect();
+        let tags: Vec<&[&str]> = tags.iter().map(|tag| &tag[..]).collect();
+        let source = intake.source(&Origin::Client(1));
+        let pending: Vec<_> =
+            (0..40).map(|n| source.try_offer(event(1, 1, NOW_S, &tags, &n.to_string()))).collect();
+        let verdicts = join_all(pending).await;
+        assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Stored { .. })));
+    });
+    assert_eq!(commits.load(Ordering::SeqCst), 2);
+}
+
+fn card(author: u64, created_at: u64, about: &str) -> Event {
+    event(
+        author,
+        kind::ANNOUNCEMENT,
+        created_at,
+        &[&["d", "box"]],
+        &format!("{{\"name\":{about:?}}}"),
+    )
+}
+
+#[test]
+fn an_announcement_from_the_future_does_not_take_the_place_of_honest_ones() {
+    both(|scratch| {
+        with_intake(scratch, Options::default(), async |intake| {
+            let source = intake.source(&Origin::Client(1));
+            for ahead_s in [901, 86_400, 1 << 50] {
+                let verdict = source.offer(card(1, NOW_S + ahead_s, "for ever")).await;
+                assert_eq!(refused(&verdict), Some(("network.event_from_the_future", false)));
+            }
+            assert!(matches!(source.offer(card(1, NOW_S, "now")).await, Verdict::Stored { .. }));
+            assert_eq!((intake.counts().refused, intake.counts().stored), (3, 1));
+        });
+        let found = scratch.store.read(|rx| index::providers(rx, &index::Wanted::default()));
+        let found = block_on(found).unwrap();
+        assert_eq!(found[0].card.content.name.as_deref(), Some("now"));
+        assert_eq!((found.len(), found[0].created_at), (1, NOW_S));
+    });
+}
+
+#[test]
+fn whoever_says_two_things_in_one_second_says_one_of_them_to_everybody() {
+    both(|scratch| {
+        let mut versions: Vec<Event> =
+            (0..20).map(|n| card(1, NOW_S, &format!("version {n}"))).collect();
+        let lowest = versions.iter().map(|version| version.id).min().unwrap();
+        for turn in 0..2 {
+            scratch.clear();
+            versions.reverse();
+            let versions = versions.clone();
+            with_intake(scratch, Options { workers: 2, ..Options::default() }, async |intake| {
+                // Two relays, each with every other version.
+                let sources = [1, 2].map(|n| intake.source(&Origin::Client(n)));
+                let mut pending = Vec::new();
+                for (n, version) in versions.into_iter().enumerate() {
+                    pending.push(sources[n % 2].submit(version).await);
+                }
+                let verdicts = join_all(pending).await;
+                let counts = intake.counts();
+                let older = Verdict::NotKept(NotKept::Older);
+                let dropped = verdicts.iter().filter(|verdict| **verdict == older).count() as u64;
+                assert_eq!((counts.not_kept, counts.stored), (dropped, 20 - dropped), "{turn}");
+            });
+            let all = [Filter::default()];
+            let found = scratch.store.read(move |rx| archive::query(rx, &all, 99, NOW_S));
+            let found = block_on(found).unwrap();
+            assert_eq!(found.iter().map(|stored| stored.event_id).collect::<Vec<_>>(), [lowest]);
+            let offers = scratch.store.read(|rx| index::providers(rx, &index::Wanted::default()));
+            let offers = block_on(offers).unwrap();
+            assert_eq!(offers.iter().map(|offer| offer.event_id).collect::<Vec<_>>(), [lowest]);
+        }
+    });
 }

@@ -73,13 +73,21 @@ impl Scratch {
                 "DELETE FROM index_heartbeat",
                 "DELETE FROM index_request",
                 "DELETE FROM index_answer",
-                "UPDATE nostr_archive SET last_seq = 0, events = 0, bytes = 0, deletions = 0, swept_seq = 0",
+                "DELETE FROM index_recommendation",
+                "UPDATE nostr_archive SET last_seq = 0, events = 0, bytes = 0, deletions = 0, pinned_events = 0,
+                   pinned_bytes = 0, swept_seq = 0",
             ] {
                 tx.exec(sql, &[])?;
             }
             Ok::<(), guild_store::Error>(())
         });
         block_on(clear).unwrap();
+    }
+
+    /// What a question for one number says.
+    pub(crate) fn number(&self, sql: &'static str) -> i64 {
+        let read = self.store.read(move |rx| rx.first::<(i64,)>(sql, &[]));
+        block_on(read).unwrap().unwrap().0
     }
 
     pub(crate) fn put(&self, events: &[Event]) -> Vec<Put> {

@@ -132,10 +132,12 @@ impl Shared {
         let Heard { event, brief } = heard;
         let now_ms = self.now_ms();
         if event.kind == kind::FEEDBACK {
-            let Some(_) = order::fail(tx, event, &self.key, now_ms)? else { return Ok("feedback") };
+            let Some(failed) = order::fail(tx, event, &self.key, now_ms)? else {
+                return Ok("feedback");
+            };
             archive::pin(tx, &event.id)?;
             // A provider that only asked for more may be at work.
-            self.take_back(tx, &after, now_ms)?;
+            self.take_back(tx, &failed, now_ms)?;
             return Ok("order_failed");
         }
         let at_ms = came_ms(tx, brief, event, now_ms)?;

@@ -8,13 +8,15 @@ use guild_store::Rx;
 
 use super::page::{Cursor, Listed, Page, cut};
 use super::people::People;
-use super::view::{Offer, Party, Provider, Record};
+use super::view::{Offer, Party, Provider, Recommendations, Record};
 use super::words::{ABOUT_MAX_CHARS, NAME_MAX_CHARS, clipped, clipped_all};
 use super::{Wanted, receipt};
 use crate::{Error, Result};
 
 /// How many receipts stand beside a provider.
 const RECEIPTS_MAX: i64 = 25;
+/// How many of those who recommend it.
+const RECOMMENDERS_MAX: usize = 10;
 
 /// A page of offers, those heard last first.
 pub(super) fn page(
@@ -88,7 +90,9 @@ pub(super) fn provider(
     live_since_ms: i64,
 ) -> Result<Option<Provider>> {
     let rows = index::provider(rx, key)?;
-    let people = People::of(rx, [*key])?;
+    let recommended = index::recommendations(rx, key, RECOMMENDERS_MAX)?;
+    let people = People::of(rx, recommended.authors.iter().copied().chain([*key]))?;
+    let by = recommended.authors.iter().map(|author| people.party(author)).collect();
     let mut offers = Vec::new();
     for row in &rows {
         offers.push(offer(rx, row, &people, live_since_ms)?);
@@ -105,6 +109,7 @@ pub(super) fn provider(
         live: offers.iter().any(|offer| offer.live),
         offers,
         record: Record { released, withheld, paid_msat: paid },
+        recommendations: Recommendations { count: recommended.count, by },
         receipts: receipt::lines(rx, &receipts)?,
     }))
 }

@@ -58,7 +58,7 @@ pub struct Offer {
     pub last_seen_ms: Option<i64>,
     /// Whether that was recent.
     pub live: bool,
-    /// Whether the name stands on another key's offer too.
+    /// Whether a name that looks the same stands on another key's offer too.
     pub name_shared: bool,
 }
 
@@ -75,6 +75,8 @@ pub struct Provider {
     pub offers: Vec<Offer>,
     /// What this node knows of its work.
     pub record: Record,
+    /// What others say for it.
+    pub recommendations: Recommendations,
     /// The latest receipts between it and this node.
     pub receipts: Vec<Receipt>,
 }
@@ -88,6 +90,15 @@ pub struct Record {
     pub withheld: i64,
     /// How much it was paid, in millisatoshi.
     pub paid_msat: i64,
+}
+
+/// Who recommends a provider (NIP-89). Keys cost nothing, so many of them prove nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Recommendations {
+    /// How many keys do.
+    pub count: usize,
+    /// Some of them, those that did so last first.
+    pub by: Vec<Party>,
 }
 
 /// What this node has to do with a request.

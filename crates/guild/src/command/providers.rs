@@ -2,7 +2,7 @@
 
 use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
-use guild_roles::explorer::{Offer, Provider, Wanted, msat};
+use guild_roles::explorer::{Offer, Provider, Recommendations, Wanted, msat};
 
 use super::Context;
 use super::reading::{self, ListArgs};
@@ -69,10 +69,17 @@ fn yes(is: bool) -> String {
     if is { "yes" } else { "no" }.to_owned()
 }
 
+/// A name that looks like another key's is marked: only the key tells them apart.
+fn name(offer: &Offer) -> String {
+    let name = offer.provider.name.as_deref().unwrap_or_default();
+    let short: String = name.chars().take(24).collect();
+    if offer.name_shared { format!("{short} (shared)") } else { short }
+}
+
 fn row(offer: &Offer) -> [String; 7] {
     [
         offer.provider.npub.clone(),
-        offer.provider.name.clone().unwrap_or_default().chars().take(24).collect(),
+        name(offer),
         offer.schema_ids.join(", "),
         offer.price_msat.map(msat).unwrap_or_default(),
         yes(offer.private),
@@ -109,6 +116,7 @@ fn print(provider: &Provider, cx: &mut Context<'_>) -> Result<()> {
         ("live", &yes(provider.live)),
         ("heard", &heard),
         ("our jobs", &work),
+        ("recommended", &recommended(&provider.recommendations)),
     ])?;
     for offer in &provider.offers {
         let price = offer.price_msat.map(msat).unwrap_or_else(|| "a price on request".to_owned());
@@ -121,6 +129,40 @@ fn print(provider: &Provider, cx: &mut Context<'_>) -> Result<()> {
             ("  relays", &offer.relays.join(", ")),
             ("  about", offer.about.as_deref().unwrap_or_default()),
         ])?;
+        if offer.name_shared {
+            cx.out
+                .line("  Another key offers under a name that looks the same: compare the keys.")?;
+        }
     }
     Ok(())
+}
+
+fn recommended(by: &Recommendations) -> String {
+    let shown: Vec<&str> = by.by.iter().map(|party| party.npub.as_str()).collect();
+    match by.count {
+        0 => "by nobody".to_owned(),
+        count if count > shown.len() => format!("by {count} keys, last by {}", shown.join(", ")),
+        _ => format!("by {}", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guild_roles::explorer::Party;
+
+    use super::*;
+
+    #[test]
+    fn many_who_recommend_are_counted_and_some_are_named() {
+        let party = |npub: &str| Party {
+            npub: npub.to_owned(),
+            pubkey: String::new(),
+            name: None,
+            ours: false,
+        };
+        let by = |count| Recommendations { count, by: vec![party("npub1a"), party("npub1b")] };
+        assert_eq!(recommended(&Recommendations::default()), "by nobody");
+        assert_eq!(recommended(&by(2)), "by npub1a, npub1b");
+        assert_eq!(recommended(&by(9)), "by 9 keys, last by npub1a, npub1b");
+    }
 }

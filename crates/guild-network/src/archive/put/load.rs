@@ -8,7 +8,7 @@ use guild_store::{Column, Rx, Sql};
 use super::super::key::id_key;
 use super::super::{Head, Verified};
 use super::Kept;
-use super::plan::{Deletion, Known, targets};
+use super::plan::{Known, Wishes, targets};
 use crate::Result;
 
 type Row = (i64, String, String, i64, i64, Option<String>, i64, i64);
@@ -26,10 +26,14 @@ macro_rules! kept {
 const BY_ID: Sql = Sql { lite: kept!("id_key = $1"), pg: kept!("id_key = ANY ($1::bigint[])") };
 const BY_ADDRESS: Sql =
     Sql { lite: kept!("address_key = $1"), pg: kept!("address_key = ANY ($1::bigint[])") };
-const DELETIONS: Sql = Sql {
-    lite: "SELECT target_key, target, pubkey, until_s FROM nostr_deletion WHERE target_key = $1",
-    pg: "SELECT target_key, target, pubkey, until_s FROM nostr_deletion
-         WHERE target_key = ANY ($1::bigint[])",
+const WISHES: Sql = Sql {
+    lite: "SELECT target, pubkey, until_s FROM nostr_deletion
+           WHERE target_key = $1 AND target = $2 AND pubkey = $3 ORDER BY until_s DESC LIMIT 1",
+    pg: "SELECT found.* FROM unnest($1::bigint[], $2::text[], $3::text[])
+           AS ask (target_key, target, pubkey),
+         LATERAL (SELECT d.target, d.pubkey, d.until_s FROM nostr_deletion d
+           WHERE d.target_key = ask.target_key AND d.target = ask.target AND d.pubkey = ask.pubkey
+           ORDER BY d.until_s DESC LIMIT 1) AS found",
 };
 
 fn kept(row: Row) -> Result<Kept> {
@@ -52,12 +56,7 @@ pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) ->
     }
     let mut known = Known::default();
     if head.deletions > 0 {
-        let keys: Vec<i64> = ids.iter().chain(&addresses).copied().collect();
-        let rows: Vec<(i64, String, String, i64)> =
-            rx.all_set(DELETIONS, &[Column::Ints(&keys)])?;
-        for (target_key, target, pubkey, until_s) in rows {
-            known.deletions.push(Deletion { target_key, target, pubkey, until_s, seq: 0 });
-        }
+        known.wishes = wishes(rx, events)?;
     }
     let ids: Vec<i64> = ids.into_iter().collect();
     let rows: Vec<Row> = rx.all_set(BY_ID, &[Column::Ints(&ids)])?;
@@ -74,6 +73,25 @@ pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) ->
     Ok(known)
 }
 
-/// What is asked of large tables.
+/// What the authors of these events have asked to delete of them.
+fn wishes(rx: &mut Rx<'_>, events: &[(Verified, &str)]) -> Result<Wishes> {
+    let mut asked: Vec<(i64, String, String)> = Vec::new();
+    for (event, _) in events {
+        let author = event.event().pubkey.hex();
+        asked.push((event.id_key(), event.event().id.hex(), author.clone()));
+        asked.extend(event.address().map(|at| (at.key, at.hex.clone(), author)));
+    }
+    let keys: Vec<i64> = asked.iter().map(|(key, _, _)| *key).collect();
+    let targets: Vec<&str> = asked.iter().map(|(_, target, _)| target.as_str()).collect();
+    let authors: Vec<&str> = asked.iter().map(|(_, _, author)| author.as_str()).collect();
+    let columns = [Column::Ints(&keys), Column::Texts(&targets), Column::Texts(&authors)];
+    let rows: Vec<(String, String, i64)> = rx.all_set(WISHES, &columns)?;
+    let mut wishes = Wishes::default();
+    rows.into_iter().for_each(|(target, author, until_s)| wishes.add(target, author, until_s));
+    Ok(wishes)
+}
+
+/// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(in super::super) const STATEMENTS: [Sql; 3] = [BY_ID, BY_ADDRESS, DELETIONS];
+pub(in super::super) const STATEMENTS: [(Sql, usize); 3] =
+    [(BY_ID, 1), (BY_ADDRESS, 1), (WISHES, 3)];

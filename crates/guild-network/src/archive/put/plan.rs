@@ -28,7 +28,22 @@ pub(super) struct Deletion {
 pub(super) struct Known {
     pub(super) by_id: BTreeMap<EventId, Kept>,
     pub(super) by_address: BTreeMap<String, Kept>,
-    pub(super) deletions: Vec<Deletion>,
+    pub(super) wishes: Wishes,
+}
+
+/// Up to which second an author wants a target deleted.
+#[derive(Debug, Default)]
+pub(super) struct Wishes(BTreeMap<(String, String), i64>);
+
+impl Wishes {
+    pub(super) fn add(&mut self, target: String, author: String, until_s: i64) {
+        let until = self.0.entry((target, author)).or_insert(until_s);
+        *until = until_s.max(*until);
+    }
+
+    fn cover(&self, target: String, author: &str, created_at: i64) -> bool {
+        self.0.get(&(target, author.to_owned())).is_some_and(|until_s| created_at <= *until_s)
+    }
 }
 
 /// What changes.
@@ -132,16 +147,12 @@ impl<'a> Plan<'a> {
 
     fn is_deleted(&self, event: &Verified) -> bool {
         // Nobody can take a deletion back.
-        if self.known.deletions.is_empty() || event.event().kind == kind::DELETION {
+        if self.known.wishes.0.is_empty() || event.event().kind == kind::DELETION {
             return false;
         }
-        let (id, author) = (event.event().id.hex(), event.event().pubkey.hex());
-        let address = event.address().map(|address| address.hex.as_str());
-        self.known.deletions.iter().any(|deletion| {
-            deletion.pubkey == author
-                && (deletion.target == id || Some(deletion.target.as_str()) == address)
-                && event.created_at() <= deletion.until_s
-        })
+        let author = event.event().pubkey.hex();
+        let covers = |target| self.known.wishes.cover(target, &author, event.created_at());
+        covers(event.event().id.hex()) || event.address().is_some_and(|a| covers(a.hex.clone()))
     }
 
     /// What a deletion of this group asks for, now and for what comes later.
@@ -153,7 +164,7 @@ impl<'a> Plan<'a> {
                 && there.pubkey == author
                 && there.kind != i64::from(kind::DELETION)
             {
-                self.remove_for_good(&there);
+                self.remove(&there);
             }
             // Whatever its time: an id names one event.
             self.remember(id_key(id), id.hex(), &author, i64::MAX, seq);
@@ -162,7 +173,7 @@ impl<'a> Plan<'a> {
             if let Some(there) = self.known.by_address.get(&address.hex).cloned()
                 && there.created_at <= event.created_at()
             {
-                self.remove_for_good(&there);
+                self.remove(&there);
             }
             self.remember(address.key, address.hex.clone(), &author, event.created_at(), seq);
         }
@@ -176,29 +187,25 @@ impl<'a> Plan<'a> {
     }
 
     fn remember(&mut self, target_key: i64, target: String, author: &str, until_s: i64, seq: i64) {
-        let deletion = Deletion { target_key, target, pubkey: author.to_owned(), until_s, seq };
-        self.known.deletions.push(deletion.clone());
-        self.deletions.push(deletion);
+        self.known.wishes.add(target.clone(), author.to_owned(), until_s);
+        let pubkey = author.to_owned();
+        self.deletions.push(Deletion { target_key, target, pubkey, until_s, seq });
     }
 
-    /// A deleted event that is pinned is kept as evidence, and no longer served.
-    fn remove_for_good(&mut self, there: &Kept) {
-        if there.pinned {
-            self.hide.push(there.seq);
-            if let Some(address) = &there.address {
-                self.known.by_address.remove(address);
-            }
-            return;
-        }
-        self.remove(there);
-    }
-
+    /// Takes an event out of what is served. One that is pinned is kept as evidence, whoever wants it gone.
     fn remove(&mut self, there: &Kept) {
-        self.known.by_id.remove(&there.event_id);
-        self.new_ids.remove(&there.event_id);
-        if let Some(address) = &there.address {
+        if let Some(address) = &there.address
+            // One that was hidden before stands there no more.
+            && self.known.by_address.get(address).is_some_and(|now| now.seq == there.seq)
+        {
             self.known.by_address.remove(address);
         }
+        if there.pinned {
+            self.hide.push(there.seq);
+            return;
+        }
+        self.known.by_id.remove(&there.event_id);
+        self.new_ids.remove(&there.event_id);
         let place = there.seq.checked_sub(self.first_seq).and_then(|i| usize::try_from(i).ok());
         match place.and_then(|i| self.new.get_mut(i)) {
             Some(new) => *new = None,

@@ -23,6 +23,22 @@ pub(super) const AHEAD: Sql = Sql {
            ORDER BY t.age, t.id_key, t.seq LIMIT ask.step) AS found",
 };
 
+/// How many rows a term has in a time, up to a few.
+pub(super) const SAMPLE: Sql = Sql {
+    lite: "SELECT count(*) FROM (SELECT 1 FROM nostr_term
+             WHERE term = $1 AND age >= $2 AND age <= $3 LIMIT $4) AS found",
+    pg: "SELECT found.n FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
+           AS ask (term, min_age, max_age, most),
+         LATERAL (SELECT count(*) AS n FROM (SELECT 1 FROM nostr_term t
+           WHERE t.term = ask.term AND t.age >= ask.min_age AND t.age <= ask.max_age
+           LIMIT ask.most) AS few) AS found",
+};
+
+/// So far is counted to see which condition lets the least through.
+const SAMPLE_MAX_ROWS: i64 = 256;
+/// Of so many values of it.
+const SAMPLE_MAX_TERMS: usize = 16;
+
 /// After so many a step ends, so that whoever bounds the walk can look.
 const STEP_VISITS: usize = 4_096;
 
@@ -45,21 +61,23 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(filter: &Filter) -> Scan {
+    pub(super) fn new(rx: &mut Rx<'_>, filter: &Filter) -> Result<Scan> {
         let newest = filter.until.map_or(i64::MIN, |until| seconds(until).saturating_neg());
+        let max_age = filter.since.map_or(i64::MAX, |since| seconds(since).saturating_neg());
         let start = Place { age: newest, id_key: i64::MIN, seq: 0 };
         let lane = |term| (term, Lane { at: start, ahead: VecDeque::new(), is_done: false });
-        Scan {
-            lanes: terms(filter).into_iter().map(lane).collect(),
+        let terms = narrowest(rx, conditions(filter), newest, max_age)?;
+        Ok(Scan {
+            lanes: terms.into_iter().map(lane).collect(),
             front: BinaryHeap::new(),
-            max_age: filter.since.map_or(i64::MAX, |since| seconds(since).saturating_neg()),
+            max_age,
             kinds: filter
                 .kinds
                 .as_ref()
                 .map(|kinds| kinds.iter().copied().map(i64::from).collect()),
             last: None,
             visited: 0,
-        }
+        })
     }
 
     /// How many events were looked at.
@@ -132,17 +150,48 @@ impl Scan {
     }
 }
 
-/// The terms to walk along: those of the condition that is likely to let the least through.
-fn terms(filter: &Filter) -> BTreeSet<i64> {
-    let tags = filter.tags.iter().min_by_key(|(_, values)| values.len());
-    if let Some((letter, values)) = tags {
-        return values.iter().map(|value| key::tag_term(*letter, value)).collect();
+/// The terms of every condition that a walk can go along. Kinds only if there is nothing else: every row has its kind.
+fn conditions(filter: &Filter) -> Vec<BTreeSet<i64>> {
+    let tags = filter.tags.iter().map(|(letter, values)| {
+        values.iter().map(|value| key::tag_term(*letter, value)).collect::<BTreeSet<i64>>()
+    });
+    let authors = filter.authors.iter().map(|keys| keys.iter().map(key::author_term).collect());
+    let mut conditions: Vec<BTreeSet<i64>> = tags.chain(authors).collect();
+    if conditions.is_empty() {
+        conditions.push(match &filter.kinds {
+            Some(kinds) => kinds.iter().map(|kind| key::kind_term(*kind)).collect(),
+            None => BTreeSet::from([key::EVERYTHING]),
+        });
     }
-    if let Some(authors) = &filter.authors {
-        return authors.iter().map(key::author_term).collect();
+    conditions
+}
+
+/// The condition that lets the least through, as far as a short look tells. A prolific author, or a tag that many use,
+/// is known only to the database.
+fn narrowest(
+    rx: &mut Rx<'_>,
+    conditions: Vec<BTreeSet<i64>>,
+    min_age: i64,
+    max_age: i64,
+) -> Result<BTreeSet<i64>> {
+    if conditions.len() == 1 {
+        return Ok(conditions.into_iter().next().unwrap_or_default());
     }
-    match &filter.kinds {
-        Some(kinds) => kinds.iter().map(|kind| key::kind_term(*kind)).collect(),
-        None => BTreeSet::from([key::EVERYTHING]),
+    let mut best = (i64::MAX, BTreeSet::new());
+    for terms in conditions {
+        let some: Vec<i64> = terms.iter().copied().take(SAMPLE_MAX_TERMS).collect();
+        let ages = (vec![min_age; some.len()], vec![max_age; some.len()]);
+        let most = vec![SAMPLE_MAX_ROWS; some.len()];
+        let columns = [&some, &ages.0, &ages.1, &most].map(|column| Column::Ints(column));
+        let rows: Vec<(i64,)> = rx.all_set(SAMPLE, &columns)?;
+        // Those that were not looked at are like those that were.
+        let all = i64::try_from(terms.len()).unwrap_or(i64::MAX);
+        let looked_at = i64::try_from(some.len()).unwrap_or(i64::MAX);
+        let rows: i64 = rows.iter().map(|(rows,)| *rows).sum();
+        let rows = rows.saturating_mul(all).checked_div(looked_at).unwrap_or(0);
+        if rows < best.0 {
+            best = (rows, terms);
+        }
     }
+    Ok(best.1)
 }

@@ -41,7 +41,7 @@ fn the_oldest_received_go_and_never_the_pinned() {
             assert!(scratch.pin(&events[pinned]));
         }
         assert_eq!(sweep(scratch, NOW_S, ROOMY).forgotten, 0);
-        let tight = Bounds { max_events: 10, ..ROOMY };
+        let tight = Bounds { max_events: 6, ..ROOMY };
         assert_eq!(sweep(scratch, NOW_S, tight), Swept { forgotten: 10, more: false });
         let left: Vec<usize> = (0..20).filter(|n| scratch.event(&events[*n]).is_some()).collect();
         assert_eq!(left, [0, 3, 4, 13, 14, 15, 16, 17, 18, 19]);
@@ -54,6 +54,63 @@ fn the_oldest_received_go_and_never_the_pinned() {
         assert_eq!(rows(scratch)[..2], [4, 4 * 4]);
         // Numbers are never given twice.
         assert_eq!(scratch.put(&events[1..2]), [archive::Put::New { seq: 21 }]);
+    });
+}
+
+fn pin_all(scratch: &Scratch, events: &[Event]) {
+    let ids: Vec<_> = events.iter().map(|event| event.id).collect();
+    let pin = scratch.store.write(move |tx| {
+        // Twice: it counts once.
+        ids.iter().chain(&ids).try_for_each(|id| archive::pin(tx, id).map(drop))
+    });
+    block_on(pin).unwrap();
+}
+
+#[test]
+fn what_is_pinned_is_no_reason_to_forget_the_rest() {
+    both(|scratch| {
+        let events = notes(12);
+        assert!(is_new(&scratch.put(&events)));
+        let tight = Bounds { max_events: 2, max_bytes: scratch.head().bytes / 5 };
+        pin_all(scratch, &events[..10]);
+        assert_eq!(sweep(scratch, NOW_S, tight), Swept::default());
+        assert_eq!(scratch.head().events, 12);
+        assert!(is_new(&scratch.put(&[event(2, 1, 1, &[], "one more")])));
+        assert_eq!(sweep(scratch, NOW_S, tight).forgotten, 1);
+        assert_eq!(scratch.event(&events[10]), None);
+    });
+}
+
+#[test]
+fn a_step_that_meets_only_pinned_events_is_not_the_last() {
+    both(|scratch| {
+        let events = notes(600);
+        assert!(is_new(&scratch.put(&events)));
+        // As pinning one after the other would, only faster.
+        for sql in [
+            "UPDATE nostr_event SET pinned = 1 WHERE seq < 500",
+            "UPDATE nostr_archive SET pinned_events = 499, pinned_bytes = bytes - 1",
+        ] {
+            block_on(scratch.store.write(move |tx| tx.exec(sql, &[]))).unwrap();
+        }
+        let none = Bounds { max_events: 0, ..ROOMY };
+        assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 1, more: true });
+        assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 100, more: false });
+        assert_eq!(scratch.head().events, 499);
+    });
+}
+
+#[test]
+fn what_has_expired_counts_as_gone() {
+    both(|scratch| {
+        let until = (NOW_S + 1).to_string();
+        let expiring = |n: u64| event(2, 1, n, &[&["expiration", &until]], "");
+        assert!(is_new(&scratch.put(&[expiring(1), expiring(2), expiring(3)])));
+        assert!(is_new(&scratch.put(&notes(7))));
+        // Seven are left; two of them are too many.
+        let tight = Bounds { max_events: 5, ..ROOMY };
+        assert_eq!(sweep(scratch, NOW_S + 1, tight), Swept { forgotten: 5, more: false });
+        assert_eq!(scratch.head().events, 5);
     });
 }
 

@@ -1,17 +1,21 @@
 //! Clients that mean harm: each is answered in words or sent away, and costs a bounded amount.
 
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
+use futures_util::future::FutureExt;
+use futures_util::{Sink, Stream};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::relay::{Frame, Options, Relay};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::Filter;
-use guild_protocol::nostr::message::RelayMessage;
+use guild_protocol::nostr::message::{ClientMessage, RelayMessage};
 use tokio::sync::mpsc;
 
 use super::{Server, Zeros, peer, with_relay};
-use crate::support::{NOW_S, Scratch, event};
+use crate::support::{NOW_S, Scratch, SetClock, event};
 
 #[test]
 fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
@@ -125,6 +129,167 @@ fn an_author_has_a_limit_over_all_connections_and_forgeries_do_not_use_it_up() {
         assert_eq!(good, 3, "{stored:?}");
         assert_eq!(stored[5].1, "rate-limited: too many events of this author");
     });
+}
+
+/// A socket of which everything can be read at once, and what was read of it.
+struct Eager {
+    frames: std::vec::IntoIter<Frame>,
+    read: Arc<AtomicUsize>,
+}
+
+impl Stream for Eager {
+    type Item = Result<Frame, ()>;
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match self.frames.next() {
+            Some(frame) => {
+                self.read.fetch_add(1, Ordering::SeqCst);
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl Sink<Frame> for Eager {
+    type Error = ();
+    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn start_send(self: Pin<&mut Self>, _: Frame) -> Result<(), ()> {
+        Ok(())
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn events_that_cannot_be_stored_as_fast_stay_with_whoever_brings_them() {
+    let scratch = Scratch::sqlite();
+    let clock = SetClock::at(NOW_S);
+    // Nobody stores anything: the service of the intake does not run.
+    let options = IntakeOptions { origin_max_bytes: 1_000_000, ..IntakeOptions::default() };
+    let (intake, _service) =
+        Intake::new(options, scratch.store.clone(), &*scratch.bus, clock.clone());
+    let (relay, _service) =
+        Relay::new(Options::default(), intake, scratch.store.clone(), clock, Arc::new(Zeros));
+    let large = "x".repeat(100_000);
+    let frame = |n: u64| {
+        Frame::Text(format!(r#"["EVENT",{}]"#, event(1, 1, NOW_S - n, &[], &large).to_json()))
+    };
+    let frames: Vec<Frame> = (0..50).map(frame).collect();
+    let read = Arc::new(AtomicUsize::new(0));
+    let socket = Eager { frames: frames.into_iter(), read: read.clone() };
+    let mut serving = Box::pin(relay.admit(peer()).unwrap().serve(socket));
+    for _ in 0..200 {
+        assert!((&mut serving).now_or_never().is_none());
+    }
+    // An event of 100 kB counts twice; one waits for room, and behind it nothing is read.
+    assert_eq!(read.load(Ordering::SeqCst), 5);
+}
+
+/// Time passes only while somebody takes a frame.
+#[derive(Clone, Default)]
+struct Slow(Arc<AtomicI64>);
+
+impl Clock for Slow {
+    fn now_ms(&self) -> UnixMs {
+        self.0.load(Ordering::SeqCst)
+    }
+    fn sleep(&self, duration_ms: i64) -> BoxFuture<()> {
+        let (clock, due_ms) = (self.clone(), self.now_ms() + duration_ms);
+        Box::pin(std::future::poll_fn(move |cx| {
+            cx.waker().wake_by_ref();
+            if clock.now_ms() < due_ms { Poll::Pending } else { Poll::Ready(()) }
+        }))
+    }
+}
+
+/// A client that asks for much, and takes a second for every frame.
+struct Dripping {
+    question: Option<Frame>,
+    clock: Slow,
+    taken: Arc<AtomicUsize>,
+    polls: usize,
+}
+
+impl Stream for Dripping {
+    type Item = Result<Frame, ()>;
+    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.question.take().map_or(Poll::Pending, |frame| Poll::Ready(Some(Ok(frame))))
+    }
+}
+
+impl Sink<Frame> for Dripping {
+    type Error = ();
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        cx.waker().wake_by_ref();
+        self.polls += 1;
+        if self.polls.is_multiple_of(3) {
+            return Poll::Ready(Ok(()));
+        }
+        self.clock.0.fetch_add(500, Ordering::SeqCst);
+        Poll::Pending
+    }
+    fn start_send(self: Pin<&mut Self>, _: Frame) -> Result<(), ()> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[test]
+fn an_answer_has_one_deadline_however_many_frames_it_has() {
+    let scratch = Scratch::sqlite();
+    let notes: Vec<_> = (0..500).map(|n| event(1, 1, NOW_S - n, &[], "")).collect();
+    scratch.put(&notes);
+    let slow = Slow::default();
+    let clock = Arc::new(slow.clone());
+    let (intake, _service) =
+        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
+    let (relay, _service) =
+        Relay::new(Options::default(), intake, scratch.store.clone(), clock, Arc::new(Zeros));
+    let taken = Arc::new(AtomicUsize::new(0));
+    let question = Some(Frame::Text(r#"["REQ","s",{"kinds":[1]}]"#.to_owned()));
+    let socket = Dripping { question, clock: slow, taken: taken.clone(), polls: 0 };
+    crate::support::block_on(relay.admit(peer()).unwrap().serve(socket));
+    let taken = taken.load(Ordering::SeqCst);
+    assert!((30..100).contains(&taken), "{taken} frames were sent, one each second");
+}
+
+#[test]
+fn counting_has_a_limit_too() {
+    let scratch = Scratch::sqlite();
+    let notes: Vec<_> = (0..11).map(|n| event(1, 1, NOW_S - n, &[], "")).collect();
+    scratch.put(&notes);
+    let limits = [
+        (Options { sync_max_events: 11, ..Options::default() }, None),
+        (Options { sync_max_events: 10, ..Options::default() }, Some("more than 10 events")),
+        (Options { sync_max_bytes: 1_000, ..Options::default() }, Some("more than 1000 bytes")),
+    ];
+    for (options, refusal) in limits {
+        with_relay(&scratch, options, |stage| async move {
+            let mut client = stage.connect();
+            let filters = vec![Filter::kinds([1])];
+            client.say(&ClientMessage::Count { sub: "n".to_owned(), filters });
+            assert!(matches!(client.hear().await, Some(RelayMessage::Auth(_))));
+            match (client.hear().await.unwrap(), refusal) {
+                (RelayMessage::Count { count, .. }, None) => assert_eq!(count, 11),
+                (RelayMessage::Closed { message, .. }, Some(words)) => {
+                    assert!(message.contains(words), "{message}");
+                }
+                (other, _) => panic!("{other:?}"),
+            }
+        });
+    }
 }
 
 /// Every sleep is over at once, and that much later it is.
