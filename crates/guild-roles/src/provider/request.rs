@@ -128,7 +128,7 @@ impl Shared {
             }
             Taken::Refused(job) if pace.may(now_ms) => {
                 let answer = self.error(event, &job, now_ms)?;
-                self.publish(tx, answer, event, now_ms)?;
+                self.publish_refusal(tx, answer, now_ms)?;
                 Ok("request_refused")
             }
             Taken::Refused(_) => Ok("request_refused_silently"),
