@@ -132,10 +132,20 @@ impl Scan {
     }
 }
 
+/// No more terms than this are made of the values and the kinds of a filter.
+const PAIRS_MAX: usize = 1_024;
+
 /// The terms to walk along: those of the condition that is likely to let the least through.
 fn terms(filter: &Filter) -> BTreeSet<i64> {
     let tags = filter.tags.iter().min_by_key(|(_, values)| values.len());
     if let Some((letter, values)) = tags {
+        if let Some(kinds) = &filter.kinds
+            && key::has_kind_terms(*letter)
+            && kinds.len().saturating_mul(values.len()) <= PAIRS_MAX
+        {
+            let pairs = values.iter().flat_map(|value| kinds.iter().map(move |kind| (kind, value)));
+            return pairs.map(|(kind, value)| key::kind_tag_term(*kind, *letter, value)).collect();
+        }
         return values.iter().map(|value| key::tag_term(*letter, value)).collect();
     }
     if let Some(authors) = &filter.authors {
