@@ -109,6 +109,8 @@ pub struct Counts {
     pub auths: u64,
     /// Frames that are no message.
     pub malformed: u64,
+    /// Frames that are longer than any message.
+    pub oversized: u64,
     /// Times that it was banned.
     pub bans: u64,
 }
