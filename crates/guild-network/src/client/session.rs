@@ -139,6 +139,8 @@ pub(crate) struct Session {
     hostile: Strikes,
     nuisance: Strikes,
     subs_made: u64,
+    /// So many subscriptions we have ended, and the relay has not said that it knows.
+    closes_unconfirmed: u64,
     heard_ms: UnixMs,
     pinged_ms: Option<UnixMs>,
     notice: Option<String>,
@@ -188,6 +190,7 @@ impl Session {
             echoes,
             publishing: BTreeMap::new(),
             subs_made: 0,
+            closes_unconfirmed: 0,
             heard_ms: now_ms,
             pinged_ms: None,
             notice: None,

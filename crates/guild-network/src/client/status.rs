@@ -97,7 +97,7 @@ pub struct Counts {
     pub ok: u64,
     /// Those that said no.
     pub ok_refused: u64,
-    /// Answers about something that we did not publish.
+    /// Answers about something that we did not publish or ask.
     pub stray: u64,
     /// Ends of what is stored.
     pub eose: u64,

@@ -50,7 +50,7 @@ impl Session {
         let late: Vec<String> = self.subs().filter(late).map(|sub| sub.id.clone()).collect();
         for sub in late {
             self.sub_ended(&sub, "error: no answer", now_ms);
-            self.send(ClientMessage::Close(sub).to_json());
+            self.close(&sub);
         }
     }
 
@@ -60,10 +60,19 @@ impl Session {
             return;
         }
         let drawn = self.random.next_u64();
-        // Else it confirms that we closed it.
         if let Some(following) = self.following.iter_mut().find(|f| f.page.is(sub)) {
             following.page.ended(message, now_ms, drawn);
+        } else if self.closes_unconfirmed > 0 {
+            self.closes_unconfirmed -= 1;
+        } else {
+            self.stray(now_ms);
         }
+    }
+
+    /// Ends a subscription. Some relays confirm it.
+    fn close(&mut self, sub: &str) {
+        self.closes_unconfirmed = self.closes_unconfirmed.saturating_add(1);
+        self.send(ClientMessage::Close(sub.to_owned()).to_json());
     }
 
     /// All of a page has come; false if that is about another subscription.
@@ -73,7 +82,7 @@ impl Session {
         };
         following.page.rest();
         let (mark, name) = (following.fetch.end(), following.want.mark_name());
-        self.send(ClientMessage::Close(sub.to_owned()).to_json());
+        self.close(sub);
         self.effects.extend(mark.map(|mark| Effect::Mark(name, mark)));
         true
     }

@@ -150,6 +150,8 @@ fn a_relay_that_allows_one_subscription_gets_one_at_a_time() {
     assert_eq!(talk.verbs(), ["REQ page-1"]);
     talk.eose("page-1");
     assert_eq!(talk.verbs(), ["CLOSE page-1", "REQ live-2"]);
+    talk.closed("page-1", "");
+    assert_eq!(talk.session.counts().stray, 0, "it only confirms");
 }
 
 #[test]
@@ -496,11 +498,12 @@ fn harm_and_nuisance_end_in_a_ban() {
     assert!(banned(&mut talk));
 
     type Nuisance = fn(&mut Talk);
-    let nuisances: [(&str, Nuisance); 6] = [
+    let nuisances: [(&str, Nuisance); 7] = [
         ("notices", |talk| talk.says(&RelayMessage::Notice("hello".to_owned()))),
         ("rubbish", |talk| talk.session.text("{", NOW_MS)),
         ("binary", |talk| talk.session.binary(7, NOW_MS)),
         ("ends of nothing", |talk| talk.eose("other")),
+        ("closings of nothing", |talk| talk.closed("other", "error: busy")),
         ("other kinds", |talk| {
             let draft = Draft { kind: 1, created_at: 1, tags: vec![], content: String::new() };
             talk.event("live-1", &draft.sign(&key(3)).unwrap());
