@@ -40,8 +40,8 @@ pub(crate) fn tag_term(letter: char, value: &str) -> i64 {
     hashed(&[letter.encode_utf8(&mut name).as_bytes(), b":", value.as_bytes()])
 }
 
-/// Whether tags of this letter have a term with the kind of their event too. By these, strangers point at others: who is
-/// asked for one kind of what points at somebody must not have to pass by all the rest.
+/// Whether tags of this letter have a term with the kind of their event too. By these, strangers point at others:
+/// whoever asks for some kinds of what points at somebody need not pass by all the rest.
 pub(crate) fn has_kind_terms(letter: char) -> bool {
     matches!(letter, 'e' | 'k' | 'p')
 }
