@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::units::Units;
-use crate::body::Sent;
+use crate::body::{Raw, Sent};
 use crate::guard::Owner;
 use crate::{Error, Result, Shared};
 
@@ -204,11 +204,9 @@ pub(crate) async fn rule(
 /// What a guardian has signed about a quote: the body is that document.
 pub(crate) async fn approve(
     State(shared): State<Shared>,
-    headers: HeaderMap,
-    body: Body,
+    _: Owner,
+    Raw(body): Raw,
 ) -> Result<Json<Value>> {
-    guard::require_token(&shared, &headers)?;
-    let body = body.map_err(|rejected| Error::bad("body", rejected.body_text()))?;
     let approval = Approval::parse(&body).map_err(guild_roles::Error::from)?;
     let quote = shared.treasury.approve(approval).await?;
     let quote_id = &quote.terms.wanted.quote_id;

@@ -1,4 +1,4 @@
-//! Keeps the archive within its bounds while the node runs.
+//! Keeps the archive within its bounds while the node runs, and forgets what relays said long ago.
 
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use guild_protocol::nostr::unix_s;
 use guild_store::Store;
 
 use crate::archive::{self, Bounds};
+use crate::publish;
 
 /// How often it looks.
 const EVERY_MS: i64 = 5_000;
@@ -30,6 +31,7 @@ impl Keeper {
         let rounds = std::pin::pin!(async {
             loop {
                 self.sweep().await;
+                self.forget_acks().await;
                 self.clock.sleep(EVERY_MS).await;
             }
         });
@@ -54,5 +56,14 @@ impl Keeper {
             }
         }
         metrics::counter!("archive_forgotten_total").increment(forgotten);
+    }
+
+    async fn forget_acks(&self) {
+        let clock = self.clock.clone();
+        // A few at a time: they come no faster than events of our own.
+        let forgotten = self.store.write(move |tx| publish::forget(tx, clock.now_ms())).await;
+        if let Err(error) = forgotten {
+            tracing::warn!(%error, "what relays said long ago could not be forgotten");
+        }
     }
 }

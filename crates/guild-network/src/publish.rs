@@ -1,10 +1,12 @@
 //! Our own events on their way to relays.
 //!
 //! An event is kept, pinned and queued in the transaction that decides it: one message for each relay, named by what it
-//! is. Whatever dies when, every relay is offered the same signed event until it has it or refuses it for good, and
-//! what it said is written down.
+//! is. Whatever dies when, every relay of our own is offered the same signed event until it has it or refuses it for
+//! good, and what it said is written down.
+//!
+//! Relays that somebody else names are guests: they have a sink of their own, with few lanes and few attempts, and one
+//! lane for whoever named them. So whatever strangers name, our own relays and other strangers wait for none of it.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_protocol::env::{Clock, UnixMs};
@@ -13,11 +15,32 @@ use guild_store::outbox::{self, Deliver, Failure, Message, NewMessage};
 use guild_store::{Error as StoreError, Rx, Store, Tx, args};
 
 use crate::archive::{self, Verified};
-use crate::client::{Pool, PublishError, relay_url};
+use crate::client::{Pool, PublishError};
 use crate::{Error, Result};
 
-/// The sink that takes these messages.
+mod destinations;
+
+pub use destinations::Destinations;
+
+/// The sink that takes messages to our own relays. A lane is a relay.
 pub const SINK: &str = "relay";
+/// The sink that takes messages to relays that others name. A lane is whoever named them.
+pub const GUEST_SINK: &str = "relay-guest";
+
+/// So many messages may wait for the relays that one person names; further ones are not queued.
+const GUEST_WAITING_MAX: i64 = 32;
+
+/// How the outbox delivers to guests, given how it delivers to our own: it is a courtesy, and may cost little.
+pub fn guest_options(own: &outbox::Options) -> outbox::Options {
+    outbox::Options {
+        lanes_max: own.lanes_max.min(4),
+        max_attempts: own.max_attempts.min(3),
+        backoff_min_ms: own.backoff_min_ms.saturating_mul(4).min(own.backoff_max_ms),
+        // Nobody revives them.
+        keep_dead_ms: own.keep_done_ms,
+        ..own.clone()
+    }
+}
 
 /// How an event stands at a relay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,58 +84,86 @@ pub struct RelayAck {
     pub at_ms: UnixMs,
 }
 
-/// Keeps an event of ours and queues it for these relays. The same event again adds only relays that are new to it.
-/// An address that is none is left out: it came from a stranger.
-pub fn enqueue(tx: &mut Tx<'_>, event: &Verified, relays: &[String], now_ms: UnixMs) -> Result<()> {
-    let id = event.event().id;
+/// Keeps an event of ours for ever and queues it. The same event again adds only relays that are new to it.
+pub fn enqueue(tx: &mut Tx<'_>, event: &Verified, to: &Destinations, now_ms: UnixMs) -> Result<()> {
+    enqueue_unpinned(tx, event, to, now_ms)?;
+    archive::pin(tx, &event.event().id)?;
+    Ok(())
+}
+
+/// The same for what proves nothing, and what strangers can make us say any number of times: it is kept as the events
+/// of others are.
+pub fn enqueue_unpinned(
+    tx: &mut Tx<'_>,
+    event: &Verified,
+    to: &Destinations,
+    now_ms: UnixMs,
+) -> Result<()> {
     archive::put(tx, std::slice::from_ref(event), "own", now_ms)?;
-    archive::pin(tx, &id)?;
-    let urls: BTreeSet<String> = relays.iter().filter_map(|url| relay_url(url).ok()).collect();
-    for url in urls {
-        let queued = tx.exec(
-            "INSERT INTO nostr_ack (event_id, relay, state, message, at_ms)
-             VALUES ($1, $2, 'queued', '', $3) ON CONFLICT (event_id, relay) DO NOTHING",
-            args![&id.hex(), &url, now_ms],
-        )?;
-        if queued == 0 {
-            // The outbox forgets what it delivered long ago; this table does not.
+    for url in to.own_urls() {
+        queue(tx, event, (SINK, url), url, now_ms)?;
+    }
+    for (url, named_by) in to.guests() {
+        let lane = named_by.hex();
+        if outbox::waiting(tx, GUEST_SINK, &lane, GUEST_WAITING_MAX)? >= GUEST_WAITING_MAX {
+            metrics::counter!("publish_guests_left_out_total").increment(1);
             continue;
         }
-        let idempotency_key = format!("relay:{url}:{id}");
-        let (key, body) = (url.as_str(), event.json());
-        let message = NewMessage { sink: SINK, key, idempotency_key: &idempotency_key, body };
-        outbox::enqueue(tx, &message, now_ms)?;
+        queue(tx, event, (GUEST_SINK, &lane), url, now_ms)?;
     }
     Ok(())
 }
 
-/// Where an event goes: all relays of our own, and some of those that its receiver is said to read. Addresses that are
-/// none are left out.
+fn queue(
+    tx: &mut Tx<'_>,
+    event: &Verified,
+    (sink, lane): (&str, &str),
+    url: &str,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let id = event.event().id;
+    let queued = tx.exec(
+        "INSERT INTO nostr_ack (event_id, relay, state, message, at_ms)
+         VALUES ($1, $2, 'queued', '', $3) ON CONFLICT (event_id, relay) DO NOTHING",
+        args![&id.hex(), url, now_ms],
+    )?;
+    if queued == 0 {
+        // The outbox forgets what it delivered before this table does.
+        return Ok(());
+    }
+    let idempotency_key = format!("{NAMED}{url}:{id}");
+    let message =
+        NewMessage { sink, key: lane, idempotency_key: &idempotency_key, body: event.json() };
+    Ok(outbox::enqueue(tx, &message, now_ms)?)
+}
+
+/// How the names of these messages begin.
+const NAMED: &str = "relay:";
+
+/// The relay that a message is for, and the event that it carries: its name says so.
 ///
 /// ```
-/// use guild_network::publish::destinations;
-/// let own = ["ws://a.example".to_owned()];
-/// let hints = ["ws://A.example/", "rubbish", "wss://b.example", "wss://c.example"];
-/// assert_eq!(destinations(&own, hints, 1), ["ws://a.example", "wss://b.example"]);
+/// use guild_network::publish::addressed;
+/// let id = "1".repeat(64);
+/// let name = format!("relay:ws://a.example:4848/relay:{id}");
+/// assert_eq!(addressed(&name), Some(("ws://a.example:4848/relay", id.parse().unwrap())));
+/// assert_eq!(addressed("bell:1"), None);
 /// ```
-pub fn destinations<'a>(
-    own: &[String],
-    hints: impl IntoIterator<Item = &'a str>,
-    hints_max: usize,
-) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for url in own.iter().filter_map(|url| relay_url(url).ok()) {
-        if !all.contains(&url) {
-            all.push(url);
+pub fn addressed(idempotency_key: &str) -> Option<(&str, EventId)> {
+    let (url, id) = idempotency_key.strip_prefix(NAMED)?.rsplit_once(':')?;
+    Some((url, id.parse().ok()?))
+}
+
+/// Whether something of ours still waits to be taken to a relay.
+pub fn has_mail(rx: &mut Rx<'_>) -> Result<bool> {
+    for sink in [SINK, GUEST_SINK] {
+        let state = Some(outbox::State::Queued);
+        let filter = outbox::Filter { state, sink: Some(sink.to_owned()), after: 0 };
+        if !outbox::list(rx, &filter, 1)?.is_empty() {
+            return Ok(true);
         }
     }
-    let most = all.len().saturating_add(hints_max);
-    for url in hints.into_iter().filter_map(|url| relay_url(url).ok()) {
-        if all.len() < most && !all.contains(&url) {
-            all.push(url);
-        }
-    }
-    all
+    Ok(false)
 }
 
 /// What every relay said about an event, by address.
@@ -144,29 +195,30 @@ pub fn acknowledge(
     Ok(())
 }
 
-/// How many dead letters are looked at when a relay is back.
-const REVIVE_MAX: i64 = 500;
-
-/// A relay is back: what waits for it may leave at once, and what was given up while it was away is tried again. What
-/// it refused stays refused.
-pub fn revive(tx: &mut Tx<'_>, relay: &str, now_ms: UnixMs) -> Result<()> {
-    let filter =
-        outbox::Filter { state: Some(outbox::State::Dead), sink: Some(SINK.to_owned()), after: 0 };
-    let dead = outbox::list(tx, &filter, REVIVE_MAX)?;
-    for letter in dead.into_iter().filter(|letter| letter.key == relay) {
-        let refused: Option<(i64,)> = tx.first(
-            "SELECT 1 FROM nostr_ack WHERE event_id = $1 AND relay = $2 AND state = 'refused'",
-            args![letter.idempotency_key.rsplit(':').next().unwrap_or_default(), relay],
-        )?;
-        if refused.is_none() {
-            outbox::retry(tx, letter.seq, now_ms)?;
-        }
-    }
+/// A relay of our own is back: what waits for it may leave at once, and what was given up while it was away is tried
+/// again. What it refused stays refused. Goes on behind number `after`; none means that this is all.
+pub fn revive(tx: &mut Tx<'_>, relay: &str, after: i64, now_ms: UnixMs) -> Result<Option<i64>> {
     outbox::reopen(tx, SINK, relay, now_ms)?;
-    Ok(())
+    Ok(outbox::revive(tx, SINK, relay, after, now_ms)?)
 }
 
-/// The sink that carries queued events to their relays.
+/// How long it is known what a relay said: longer than the outbox keeps what it gave up.
+const ACK_KEPT_MS: i64 = 60 * 24 * 3_600 * 1_000;
+/// So much is forgotten at a time.
+const FORGET_MAX: i64 = 500;
+
+/// Forgets what relays said long ago, a limited number at a time; how many.
+pub fn forget(tx: &mut Tx<'_>, now_ms: UnixMs) -> Result<u64> {
+    let before_ms = now_ms.saturating_sub(ACK_KEPT_MS);
+    let forgotten = tx.exec(
+        "DELETE FROM nostr_ack WHERE (event_id, relay) IN
+           (SELECT event_id, relay FROM nostr_ack WHERE at_ms < $1 ORDER BY at_ms LIMIT $2)",
+        args![before_ms, FORGET_MAX],
+    )?;
+    Ok(forgotten)
+}
+
+/// Carries queued events to their relays, our own and those of others.
 pub fn sink(pool: Pool, store: Store, clock: Arc<dyn Clock>) -> Deliver {
     Arc::new(move |message: Message| {
         let (pool, store, clock) = (pool.clone(), store.clone(), clock.clone());
@@ -183,13 +235,16 @@ async fn deliver(
     // It was checked when it was queued; whoever changed the table since gets no further than the relay.
     let event = Event::parse(message.body.as_bytes(), &Limits::DEFAULT)
         .map_err(|error| Failure::Never(format!("the message holds no event: {error}")))?;
-    let said = pool.publish(&message.key, &event).await;
+    let Some((relay, _)) = addressed(&message.idempotency_key) else {
+        return Err(Failure::Never("the message names no relay".to_owned()));
+    };
+    let said = pool.publish(relay, &event).await;
     let (state, words) = match &said {
         Ok(ack) => (AckState::Acked, ack.message.clone()),
         Err(PublishError::Refused(words)) => (AckState::Refused, words.clone()),
         Err(PublishError::Later(words)) => return Err(Failure::Retry(words.clone())),
     };
-    let (id, relay, now_ms) = (event.id, message.key.clone(), clock.now_ms());
+    let (id, relay, now_ms) = (event.id, relay.to_owned(), clock.now_ms());
     let text = words.replace('\0', "\u{fffd}");
     let written = store.write(move |tx| acknowledge(tx, &id, &relay, (state, &text), now_ms)).await;
     // Said again, the relay answers "duplicate": then it is written down.

@@ -19,7 +19,7 @@ use guild_market::order;
 use guild_market::{TOPIC, verify};
 use guild_network::archive::Verified;
 use guild_network::index::{self, Answer};
-use guild_network::publish;
+use guild_network::publish::{self, Destinations};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
@@ -244,7 +244,14 @@ impl Shared {
             content: order.words.clone().unwrap_or_default(),
         };
         let event = Verified::check(draft.sign(&self.key)?)?;
-        Ok(publish::enqueue(tx, &event, &order.relays, now_ms)?)
+        Ok(publish::enqueue(tx, &event, &self.destinations(order), now_ms)?)
+    }
+
+    /// Where what concerns an order goes: our relays, and those that its provider reads.
+    fn destinations(&self, order: &Order) -> Destinations {
+        let named_by = order.provider.unwrap_or_else(|| self.key.public_key());
+        let named = order.relays.iter().map(String::as_str);
+        Destinations::own(&self.options.relays).and_of(&named_by, named, order.relays.len())
     }
 
     fn shrug(&self, word: &'static str, id: &EventId, error: &Error) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guild_network::archive::Verified;
 use guild_network::client::{Pool, RelayStatus};
-use guild_network::publish;
+use guild_network::publish::{self, Destinations};
 use guild_protocol::env::Clock;
 use guild_protocol::nostr::{Event, EventId};
 use guild_store::Store;
@@ -51,9 +51,9 @@ impl Relays {
     pub async fn publish(&self, event: Event) -> Result<Published> {
         let event_id = event.id;
         let event = Verified::check(event)?;
-        let relays = publish::destinations(&self.configured, [], 0);
-        let (queued, clock) = (relays.clone(), self.clock.clone());
-        self.store.write(move |tx| publish::enqueue(tx, &event, &queued, clock.now_ms())).await?;
+        let to = Destinations::own(&self.configured);
+        let (relays, clock) = (to.urls(), self.clock.clone());
+        self.store.write(move |tx| publish::enqueue(tx, &event, &to, clock.now_ms())).await?;
         Ok(Published { event_id, relays })
     }
 }

@@ -57,7 +57,7 @@ impl Migrations {
                 pg: include_str!("../migrations/postgres/0001_ground.sql"),
             },
         };
-        Migrations(vec![ground, Migrations::leases()])
+        Migrations(vec![ground, Migrations::leases(), Migrations::dead_letters()])
     }
 
     /// These, then those of another crate.
@@ -156,6 +156,15 @@ impl Migrations {
             pg: include_str!("../migrations/postgres/0002_leases.sql"),
         };
         Migration { area: "store", number: 2, name: "leases", sql }
+    }
+
+    /// The third of this crate.
+    fn dead_letters() -> Migration {
+        let sql = Sql {
+            lite: include_str!("../migrations/sqlite/0003_dead_letters.sql"),
+            pg: include_str!("../migrations/postgres/0003_dead_letters.sql"),
+        };
+        Migration { area: "store", number: 3, name: "dead_letters", sql }
     }
 
     /// The names of those that the database lacks, in their order: `store/0002_leases`. Writes nothing.

@@ -2,7 +2,8 @@
 //!
 //! Messages of one *lane* (a sink and a key) leave in order, at least once, always with the same idempotency key.
 //! A lane is delivered by one holder at a time, under a lease whose loss stops all further effects. What fails waits
-//! longer each time and in the end becomes a dead letter, which can be listed and retried; the lane then goes on.
+//! longer each time and in the end becomes a dead letter, which can be listed and retried; the lane then goes on. Dead
+//! letters are kept for a while, and not any number of them.
 
 use guild_protocol::env::UnixMs;
 
@@ -108,6 +109,47 @@ pub fn reopen(tx: &mut Tx<'_>, sink: &str, key: &str, now_ms: UnixMs) -> Result<
     Ok(waiting)
 }
 
+/// How many dead letters are revived in one transaction.
+const REVIVE_MAX: i64 = 500;
+
+/// The way of a lane is open again: up to 500 of its dead letters behind number `after` are queued again, oldest first,
+/// but not what the sink itself refused. The last of their numbers; none if there are no more.
+pub fn revive(
+    tx: &mut Tx<'_>,
+    sink: &str,
+    key: &str,
+    after: i64,
+    now_ms: UnixMs,
+) -> Result<Option<i64>> {
+    let revived: Vec<(i64,)> = tx.all(
+        "UPDATE outbox SET state = 'queued', attempts = 0, due_ms = $4, closed_ms = NULL
+         WHERE seq IN
+           (SELECT seq FROM outbox
+            WHERE sink = $1 AND key = $2 AND seq > $3 AND state = 'dead' AND refused = 0
+            ORDER BY seq LIMIT $5)
+         RETURNING seq",
+        args![sink, key, after, now_ms, REVIVE_MAX],
+    )?;
+    let last = revived.into_iter().map(|(seq,)| seq).max();
+    if last.is_some() {
+        lane::wake(tx, sink, key, now_ms)?;
+        lane::set_due(tx, sink, key)?;
+        tx.ring(TOPIC, 0);
+    }
+    Ok(last)
+}
+
+/// How many messages of a lane wait; no more than `limit` are counted.
+pub fn waiting(rx: &mut Rx<'_>, sink: &str, key: &str, limit: i64) -> Result<i64> {
+    let counted: Option<(i64,)> = rx.first(
+        "SELECT count(*) FROM
+           (SELECT seq FROM outbox WHERE sink = $1 AND key = $2 AND state = 'queued' LIMIT $3)
+         AS waiting",
+        args![sink, key, limit.max(0)],
+    )?;
+    Ok(counted.map_or(0, |(count,)| count))
+}
+
 /// Up to `limit` dead letters, oldest first.
 pub fn dead_letters(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<DeadLetter>> {
     type Row = (i64, String, String, String, String, i64, i64, Option<String>);
@@ -130,7 +172,7 @@ pub fn dead_letters(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<DeadLetter>> {
 /// Queues a dead letter again; false if there is none with this number.
 pub fn retry(tx: &mut Tx<'_>, seq: i64, now_ms: UnixMs) -> Result<bool> {
     let revived: Option<(String, String)> = tx.first(
-        "UPDATE outbox SET state = 'queued', attempts = 0, due_ms = $2, closed_ms = NULL
+        "UPDATE outbox SET state = 'queued', refused = 0, attempts = 0, due_ms = $2, closed_ms = NULL
          WHERE seq = $1 AND state = 'dead' RETURNING sink, key",
         args![seq, now_ms],
     )?;

@@ -177,21 +177,30 @@ impl Parts {
         Ok(())
     }
 
-    fn drainer(&self, loaded: &Loaded, address: SocketAddr, pool: Pool) -> Result<Drainer> {
+    /// What carries the outbox away: to where this node itself wants to be heard, and, more slowly, to where others
+    /// want it to be heard.
+    fn drainers(
+        &self,
+        loaded: &Loaded,
+        address: SocketAddr,
+        pool: Pool,
+    ) -> Result<(Drainer, Drainer)> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
             max_attempts: i64::from(loaded.config.outbox.max_attempts),
             ..outbox::Options::default()
         };
-        let drainer =
-            Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())?;
+        let guest_options = publish::guest_options(&options);
+        let drainer = |options| {
+            Drainer::new(options, self.store.clone(), self.clock.clone(), self.random.clone())
+        };
         let relays = publish::sink(pool, self.store.clone(), self.clock.clone());
         let relays = network::at_home(&own_relays(loaded, address), relays, self);
-        Ok(drainer.sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake()).sink(
-            publish::SINK,
-            relays,
-            self.wake(),
-        ))
+        let own = drainer(options)?
+            .sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake())
+            .sink(publish::SINK, relays.clone(), self.wake());
+        let guests = drainer(guest_options)?.sink(publish::GUEST_SINK, relays, self.wake());
+        Ok((own, guests))
     }
 
     /// Ready when something may have been queued.
@@ -302,7 +311,7 @@ impl Node {
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { relay, pool } = started;
-        let drainer = parts.drainer(loaded, address, pool.clone())?;
+        let (own, guests) = parts.drainers(loaded, address, pool.clone())?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
@@ -331,7 +340,7 @@ impl Node {
         }
         let stop = shutdown.clone();
         supervisor.start("outbox", async move {
-            drainer.run(stop).await;
+            join(own.run(stop.clone()), guests.run(stop)).await;
             Ok(())
         });
         upkeep::start(loaded, &parts, &mut supervisor, shutdown)?;
@@ -349,13 +358,7 @@ impl Node {
 
     /// Whether something of its own still waits to be taken to a relay.
     pub(crate) async fn has_mail(&self) -> Result<bool> {
-        let waiting = outbox::Filter {
-            state: Some(outbox::State::Queued),
-            sink: Some(publish::SINK.to_owned()),
-            after: 0,
-        };
-        let mail = self.parts.store.read(move |rx| outbox::list(rx, &waiting, 1)).await?;
-        Ok(!mail.is_empty())
+        Ok(self.parts.store.read(publish::has_mail).await?)
     }
 
     /// How to reach it, as others on this host do.

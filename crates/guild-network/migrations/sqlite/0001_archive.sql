@@ -38,8 +38,9 @@ CREATE INDEX nostr_event_by_id ON nostr_event (id_key);
 CREATE INDEX nostr_event_by_address ON nostr_event (address_key) WHERE address_key IS NOT NULL;
 CREATE INDEX nostr_event_expiring ON nostr_event (expires_at) WHERE expires_at IS NOT NULL;
 
--- What an event can be found by: everything, its kind, its author, its one-letter tags. A row for each, in the order
--- in which events are answered: age is the negated created_at, so newest first, then lowest id.
+-- What an event can be found by: everything, its kind, its author, its one-letter tags, some of them with its kind. A
+-- row for each, in the order in which events are answered: age is the negated created_at, so newest first, then lowest
+-- id.
 CREATE TABLE nostr_term (
     term   BIGINT NOT NULL,
     age    BIGINT NOT NULL,

@@ -18,3 +18,4 @@ CREATE TABLE nostr_ack (
     at_ms BIGINT NOT NULL,
     PRIMARY KEY (event_id, relay)
 ) WITHOUT ROWID;
+CREATE INDEX nostr_ack_by_time ON nostr_ack (at_ms);

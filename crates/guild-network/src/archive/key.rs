@@ -40,6 +40,19 @@ pub(crate) fn tag_term(letter: char, value: &str) -> i64 {
     hashed(&[letter.encode_utf8(&mut name).as_bytes(), b":", value.as_bytes()])
 }
 
+/// Whether tags of this letter have a term with the kind of their event too. By these, strangers point at others:
+/// whoever asks for some kinds of what points at somebody need not pass by all the rest.
+pub(crate) fn has_kind_terms(letter: char) -> bool {
+    matches!(letter, 'e' | 'k' | 'p')
+}
+
+/// The term of such a tag of an event of this kind.
+pub(crate) fn kind_tag_term(kind: u16, letter: char, value: &str) -> i64 {
+    let mut name = [0; 4];
+    let letter = letter.encode_utf8(&mut name).as_bytes();
+    hashed(&[b"kind:", &kind.to_be_bytes(), letter, b":", value.as_bytes()])
+}
+
 /// All terms of an event, each once.
 pub(crate) fn terms(event: &Event) -> Vec<i64> {
     let mut terms = vec![EVERYTHING, kind_term(event.kind), author_term(&event.pubkey)];
@@ -48,6 +61,9 @@ pub(crate) fn terms(event: &Event) -> Vec<i64> {
             && let Some(letter) = letter(name)
         {
             terms.push(tag_term(letter, value));
+            if has_kind_terms(letter) {
+                terms.push(kind_tag_term(event.kind, letter, value));
+            }
         }
     }
     terms.sort_unstable();
@@ -107,6 +123,8 @@ mod tests {
     fn terms_do_not_mix() {
         assert_ne!(tag_term('e', "x"), tag_term('E', "x"));
         assert_ne!(tag_term('e', "p:x"), tag_term('p', "x"));
+        assert_ne!(kind_tag_term(1, 'e', "x"), kind_tag_term(2, 'e', "x"));
+        assert_ne!(kind_tag_term(1, 'e', "x"), tag_term('e', "x"));
         assert_eq!(letter("é"), None);
         assert_eq!(letter("ee"), None);
     }

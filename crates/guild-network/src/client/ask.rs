@@ -77,6 +77,7 @@ async fn question(url: &str, filters: &[Filter], limit: usize) -> Result<Answere
             _ => {}
         }
     }
+    leave(&mut socket).await;
     let mut events: Vec<Event> = found.into_values().collect();
     events.sort_by_key(|event| std::cmp::Reverse(event.created_at));
     Ok(Answered { events, dropped })
@@ -89,6 +90,7 @@ async fn statement(url: &str, event: &Event) -> Result<String> {
         if let RelayMessage::Ok { id, accepted, message } = hear(url, &mut socket).await?
             && id == event.id
         {
+            leave(&mut socket).await;
             let known = message.starts_with("duplicate:");
             return if accepted || known { Ok(words(&message)) } else { Err(refused(&message)) };
         }
@@ -104,6 +106,11 @@ async fn open(url: &str) -> Result<Socket> {
 async fn send(url: &str, socket: &mut Socket, message: &ClientMessage) -> Result<()> {
     let sent = socket.send(Message::text(message.to_json())).await;
     sent.map_err(|error| unreachable(url, &error.to_string()))
+}
+
+/// Says goodbye: who only goes away looks like a connection that broke. It has its answer, whatever becomes of this.
+async fn leave(socket: &mut Socket) {
+    let _ = socket.close(None).await;
 }
 
 /// The next message; what is none is passed over.

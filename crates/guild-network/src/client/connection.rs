@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Mutex;
 use std::task::{Context, Poll};
 
+use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Sink, StreamExt};
 use guild_protocol::env::{BoxFuture, UnixMs};
@@ -21,6 +22,9 @@ use super::status::{RelayStatus, words};
 use crate::intake::{NotKept, Origin, Pending, Prefix, Refusal, Source, Verdict};
 use crate::marks;
 use crate::sync::lock;
+
+/// How long the last word to a relay may take.
+pub(super) const FAREWELL_MS: i64 = 1_000;
 
 /// An event to be published, and whom to tell.
 pub(super) struct Command {
@@ -48,6 +52,7 @@ enum Happened {
     Command(Option<Command>),
     Broke(tungstenite::Error),
     Time,
+    Stop,
 }
 
 /// A connection that stands.
@@ -61,6 +66,7 @@ pub(super) struct Connection<'a> {
     pub(super) commands: &'a mut mpsc::Receiver<Command>,
     source: Source,
     traffic: Traffic,
+    stop: BoxFuture<()>,
 }
 
 /// An event that is taken up; its verdict is to come.
@@ -91,25 +97,43 @@ impl<'a> Connection<'a> {
     ) -> Connection<'a> {
         let source = shared.intake.source(&Origin::Relay(url.to_owned()));
         let traffic = Traffic { used_ms: shared.clock.now_ms(), ..Traffic::default() };
-        Connection { shared, status, url, configured, socket, session, commands, source, traffic }
+        let stop = Box::pin(shared.stop.triggered());
+        Connection {
+            shared,
+            status,
+            url,
+            configured,
+            socket,
+            session,
+            commands,
+            source,
+            traffic,
+            stop,
+        }
     }
 
     /// Talks until the connection ends; the session tells what was learnt.
     pub(super) async fn run(mut self) -> (Ended, Session) {
+        let ended = self.talk().await;
+        self.report();
+        // Whoever only goes away looks like a connection that broke. One that did break fails here at once.
+        let farewell = pin!(self.socket.close(None));
+        select(farewell, self.shared.clock.sleep(FAREWELL_MS)).await;
+        (ended, self.session)
+    }
+
+    async fn talk(&mut self) -> Ended {
         loop {
             if let Some(ended) = self.carry_out().await {
-                self.report();
-                return (ended, self.session);
+                return ended;
             }
             self.report();
             let now_ms = self.shared.clock.now_ms();
             self.set_timer(now_ms);
             let happened = poll_fn(|cx| self.poll(cx)).await;
             let now_ms = self.shared.clock.now_ms();
-            let ended = self.take(happened, now_ms).or_else(|| self.look(now_ms));
-            if let Some(ended) = ended {
-                self.report();
-                return (ended, self.session);
+            if let Some(ended) = self.take(happened, now_ms).or_else(|| self.look(now_ms)) {
+                return ended;
             }
         }
     }
@@ -175,16 +199,8 @@ impl<'a> Connection<'a> {
     }
 
     fn judged(&mut self, verdict: &Verdict) -> Option<Ended> {
-        let judged = match verdict {
-            Verdict::Stored { .. } => Judged::Stored,
-            Verdict::Known | Verdict::NotKept(NotKept::Older) => Judged::Known,
-            Verdict::NotKept(_) => Judged::Refused,
-            Verdict::Refused(refusal) if refusal.is_hostile() => Judged::Hostile,
-            // It must come again, so nothing after it may move the watermark.
-            Verdict::Refused(Refusal { prefix: Prefix::Error | Prefix::RateLimited, .. }) => {
-                return Some(Ended::Lost("an event could not be stored".to_owned()));
-            }
-            Verdict::Refused(_) => Judged::Refused,
+        let Some(judged) = judgement(verdict) else {
+            return Some(Ended::Lost("an event could not be stored".to_owned()));
         };
         self.session.judged(judged, self.shared.clock.now_ms());
         None
@@ -201,6 +217,9 @@ impl<'a> Connection<'a> {
                 }
             },
             Happened::Frame(Some(Err(error))) | Happened::Broke(error) => {
+                if matches!(error, tungstenite::Error::Capacity(_)) {
+                    self.session.oversized(now_ms);
+                }
                 return Some(lost(&error.to_string()));
             }
             Happened::Frame(None) => return Some(lost("the relay closed the connection")),
@@ -216,8 +235,8 @@ impl<'a> Connection<'a> {
                     }
                 }
             }
-            // The pool is gone.
-            Happened::Command(None) => return Some(Ended::Idle),
+            // The pool is gone, or goes.
+            Happened::Command(None) | Happened::Stop => return Some(Ended::Idle),
             Happened::Time => {}
         }
         None
@@ -260,6 +279,9 @@ impl<'a> Connection<'a> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Happened> {
         if let Poll::Ready(Err(error)) = self.poll_send(cx) {
             return Poll::Ready(Happened::Broke(error));
+        }
+        if self.stop.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(Happened::Stop);
         }
         let Traffic { offers, submitting, callers, timer, .. } = &mut self.traffic;
         if let Some(Poll::Ready(pending)) = submitting.as_mut().map(|s| s.as_mut().poll(cx)) {
@@ -335,6 +357,39 @@ impl<'a> Connection<'a> {
     }
 }
 
+/// What the session makes of a verdict. None if the event must come again, so that nothing after it may move the
+/// watermark. One that is refused for what it is must not: it would come again for ever, and all behind it never.
+fn judgement(verdict: &Verdict) -> Option<Judged> {
+    Some(match verdict {
+        Verdict::Stored { .. } => Judged::Stored,
+        Verdict::Known | Verdict::NotKept(NotKept::Older) => Judged::Known,
+        Verdict::NotKept(_) => Judged::Refused,
+        Verdict::Refused(refusal) if refusal.is_hostile() => Judged::Hostile,
+        Verdict::Refused(Refusal { prefix: Prefix::Error | Prefix::RateLimited, .. }) => {
+            return None;
+        }
+        Verdict::Refused(_) => Judged::Refused,
+    })
+}
+
 fn lost(why: &str) -> Ended {
     Ended::Lost(words(why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_stored_later_must_come_again() {
+        let refused = |prefix| judgement(&Refusal::new(prefix, &crate::code::BUSY, "no").into());
+        for prefix in [Prefix::Error, Prefix::RateLimited] {
+            assert_eq!(refused(prefix), None);
+        }
+        for prefix in [Prefix::Invalid, Prefix::Blocked, Prefix::Pow] {
+            assert_eq!(refused(prefix), Some(Judged::Refused), "the watermark moves");
+        }
+        assert_eq!(judgement(&Verdict::NotKept(NotKept::Deleted)), Some(Judged::Refused));
+        assert_eq!(judgement(&Verdict::NotKept(NotKept::Older)), Some(Judged::Known));
+    }
 }

@@ -18,9 +18,12 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use super::address::{Address, is_private};
 use super::information::{Information, MAX_BYTES};
 
-/// A frame is never longer than an event may be, and a little around it.
+/// A longer frame is of no use: an event is never longer, and a little around it.
 pub(super) const FRAME_MAX_BYTES: usize =
     guild_protocol::nostr::Limits::DEFAULT.max_bytes + 4 * 1024;
+/// A longer one is not even read to its end, and ends the connection. Others may keep larger events than we do: one of
+/// them must not keep us from what comes behind it.
+const READ_MAX_BYTES: usize = 4 * FRAME_MAX_BYTES;
 /// What waits in a socket to be sent, at most.
 const SEND_MAX_BYTES: usize = 4 * FRAME_MAX_BYTES;
 
@@ -78,8 +81,8 @@ fn tls() -> io::Result<Arc<ClientConfig>> {
 /// Opens a web socket on the wire.
 pub(super) async fn open(address: &Address, wire: Wire) -> io::Result<Socket> {
     let config = WebSocketConfig::default()
-        .max_message_size(Some(FRAME_MAX_BYTES))
-        .max_frame_size(Some(FRAME_MAX_BYTES))
+        .max_message_size(Some(READ_MAX_BYTES))
+        .max_frame_size(Some(READ_MAX_BYTES))
         .read_buffer_size(32 * 1024)
         .write_buffer_size(0)
         .max_write_buffer_size(SEND_MAX_BYTES);

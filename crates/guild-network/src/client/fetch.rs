@@ -20,16 +20,22 @@ struct Gap {
 #[derive(Debug)]
 pub(super) struct Fetch {
     mark: Option<Mark>,
-    /// When the connection began: what is newer comes by itself.
+    /// Since when the relay tells what is new: what is newer comes by itself.
     begun_s: u64,
     floor_s: u64,
+    overlap_s: u64,
     /// What has come in since the watermark.
     newer: Option<Gap>,
     /// What lies below the lowest page ever fetched.
     older: Option<Gap>,
+    /// Whether a page of these is being fetched.
+    is_paging: bool,
     page_events: u64,
     page_oldest_s: u64,
+    events_max: u64,
     events_left: u64,
+    /// Once the page is over, there is a new gap: the relay tells what is new since then, and did not before.
+    reopened_s: Option<u64>,
 }
 
 /// What the next page is about.
@@ -64,12 +70,37 @@ impl Fetch {
             mark,
             begun_s: now_s,
             floor_s,
+            overlap_s,
             newer: Some(Gap { since_s: newer_since_s, until_s: top_s }),
             older,
+            is_paging: false,
             page_events: 0,
             page_oldest_s: u64::MAX,
+            events_max,
             events_left: events_max,
+            reopened_s: None,
         }
+    }
+
+    /// The relay had stopped telling what is new, and does so again since now. What came in between is fetched.
+    pub(super) fn reopen(&mut self, now_s: u64) {
+        self.reopened_s = Some(now_s);
+        if !self.is_paging {
+            self.open_gap();
+        }
+    }
+
+    fn open_gap(&mut self) {
+        let Some(now_s) = self.reopened_s.take() else { return };
+        let top_s = now_s.saturating_add(FUTURE_S);
+        let high_s = self.mark.as_ref().map_or(0, |mark| mark.high_s);
+        let since_s = match self.newer {
+            // What was missing before is missing still.
+            Some(gap) => gap.since_s,
+            None => high_s.saturating_sub(self.overlap_s).max(self.floor_s).min(top_s),
+        };
+        self.newer = Some(Gap { since_s, until_s: top_s });
+        (self.begun_s, self.events_left) = (now_s, self.events_max);
     }
 
     /// The page to ask for; nothing if all is there.
@@ -85,7 +116,7 @@ impl Fetch {
 
     /// Begins a page, perhaps once more.
     pub(super) fn begin(&mut self) {
-        (self.page_events, self.page_oldest_s) = (0, u64::MAX);
+        (self.is_paging, self.page_events, self.page_oldest_s) = (true, 0, u64::MAX);
     }
 
     /// An event of the page has come; how many it has now.
@@ -97,6 +128,13 @@ impl Fetch {
 
     /// The page is over. Once its events are stored, this is the watermark, if it has changed.
     pub(super) fn end(&mut self) -> Option<Mark> {
+        self.is_paging = false;
+        let mark = self.end_page();
+        self.open_gap();
+        mark
+    }
+
+    fn end_page(&mut self) -> Option<Mark> {
         self.events_left = self.events_left.saturating_sub(self.page_events);
         let next = |gap: Gap, oldest_s: u64| {
             // A second with more events than a page holds cannot be seen whole: go on below it.
@@ -229,6 +267,43 @@ mod tests {
         let stored: Vec<u64> = (0..100).collect();
         assert!(run(&mut fetch, &stored, 3, usize::MAX).len() <= 9);
         assert!(fetch.is_done() && fetch.mark.unwrap().complete);
+    }
+
+    #[test]
+    fn what_came_while_nothing_new_was_told_is_fetched_before_the_watermark_moves() {
+        let mut fetch = Fetch::new(None, NOW_S, None, 100, u64::MAX);
+        run(&mut fetch, &[5, 50], 500, 9);
+        assert!(fetch.confirm(NOW_S + 1_000).is_some());
+        fetch.reopen(NOW_S + 2_000);
+        assert_eq!(fetch.confirm(NOW_S + 3_000), None, "nobody knows what came in between");
+        let gap = Page { since_s: NOW_S + 900, until_s: NOW_S + 2_000 + FUTURE_S };
+        assert_eq!(fetch.page(), Some(gap));
+        let stored: Vec<u64> = (0..20).map(|n| NOW_S + 1_500 + n).collect();
+        let seen = run(&mut fetch, &stored, 3, usize::MAX);
+        assert!(stored.iter().all(|at| seen.contains(at)), "{seen:?}");
+        let mark = Mark { high_s: NOW_S + 2_000, low_s: 0, complete: true };
+        assert_eq!(fetch.mark, Some(mark));
+        assert!(fetch.confirm(NOW_S + 3_000).is_some());
+    }
+
+    #[test]
+    fn a_gap_that_opens_during_a_page_waits_for_its_end() {
+        let mark = Mark { high_s: 9_000, low_s: 700, complete: false };
+        let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
+        run(&mut fetch, &[], 500, 1);
+        assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 700 }));
+        fetch.begin();
+        fetch.take(600);
+        fetch.reopen(NOW_S + 50);
+        let mark = fetch.end().unwrap();
+        assert_eq!((mark.high_s, mark.low_s), (NOW_S, 600), "the page was one of the older ones");
+        let gap = Page { since_s: NOW_S - 100, until_s: NOW_S + 50 + FUTURE_S };
+        assert_eq!(fetch.page(), Some(gap));
+        // Once more before that is fetched: it only grows.
+        fetch.reopen(NOW_S + 90);
+        assert_eq!(fetch.page(), Some(Page { until_s: NOW_S + 90 + FUTURE_S, ..gap }));
+        run(&mut fetch, &[], 500, 1);
+        assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 600 }), "then the rest");
     }
 
     #[test]

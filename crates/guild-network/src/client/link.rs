@@ -18,6 +18,7 @@ use super::session::{Begin, Session};
 use super::status::{EchoState, RelayStatus, State, SubState, words};
 use super::want::Want;
 use crate::marks::{self, Mark};
+use crate::publish;
 use crate::sync::lock;
 use crate::{Error, Result};
 
@@ -110,7 +111,9 @@ impl Link {
             Err(why) => return Ended::Lost(words(&why)),
         };
         tracing::info!(relay = self.url, "a relay is connected");
-        self.revive(shared).await;
+        if self.configured {
+            self.revive(shared).await;
+        }
         self.stand(State::Connected, 0, None, shared);
         let (information, counts) = {
             let status = lock(&self.status);
@@ -165,11 +168,15 @@ impl Link {
 
     /// What waits for this relay need not wait longer. If that fails it leaves in its own time.
     async fn revive(&self, shared: &Shared) {
-        let (relay, clock) = (self.url.clone(), shared.clock.clone());
-        let revived =
-            shared.store.write(move |tx| crate::publish::revive(tx, &relay, clock.now_ms())).await;
-        if let Err(error) = revived {
-            tracing::warn!(relay = self.url, %error, "what waits for a relay waits longer");
+        let mut after = Some(0);
+        while let Some(last) = after {
+            let (relay, clock) = (self.url.clone(), shared.clock.clone());
+            let revived =
+                shared.store.write(move |tx| publish::revive(tx, &relay, last, clock.now_ms()));
+            after = revived.await.unwrap_or_else(|error| {
+                tracing::warn!(relay = self.url, %error, "what waits for a relay waits longer");
+                None
+            });
         }
     }
 

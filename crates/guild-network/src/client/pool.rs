@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Options;
 use super::address::Address;
-use super::connection::Command;
+use super::connection::{Command, FAREWELL_MS};
 use super::link::Link;
 use super::session::Answer;
 use super::status::{RelayStatus, State};
@@ -34,6 +34,8 @@ pub(super) struct Shared {
     pub(super) store: Store,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
+    /// Ends all connections.
+    pub(super) stop: Shutdown,
 }
 
 /// A relay has it.
@@ -91,7 +93,8 @@ impl Pool {
             options.relays.iter().map(|url| Address::parse(url)).collect::<Result<_>>()?;
         // A channel of nothing is none.
         let (guests, arriving) = mpsc::channel(options.guests_max.max(1));
-        let shared = Shared { options: Arc::new(options), signer, intake, store, clock, random };
+        let (options, stop) = (Arc::new(options), Shutdown::new());
+        let shared = Shared { options, signer, intake, store, clock, random, stop };
         let pool = Pool { shared: Arc::new(shared), relays: Arc::default(), guests };
         let mut links = Vec::new();
         for address in addresses {
@@ -124,6 +127,10 @@ impl Pool {
     /// What is known of each relay, by address.
     pub fn status(&self) -> Vec<RelayStatus> {
         lock(&self.relays).values().map(|known| lock(&known.status).clone()).collect()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.status().iter().any(|status| status.state == State::Connected)
     }
 
     /// Publishes an event at a relay; one that is not configured is connected for it. Publishing the same event again
@@ -185,7 +192,7 @@ impl Pool {
 }
 
 impl Service {
-    /// Keeps all connections until the shutdown.
+    /// Keeps all connections until the shutdown; then relays are told that we go.
     pub async fn run(self, shutdown: Shutdown) {
         let Service { pool, links, mut guests } = self;
         let keep = |link: Link| link.keep(pool.shared.clone());
@@ -200,7 +207,16 @@ impl Service {
                 }
             }
         };
-        select(pin!(all), shutdown.triggered()).await;
+        drop(select(pin!(all), shutdown.triggered()).await);
+        pool.shared.stop.trigger();
+        let farewells = async {
+            while pool.is_connected()
+                && let Some(url) = kept.next().await
+            {
+                lock(&pool.relays).remove(&url);
+            }
+        };
+        select(pin!(farewells), pool.shared.clock.sleep(FAREWELL_MS)).await;
     }
 }
 

@@ -1,7 +1,8 @@
 //! What we say to one relay, and what we make of what it says. Pure: frames and time go in, effects come out.
 //!
-//! There are two subscriptions. `live` brings what is new of everything that is wanted, and our own echo; `page`
-//! fetches what is stored, one want and one page after the other ([`super::fetch`]).
+//! There are two sorts of subscriptions. `live` brings what is new of everything that is wanted, and our own echo;
+//! `page` fetches what is stored, one want and one page after the other ([`super::fetch`]). What a relay ends is asked
+//! for again, and what came in between is fetched; what it refuses of one want holds up no other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use guild_protocol::nostr::message::{ClientMessage, RelayMessage};
 use guild_protocol::nostr::{Event, EventId, Limits, unix_s};
 
 use super::Options;
+use super::dial::FRAME_MAX_BYTES;
 use super::fetch::Fetch;
 use super::information::Information;
 use super::pace::Strikes;
@@ -21,10 +23,12 @@ use crate::marks::Mark;
 mod asking;
 mod auth;
 mod echo;
+mod live;
 mod sub;
 
 use auth::Auth;
 use echo::Echo;
+use live::Live;
 use sub::{Prefix, Sub, prefix};
 
 /// What became of an event that was published.
@@ -102,10 +106,20 @@ struct Publishing {
     needs_auth: bool,
 }
 
+/// What is fetched and followed.
 #[derive(Debug)]
 struct Following {
     want: Want,
     fetch: Fetch,
+    /// The subscription of its pages.
+    page: Sub,
+}
+
+impl Following {
+    /// Whether no page of it is to be had for now.
+    fn is_fetched_or_refused(&self) -> bool {
+        self.fetch.is_done() || self.page.is_refused()
+    }
 }
 
 /// A conversation, from the opening of a connection to its end.
@@ -116,10 +130,7 @@ pub(crate) struct Session {
     random: Arc<dyn Random>,
     information: Information,
     following: Vec<Following>,
-    live: Sub,
-    page: Sub,
-    /// The want of the page that is being fetched.
-    paging: Option<usize>,
+    lives: Vec<Live>,
     auth: Auth,
     echo: Echo,
     /// Whether this relay is known to pass on what it is given: then silence means something.
@@ -128,6 +139,8 @@ pub(crate) struct Session {
     hostile: Strikes,
     nuisance: Strikes,
     subs_made: u64,
+    /// So many subscriptions we have ended, and the relay has not said that it knows.
+    closes_unconfirmed: u64,
     heard_ms: UnixMs,
     pinged_ms: Option<UnixMs>,
     notice: Option<String>,
@@ -159,25 +172,25 @@ impl Session {
         let following = wants.into_iter().map(|(want, mark)| {
             let (overlap_s, most) = (options.overlap_s, options.fetch_max_events);
             let fetch = Fetch::new(mark, unix_s(now_ms), want.lookback_s, overlap_s, most);
-            Following { want, fetch }
+            Following { want, fetch, page: Sub::new() }
         });
+        let following: Vec<Following> = following.collect();
         let mut session = Session {
             url,
-            following: following.collect(),
+            lives: Live::all(following.len()),
+            following,
             hostile: Strikes::new(options.hostile_max, options.hostile_window_ms),
             nuisance: Strikes::new(options.nuisance_max, options.nuisance_window_ms),
             options,
             signer,
             random,
             information,
-            live: Sub::new(),
-            page: Sub::new(),
-            paging: None,
             auth: Auth::default(),
             echo: Echo::new(),
             echoes,
             publishing: BTreeMap::new(),
             subs_made: 0,
+            closes_unconfirmed: 0,
             heard_ms: now_ms,
             pinged_ms: None,
             notice: None,
@@ -196,6 +209,9 @@ impl Session {
     /// A text has come.
     pub(crate) fn text(&mut self, frame: &str, now_ms: UnixMs) {
         self.count_frame(frame.len(), now_ms);
+        if frame.len() > FRAME_MAX_BYTES {
+            return self.oversized(now_ms);
+        }
         match RelayMessage::parse(frame.as_bytes(), &Limits::DEFAULT) {
             Ok(message) => self.message(message, now_ms),
             Err(_) => {
@@ -213,12 +229,18 @@ impl Session {
         self.annoyed(now_ms);
     }
 
+    /// A frame has come that is longer than any message.
+    pub(crate) fn oversized(&mut self, now_ms: UnixMs) {
+        self.counts.oversized += 1;
+        self.annoyed(now_ms);
+    }
+
     /// A ping or pong has come.
     pub(crate) fn alive(&mut self, now_ms: UnixMs) {
         self.heard_ms = now_ms;
         let Some(pinged_ms) = self.pinged_ms.take() else { return self.annoyed(now_ms) };
         // What was sent before the answer to a ping has been read by now.
-        if self.echo.state != EchoState::Heard && self.live.state == SubState::Live {
+        if self.echo.state != EchoState::Heard {
             self.confirm(pinged_ms);
         }
     }
@@ -278,11 +300,14 @@ impl Session {
     pub(crate) fn due_ms(&self) -> UnixMs {
         let Options { ping_ms, silence_ms, eose_ms, echo_patience_ms, .. } = *self.options;
         let quiet_ms = if self.awaits_pong() { silence_ms } else { ping_ms };
-        let subs = [&self.live, &self.page];
-        let subs = subs.into_iter().flat_map(|s| [s.again_ms(), s.answer_by_ms(eose_ms)]).flatten();
+        let asked = self.subs().filter_map(|sub| sub.answer_by_ms(eose_ms));
+        // What may not be asked for yet is due when something else has ended.
+        let lives = self.lives.iter().filter_map(|live| live.sub.again_ms());
+        let lives = lives.min().filter(|_| self.may_ask_live());
         let publishing = self.publishing.values().map(|publishing| publishing.answer_by_ms);
         let echo = self.echo.due_ms(echo_patience_ms);
-        let first = subs.chain(publishing).chain(echo).min().unwrap_or(UnixMs::MAX);
+        let others = [lives, self.page_due_ms(), echo].into_iter().flatten();
+        let first = asked.chain(publishing).chain(others).min().unwrap_or(UnixMs::MAX);
         first.min(self.heard_ms.saturating_add(quiet_ms))
     }
 
@@ -293,10 +318,6 @@ impl Session {
 
     pub(crate) fn counts(&self) -> Counts {
         self.counts
-    }
-
-    pub(crate) fn live_state(&self) -> &SubState {
-        &self.live.state
     }
 
     pub(crate) fn is_fetched(&self) -> bool {
@@ -358,20 +379,15 @@ impl Session {
             return self.annoyed(now_ms);
         }
         self.counts.events += 1;
-        for known in [&mut self.live, &mut self.page] {
-            if known.is(sub) {
-                known.heard(now_ms);
-            }
+        if let Some(known) = self.subs_mut().find(|known| known.is(sub)) {
+            known.heard(now_ms);
         }
-        if self.page.is(sub)
-            && let Some(following) = self.paging.and_then(|i| self.following.get_mut(i))
-            && following.want.filter.matches(&event)
+        let paged = |f: &&mut Following| f.page.is(sub) && f.want.filter.matches(&event);
+        if let Some(following) = self.following.iter_mut().find(paged)
+            && following.fetch.take(event.created_at) > self.options.page_max_events
         {
-            let most = self.options.page_max_events;
-            if following.fetch.take(event.created_at) > most {
-                // More than one page: an answer without an end.
-                self.annoyed(now_ms);
-            }
+            // More than one page: an answer without an end.
+            self.annoyed(now_ms);
         }
         self.effects.push_back(Effect::Offer(event));
     }
@@ -410,49 +426,27 @@ impl Session {
 
     fn eose(&mut self, sub: &str, now_ms: UnixMs) {
         self.counts.eose += 1;
-        if self.live.is(sub) {
-            self.live.eose(now_ms);
-            self.echo.begin(now_ms);
-        } else if self.page.is(sub) {
-            self.send(ClientMessage::Close(sub.to_owned()).to_json());
-            self.page.rest();
-            if let Some(following) = self.paging.take().and_then(|i| self.following.get_mut(i)) {
-                let mark = following.fetch.end();
-                let name = following.want.mark_name();
-                self.effects.extend(mark.map(|mark| Effect::Mark(name, mark)));
-            }
-        } else {
+        if !self.live_eose(sub, now_ms) && !self.page_eose(sub) {
             self.stray(now_ms);
         }
     }
 
     fn closed(&mut self, sub: &str, message: &str, now_ms: UnixMs) {
         self.counts.closed += 1;
-        let drawn = self.random.next_u64();
-        if self.live.is(sub) {
-            self.live.ended(message, now_ms, drawn);
-            self.echo.pause();
-        } else if self.page.is(sub) {
-            self.page.ended(message, now_ms, drawn);
-        }
-        // Else it confirms that we closed it.
+        self.sub_ended(sub, message, now_ms);
     }
 
     /// Whoever waited for the relay to know us is served, or is not.
     fn after_auth(&mut self, accepted: bool, message: &str, now_ms: UnixMs) {
-        for sub in [&mut self.live, &mut self.page] {
-            if sub.state == SubState::NeedsAuth {
-                sub.state = match accepted {
-                    true => SubState::Idle,
-                    false => SubState::Refused(words(message)),
-                };
+        for sub in self.subs_mut().filter(|sub| sub.state == SubState::NeedsAuth) {
+            match accepted {
+                true => sub.state = SubState::Idle,
+                false => sub.refused(message, now_ms),
             }
         }
         if accepted {
             self.echo.forgive();
-            if self.live.state == SubState::Live {
-                self.echo.begin(now_ms);
-            }
+            self.begin_echo(now_ms);
         }
         let waiting = self.publishing.iter_mut().filter(|(_, publishing)| publishing.needs_auth);
         let ids: Vec<EventId> = waiting.map(|(id, _)| *id).collect();
@@ -466,15 +460,6 @@ impl Session {
                 self.publishing.remove(&id);
                 let answer = Answer::Refused { message: words(message), is_final: false };
                 self.effects.push_back(Effect::Answer(id, answer));
-            }
-        }
-    }
-
-    /// What the relay had before this moment has come.
-    fn confirm(&mut self, at_ms: UnixMs) {
-        for following in &mut self.following {
-            if let Some(mark) = following.fetch.confirm(unix_s(at_ms)) {
-                self.effects.push_back(Effect::Mark(following.want.mark_name(), mark));
             }
         }
     }

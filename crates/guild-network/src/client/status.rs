@@ -97,7 +97,7 @@ pub struct Counts {
     pub ok: u64,
     /// Those that said no.
     pub ok_refused: u64,
-    /// Answers about something that we did not publish.
+    /// Answers about something that we did not publish or ask.
     pub stray: u64,
     /// Ends of what is stored.
     pub eose: u64,
@@ -109,6 +109,8 @@ pub struct Counts {
     pub auths: u64,
     /// Frames that are no message.
     pub malformed: u64,
+    /// Frames that are longer than any message.
+    pub oversized: u64,
     /// Times that it was banned.
     pub bans: u64,
 }

@@ -90,7 +90,8 @@ async fn ask<T: Send + 'static>(
     shared.store.read(read).await.map_err(|error| {
         if error.code() == &code::TOO_WIDE {
             refused("wide");
-            return format!("blocked: {error}; name authors, kinds, tags or a time");
+            // Not for ever: what is stored changes, and so does the page that is asked for.
+            return format!("error: {error}; name authors, kinds, tags or a time");
         }
         refused("database");
         tracing::warn!(%error, "a client's question was not answered");

@@ -461,3 +461,49 @@ fn a_filter_that_passes_none_of_very_many_is_refused() {
         assert_eq!(query(narrow), Ok(vec![]));
     });
 }
+
+#[test]
+fn what_is_addressed_to_somebody_is_found_behind_whatever_else_is() {
+    both(|scratch| {
+        let (us, letter) = (key(1).public_key().hex(), "x".repeat(64));
+        let tags: [&[&str]; 2] = [&["p", &us], &["e", &letter]];
+        let mail: Vec<Event> =
+            [6050, 7000].map(|kind| event(2, kind, NOW_S - 10_000, &tags, "mail")).to_vec();
+        scratch.put(&mail);
+        // Newer than all of it, and of a kind that nobody asks for.
+        let flood: Vec<Event> =
+            (0..300).map(|n| event(3, 1, NOW_S - n, &tags, &n.to_string())).collect();
+        scratch.put(&flood);
+        let found = |filter: Filter| {
+            let budget = archive::Budget { visits: 50, ..archive::Budget::events(10) };
+            let read = scratch.store.read(move |rx| {
+                let filters = std::slice::from_ref(&filter);
+                archive::query_within(rx, filters, budget, NOW_S, &|_| true)
+            });
+            let found = block_on(read).map_err(|error| error.code().name)?;
+            Ok::<_, &str>(found.into_iter().map(|stored| stored.event_id).collect::<Vec<_>>())
+        };
+        let mut expected: Vec<_> = mail.iter().map(|event| event.id).collect();
+        expected.sort();
+        for filter in
+            [Filter::default().tag('p', [us.clone()]), Filter::default().tag('e', [letter])]
+        {
+            let kinds = Some([5, 6050, 7000].into());
+            assert_eq!(found(Filter { kinds, ..filter.clone() }), Ok(expected.clone()));
+            assert_eq!(found(filter).unwrap().len(), 10, "of all kinds the newest");
+        }
+        // So many that a term for each pair would be too many: found by the tags alone.
+        let kinds: Vec<u16> = (0..600).collect();
+        let values = [us, "y".to_owned()];
+        assert_eq!(found(Filter::kinds(kinds).tag('p', values)).unwrap().len(), 10);
+        // Forgotten with the event.
+        let forget = scratch.store.write(|tx| {
+            let bounds = archive::Bounds { max_events: 0, max_bytes: 0 };
+            archive::sweep(tx, NOW_S, &bounds)
+        });
+        block_on(forget).unwrap();
+        let left =
+            scratch.store.read(|rx| rx.first::<(i64,)>("SELECT count(*) FROM nostr_term", &[]));
+        assert_eq!(block_on(left).unwrap(), Some((0,)));
+    });
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 use guild_network::archive::{self, Verified};
 use guild_network::client::{Options, Pool, RelayStatus, State, market_wants};
 use guild_network::intake::{self, Intake};
-use guild_network::publish;
+use guild_network::publish::{self, Destinations};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::nostr::{Event, Filter, kind};
 use guild_store::Store;
@@ -122,14 +122,21 @@ impl Node {
             backoff_max_ms: 100,
             ..outbox::Options::default()
         };
-        let wake = Box::new(|| Box::pin(std::future::pending()) as BoxFuture<()>);
-        let drainer = Drainer::new(outbox_options, store, clock, random).unwrap();
-        let drainer = drainer.sink(publish::SINK, deliver, wake);
+        let guest_options = publish::guest_options(&outbox_options);
+        let drainer = |options, sink| {
+            let wake = Box::new(|| Box::pin(std::future::pending()) as BoxFuture<()>);
+            let drainer = Drainer::new(options, store.clone(), clock.clone(), random.clone());
+            drainer.unwrap().sink(sink, deliver.clone(), wake)
+        };
+        let drainers =
+            [drainer(outbox_options, publish::SINK), drainer(guest_options, publish::GUEST_SINK)];
         let (shutdown, mut services) = (Shutdown::new(), JoinSet::new());
         let stop = shutdown.clone();
         services.spawn(async move { checking.run(stop).await.unwrap() });
         services.spawn(service.run(shutdown.clone()));
-        services.spawn(drainer.run(shutdown.clone()));
+        for drainer in drainers {
+            services.spawn(drainer.run(shutdown.clone()));
+        }
         Node { scratch, pool, intake, shutdown, services }
     }
 
@@ -186,13 +193,16 @@ impl Node {
         read.await.unwrap().into_iter().map(|stored| stored.json).collect()
     }
 
-    /// Queues an event of ours for these relays.
+    /// Queues an event of ours for these relays of our own.
     async fn publish(&self, event: &Event, relays: &[&str]) {
-        let event = Verified::check(event.clone()).unwrap();
         let relays: Vec<String> = relays.iter().map(|&url| url.to_owned()).collect();
+        self.publish_to(event, Destinations::own(&relays)).await;
+    }
+
+    async fn publish_to(&self, event: &Event, to: Destinations) {
+        let event = Verified::check(event.clone()).unwrap();
         let now_ms = testbed::now_ms();
-        let queued =
-            self.store().write(move |tx| publish::enqueue(tx, &event, &relays, now_ms)).await;
+        let queued = self.store().write(move |tx| publish::enqueue(tx, &event, &to, now_ms)).await;
         queued.unwrap();
     }
 

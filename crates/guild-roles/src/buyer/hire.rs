@@ -8,7 +8,7 @@ use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
 use guild_market::verify;
 use guild_network::archive::Verified;
 use guild_network::index::{self, Wanted};
-use guild_network::publish::{self, destinations};
+use guild_network::publish::{self, Destinations};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::to_hex;
@@ -39,7 +39,11 @@ impl Shared {
         // Before anybody is asked to work, or to approve: what cannot be judged would never be paid.
         verify::can_verify(&job)?;
         let chosen = self.choose(&wish, &key).await?;
-        let hints = chosen.iter().flat_map(|one| &one.relays).map(String::as_str);
+        let mut to = Destinations::own(&self.options.relays);
+        if let Some(one) = &chosen {
+            let hints = one.relays.iter().map(String::as_str);
+            to = to.and_of(&one.provider, hints, self.options.max_hints);
+        }
         let new = NewOrder {
             order_key: key,
             kind,
@@ -51,7 +55,7 @@ impl Shared {
             budget: wish.budget,
             deadline_ms: deadline_ms(self.now_ms(), wish.time_limit_ms),
             private: wish.private,
-            relays: destinations(&self.options.relays, hints, self.options.max_hints),
+            relays: to.urls(),
         };
         self.post(new).await
     }
@@ -152,7 +156,7 @@ impl Shared {
             let now_ms = this.now_ms();
             let placed = order::post(tx, &new, request.event(), &this.node.policy, now_ms)?;
             if let Placed::Posted(order) = &placed {
-                publish::enqueue(tx, &request, &order.relays, now_ms)?;
+                publish::enqueue(tx, &request, &this.destinations(order), now_ms)?;
             }
             // A quote that waits for a guardian stays, so this is no error inside of the transaction.
             Ok::<_, Error>(placed)

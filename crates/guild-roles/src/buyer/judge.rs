@@ -47,13 +47,14 @@ impl Shared {
         // Outside of the transaction: a verdict may mean doing the work again.
         let verdict = verify(&self.node.registry, &self.options.verify, &subject)?;
         let passed = verdict.passed;
-        let (this, order_id, relays) = (self.clone(), order.order_id.clone(), order.relays.clone());
+        let (this, order_id) = (self.clone(), order.order_id.clone());
+        let to = self.destinations(&order);
         let called = self.node.store.write(move |tx| {
             let keys = Keys { key: &this.key, random: &*this.node.random };
             let now_ms = this.now_ms();
             let settled = settle(tx, &order_id, &verdict, keys, now_ms)?;
             if let Some(notice) = settled.notice {
-                publish::enqueue(tx, &Verified::check(notice)?, &relays, now_ms)?;
+                publish::enqueue(tx, &Verified::check(notice)?, &to, now_ms)?;
             }
             Ok::<_, Error>(())
         });

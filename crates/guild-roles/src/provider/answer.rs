@@ -2,7 +2,7 @@
 
 use guild_market::job::TakenJob;
 use guild_network::archive::Verified;
-use guild_network::publish::{self, destinations};
+use guild_network::publish::{self, Destinations};
 use guild_protocol::env::UnixMs;
 use guild_protocol::nostr::job::{Feedback, JobResult, Price, Status};
 use guild_protocol::nostr::{Draft, Event, tag, unix_s};
@@ -78,7 +78,19 @@ impl Shared {
         now_ms: UnixMs,
     ) -> Result<()> {
         let hints = tag::all(&request.tags, "relays").flatten().map(String::as_str);
-        let relays = destinations(&self.options.relays, hints, self.options.max_hints);
-        Ok(publish::enqueue(tx, &Verified::check(answer)?, &relays, now_ms)?)
+        let own = Destinations::own(&self.options.relays);
+        let to = own.and_of(&request.pubkey, hints, self.options.max_hints);
+        Ok(publish::enqueue(tx, &Verified::check(answer)?, &to, now_ms)?)
+    }
+
+    /// Queues a refusal for our relays alone, and keeps it as others' events are: anybody can cause any number of them.
+    pub(super) fn publish_refusal(
+        &self,
+        tx: &mut Tx<'_>,
+        refusal: Event,
+        now_ms: UnixMs,
+    ) -> Result<()> {
+        let to = Destinations::own(&self.options.relays);
+        Ok(publish::enqueue_unpinned(tx, &Verified::check(refusal)?, &to, now_ms)?)
     }
 }

@@ -130,7 +130,7 @@ impl Shared {
             Taken::Refused(refusal) if pace.may(now_ms) => {
                 let job = job::refuse(tx, event, &self.us(), &refusal, now_ms)?;
                 let answer = self.error(event, &job, now_ms)?;
-                self.publish(tx, answer, event, now_ms)?;
+                self.publish_refusal(tx, answer, now_ms)?;
                 Ok("request_refused")
             }
             // Not even a row: whoever asks faster than we answer must not fill the database either.

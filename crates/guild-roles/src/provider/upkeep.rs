@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 use guild_market::job;
 use guild_network::archive::{self, Verified};
-use guild_network::{index, publish};
+use guild_network::index;
+use guild_network::publish::{self, Destinations};
 use guild_protocol::env::{Shutdown, UnixMs};
 use guild_protocol::nostr::heartbeat::{Heartbeat, MAX_INTERVAL_S};
 use guild_protocol::nostr::{tag, unix_s};
@@ -117,7 +118,8 @@ impl Shared {
         // A version of the same second might lose against the one before.
         let after = before.map_or(0, |before| before.created_at.saturating_add(1));
         let event = card.draft(unix_s(now_ms).max(after))?.sign(&self.key)?;
-        Ok(publish::enqueue(tx, &Verified::check(event)?, &self.options.relays, now_ms)?)
+        let to = Destinations::own(&self.options.relays);
+        Ok(publish::enqueue(tx, &Verified::check(event)?, &to, now_ms)?)
     }
 
     fn models(&self) -> Vec<String> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use guild_ledger::policy::Bundle;
 use guild_market::job::{self, Refusal, TakenJob};
 use guild_market::order::{Order, State};
+use guild_network::publish;
 use guild_protocol::amount::{Amount, Msat};
 use guild_protocol::env::{BoxFuture, Clock, Signer};
 use guild_protocol::hash::Hash;
@@ -17,7 +18,7 @@ use guild_protocol::schema::SchemaId;
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::buyer::{self, Buyer, Choice};
 use guild_roles::provider::{Embedder, Provider, Task, Worker};
-use guild_store::Store;
+use guild_store::{Store, outbox};
 use serde_json::{Value, json};
 
 use crate::town::{
@@ -491,6 +492,28 @@ fn a_buyer_over_its_credit_gets_no_more_work_and_others_do() {
             job.is_some_and(|job| job.state == job::State::Delivered)
         })
         .await;
+    });
+}
+
+#[test]
+fn a_refusal_goes_to_our_relays_alone_and_is_not_pinned() {
+    let mut town = Town::new();
+    let node = town.node();
+    let provider = town.provider_with(node, key(2), Town::offer(), Arc::new(Sloth));
+    let (store, hub, clock) = (town.store(node).clone(), town.hub.clone(), town.clock.clone());
+    town.tell(async move {
+        let mut asked = request(provider.public_key(), "hello");
+        asked.relays = vec!["wss://hint.example".to_owned()];
+        for bid in [1, 1_000] {
+            asked.bid = Some(Msat(bid));
+            refused(&hub, &clock, asked.draft(unix_s(T0)).unwrap().sign(&key(7)).unwrap()).await;
+        }
+        let pins = "SELECT pinned FROM nostr_event WHERE kind = 7000 ORDER BY seq";
+        let pins: Vec<(i64,)> = store.read(move |rx| rx.all(pins, &[])).await.unwrap();
+        assert_eq!(pins, [(0,), (1,)], "a refusal, and the word that work begins");
+        let guests = store
+            .read(|rx| outbox::waiting(rx, publish::GUEST_SINK, &key(7).public_key().hex(), 9));
+        assert_eq!(guests.await, Ok(1), "only what was taken on goes where the buyer says");
     });
 }
 

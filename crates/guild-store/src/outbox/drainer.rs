@@ -10,7 +10,7 @@ use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::hash::to_hex;
 
 use super::Message;
-use super::lane::{self, Failed, Lease, Outcome};
+use super::lane::{self, Failed, Lease, Old, Outcome, Then};
 use crate::pump::Store;
 use crate::{Error, Result};
 
@@ -48,6 +48,10 @@ pub struct Options {
     pub backoff_max_ms: i64,
     /// How long a delivered message is remembered, and with it its idempotency key.
     pub keep_done_ms: i64,
+    /// How long a dead letter is kept.
+    pub keep_dead_ms: i64,
+    /// How many dead letters of a sink are kept; the oldest go first.
+    pub dead_max: i64,
 }
 
 impl Default for Options {
@@ -61,6 +65,8 @@ impl Default for Options {
             backoff_min_ms: 500,
             backoff_max_ms: 300_000,
             keep_done_ms: 24 * 3_600 * 1_000,
+            keep_dead_ms: 30 * 24 * 3_600 * 1_000,
+            dead_max: 100_000,
         }
     }
 }
@@ -76,6 +82,8 @@ impl Options {
             ("backoff_min_ms", self.backoff_min_ms),
             ("backoff_max_ms", self.backoff_max_ms),
             ("keep_done_ms", self.keep_done_ms),
+            ("keep_dead_ms", self.keep_dead_ms),
+            ("dead_max", self.dead_max),
         ];
         match settings.iter().find(|(_, value)| *value < 1) {
             Some((name, _)) => Err(Error::BadOptions(format!("outbox.{name} must be at least 1"))),
@@ -252,13 +260,15 @@ impl Courier {
 
     fn failed(&self, seq: i64, attempts: i64, failure: Failure) -> Failed {
         let tried = attempts.saturating_add(1);
-        let (error, again) = match failure {
-            Failure::Retry(error) => (error, tried < self.options.max_attempts),
-            Failure::Never(error) => (error, false),
-        };
         let wait_ms = backoff_ms(&self.options, tried, self.random.next_u64());
-        let again_ms = again.then(|| self.clock.now_ms().saturating_add(wait_ms));
-        Failed { seq, error: storable(&error), again_ms }
+        let (error, then) = match failure {
+            Failure::Retry(error) if tried < self.options.max_attempts => {
+                (error, Then::Again(self.clock.now_ms().saturating_add(wait_ms)))
+            }
+            Failure::Retry(error) => (error, Then::GivenUp),
+            Failure::Never(error) => (error, Then::Refused),
+        };
+        Failed { seq, error: storable(&error), then }
     }
 
     async fn recall(&self, sink: &str, now_ms: UnixMs) {
@@ -274,10 +284,14 @@ impl Courier {
     }
 
     async fn forget(&self, sink: &str, now_ms: UnixMs) {
-        let before_ms = now_ms.saturating_sub(self.options.keep_done_ms);
+        let old = Old {
+            done_before_ms: now_ms.saturating_sub(self.options.keep_done_ms),
+            dead_before_ms: now_ms.saturating_sub(self.options.keep_dead_ms),
+            dead_max: self.options.dead_max,
+        };
         loop {
             let kind = sink.to_owned();
-            match self.store.write(move |tx| lane::forget(tx, &kind, before_ms)).await {
+            match self.store.write(move |tx| lane::forget(tx, &kind, old)).await {
                 Ok(forgotten) if forgotten >= lane::FORGET_MAX => {}
                 Ok(_) => return,
                 Err(error) => {

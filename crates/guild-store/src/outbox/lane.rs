@@ -28,8 +28,18 @@ pub(super) struct Outcome {
 pub(super) struct Failed {
     pub(super) seq: i64,
     pub(super) error: String,
-    /// When to try again; never, if it is a dead letter.
-    pub(super) again_ms: Option<UnixMs>,
+    pub(super) then: Then,
+}
+
+/// What becomes of a message that was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is tried again at this moment.
+    Again(UnixMs),
+    /// It was tried often enough.
+    GivenUp,
+    /// Its sink will never take it.
+    Refused,
 }
 
 /// Makes the lane and says that it has something to deliver, unless it knows already.
@@ -130,14 +140,15 @@ pub(super) fn settle(
         }
     }
     if let Some(failed) = &outcome.failed {
-        let (state, closed_ms) = match failed.again_ms {
-            Some(_) => ("queued", None),
-            None => ("dead", Some(now_ms)),
+        let (state, due_ms, closed_ms) = match failed.then {
+            Then::Again(again_ms) => ("queued", again_ms, None),
+            Then::GivenUp | Then::Refused => ("dead", now_ms, Some(now_ms)),
         };
+        let refused = i64::from(failed.then == Then::Refused);
         tx.cas(
             "UPDATE outbox SET state = $2, attempts = attempts + 1, due_ms = $3, closed_ms = $4,
-             last_error = $5 WHERE seq = $1 AND state = 'queued'",
-            args![failed.seq, state, failed.again_ms.unwrap_or(now_ms), closed_ms, &failed.error],
+             last_error = $5, refused = $6 WHERE seq = $1 AND state = 'queued'",
+            args![failed.seq, state, due_ms, closed_ms, &failed.error, refused],
         )?;
     }
     set_due(tx, &lease.sink, &lease.key)
@@ -157,14 +168,35 @@ pub(super) fn first_and_last_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<(
 /// How much is forgotten in one transaction, so that no other write waits long for it.
 pub(super) const FORGET_MAX: u64 = 1_000;
 
-/// Forgets delivered messages, oldest first, and lanes that have nothing left. Both at most [`FORGET_MAX`]; the larger
-/// count.
-pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, closed_before_ms: UnixMs) -> Result<u64> {
-    let messages = tx.exec(
+/// What is old enough to be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Old {
+    /// What was delivered before this moment.
+    pub(super) done_before_ms: UnixMs,
+    /// What was given up before this moment.
+    pub(super) dead_before_ms: UnixMs,
+    /// And what was given up before so many others.
+    pub(super) dead_max: i64,
+}
+
+/// Forgets closed messages, oldest first, and lanes that have nothing left. Of each sort at most [`FORGET_MAX`]; the
+/// largest count.
+pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, old: Old) -> Result<u64> {
+    let mut most = 0;
+    for (state, before_ms) in [("done", old.done_before_ms), ("dead", old.dead_before_ms)] {
+        let messages = tx.exec(
+            "DELETE FROM outbox WHERE seq IN
+               (SELECT seq FROM outbox WHERE state = $1 AND sink = $2 AND closed_ms < $3
+                ORDER BY closed_ms LIMIT 1000)",
+            args![state, sink, before_ms],
+        )?;
+        most = messages.max(most);
+    }
+    let surplus = tx.exec(
         "DELETE FROM outbox WHERE seq IN
-           (SELECT seq FROM outbox WHERE state = 'done' AND sink = $1 AND closed_ms < $2
-            ORDER BY closed_ms LIMIT 1000)",
-        args![sink, closed_before_ms],
+           (SELECT seq FROM outbox WHERE state = 'dead' AND sink = $1
+            ORDER BY closed_ms DESC, seq DESC LIMIT 1000 OFFSET $2)",
+        args![sink, old.dead_max],
     )?;
     // A lane without a due time has nothing queued; the next message makes it anew. Whoever still believes to hold it
     // has a token that no later row of it will have.
@@ -174,7 +206,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, closed_before_ms: UnixMs) -> R
             LIMIT 1000)",
         args![sink],
     )?;
-    Ok(messages.max(lanes))
+    Ok(most.max(surplus).max(lanes))
 }
 
 /// Brings back what a clock that was wrong has put into the far future: no wait and no lease is meant to be longer

@@ -23,6 +23,9 @@ on_both! {
     a_list_of_less_than_nothing_is_empty,
     what_a_wrong_clock_put_into_the_future_leaves_now,
     what_waits_for_another_try_leaves_when_its_way_is_open_again,
+    a_lane_that_is_open_again_gets_back_all_that_was_given_up_and_nothing_that_was_refused,
+    what_waits_in_a_lane_is_counted_up_to_a_limit,
+    dead_letters_are_forgotten_when_they_are_old_or_too_many,
     what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too,
     delivered_messages_and_empty_lanes_are_forgotten_however_many,
     a_sink_that_takes_its_time_is_not_cut_off,
@@ -243,6 +246,90 @@ fn what_waits_for_another_try_leaves_when_its_way_is_open_again(engine: Engine) 
         block_on(store.read(|rx| rx.all("SELECT key, due_ms FROM outbox_lane ORDER BY key", &[])))
             .unwrap();
     assert_eq!(due, [("a".to_owned(), 1), ("b".to_owned(), 900_000)]);
+}
+
+fn a_lane_that_is_open_again_gets_back_all_that_was_given_up_and_nothing_that_was_refused(
+    engine: Engine,
+) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    // The dead letters of others, and what was refused here, come first: they must not stand in the way.
+    let many = store.write(|tx| {
+        for (key, count) in [("other", 600), ("refused", 600), ("a", 1_200)] {
+            for i in 0..count {
+                let name = format!("{key}-{i}");
+                let key = if key == "other" { key } else { "a" };
+                let message = NewMessage { sink: "s", key, idempotency_key: &name, body: "{}" };
+                outbox::enqueue(tx, &message, 0)?;
+            }
+        }
+        tx.exec("UPDATE outbox SET state = 'dead', closed_ms = 1", args![])?;
+        tx.exec("UPDATE outbox SET refused = 1 WHERE idempotency_key LIKE 'refused-%'", args![])?;
+        tx.exec("UPDATE outbox_lane SET due_ms = NULL", args![])
+    });
+    block_on(many).unwrap();
+    let (mut after, mut steps) = (0, 0);
+    let revive =
+        |after: i64| block_on(store.write(move |tx| outbox::revive(tx, "s", "a", after, 7)));
+    while let Some(last) = revive(after).unwrap() {
+        assert!(last > after);
+        (after, steps) = (last, steps + 1);
+    }
+    assert_eq!(steps, 3);
+    let states =
+        "SELECT count(*) FROM outbox WHERE state = 'queued' AND attempts = 0 AND key = 'a'";
+    assert_eq!(block_on(store.read(move |rx| rx.first::<(i64,)>(states, &[]))), Ok(Some((1_200,))));
+    let due = "SELECT due_ms FROM outbox_lane WHERE key = 'a'";
+    assert_eq!(block_on(store.read(move |rx| rx.first::<(i64,)>(due, &[]))), Ok(Some((7,))));
+    let given = drain_from(&store, 7, Options::default(), |_| Ok(()));
+    assert_eq!(given.len(), 1_200);
+    assert_eq!((given[0].as_str(), given[1_199].as_str()), ("a-0", "a-1199"), "in their order");
+}
+
+fn what_waits_in_a_lane_is_counted_up_to_a_limit(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    for (key, id) in [("a", "1"), ("a", "2"), ("a", "3"), ("b", "4")] {
+        enqueue(&store, key, id, "{}").unwrap();
+    }
+    block_on(store.write(|tx| {
+        tx.exec("UPDATE outbox SET state = 'done', closed_ms = 1 WHERE seq = 1", args![])
+    }))
+    .unwrap();
+    let waiting = |key: &'static str, limit| {
+        block_on(store.read(move |rx| outbox::waiting(rx, "s", key, limit))).unwrap()
+    };
+    assert_eq!([waiting("a", 9), waiting("a", 1), waiting("c", 9), waiting("a", -1)], [2, 1, 0, 0]);
+}
+
+fn dead_letters_are_forgotten_when_they_are_old_or_too_many(engine: Engine) {
+    let scratch = Scratch::on(engine);
+    let store = scratch.store();
+    let many = store.write(|tx| {
+        for (sink, count) in [("s", 2_500), ("other", 10)] {
+            for i in 0..count {
+                let name = format!("m{i}");
+                let message = NewMessage { sink, key: &name, idempotency_key: &name, body: "{}" };
+                outbox::enqueue(tx, &message, 0)?;
+            }
+        }
+        tx.exec("UPDATE outbox SET state = 'dead', closed_ms = 10000 + seq", args![])
+    });
+    block_on(many).unwrap();
+    let left = |options: Options, now_ms: i64| {
+        // Something to deliver, so that the drainer has come to tidy before it ends.
+        let id = format!("last-{}", options.dead_max).leak();
+        enqueue(&store, "last", id, "{}").unwrap();
+        drain_from(&store, now_ms, options, |_| Ok(()));
+        let dead = "SELECT count(*), min(seq) FROM outbox WHERE state = 'dead' AND sink = 's'";
+        block_on(store.read(move |rx| rx.first::<(i64, i64)>(dead, &[]))).unwrap().unwrap()
+    };
+    let options = Options { dead_max: 100, ..Options::default() };
+    assert_eq!(left(options, 20_000), (100, 2_401), "the newest stay");
+    let options = Options { keep_dead_ms: 7_550, ..Options::default() };
+    assert_eq!(left(options, 20_000), (51, 2_450), "what is older than it may be is gone");
+    let others = "SELECT count(*) FROM outbox WHERE sink = 'other'";
+    assert_eq!(block_on(store.read(move |rx| rx.first::<(i64,)>(others, &[]))), Ok(Some((10,))));
 }
 
 fn what_another_wrong_clock_puts_into_the_future_meanwhile_leaves_too(engine: Engine) {

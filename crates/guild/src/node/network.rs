@@ -8,11 +8,10 @@ use guild_network::archive::Bounds;
 use guild_network::client::{Options as PoolOptions, Pool, market_wants, relay_url};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::keeper::Keeper;
-use guild_network::publish::{AckState, acknowledge};
+use guild_network::publish::{AckState, acknowledge, addressed};
 use guild_network::relay::{Options as RelayOptions, Relay};
 use guild_protocol::env::Shutdown;
 use guild_protocol::identity::{PublicKey, SecretKey};
-use guild_protocol::nostr::EventId;
 use guild_store::outbox::{Deliver, Failure, Message};
 
 use super::identity::Identity;
@@ -96,17 +95,12 @@ pub(super) fn at_home(own: &[String], abroad: Deliver, parts: &Parts) -> Deliver
     let own: BTreeSet<String> = own.iter().filter_map(|url| relay_url(url).ok()).collect();
     let (store, clock) = (parts.store.clone(), parts.clock.clone());
     Arc::new(move |message: Message| {
-        if !own.contains(&message.key) {
-            return abroad(message);
-        }
-        let (store, now_ms) = (store.clone(), clock.now_ms());
+        let here = addressed(&message.idempotency_key).filter(|(relay, _)| own.contains(*relay));
+        let Some((relay, id)) = here else { return abroad(message) };
+        let (relay, store, now_ms) = (relay.to_owned(), store.clone(), clock.now_ms());
         Box::pin(async move {
-            let id =
-                message.idempotency_key.rsplit(':').next().unwrap_or_default().parse::<EventId>();
-            let id = id.map_err(|e| Failure::Never(e.to_string()))?;
             let said = (AckState::Acked, "it is here");
-            let written =
-                store.write(move |tx| acknowledge(tx, &id, &message.key, said, now_ms)).await;
+            let written = store.write(move |tx| acknowledge(tx, &id, &relay, said, now_ms)).await;
             written.map_err(|e: guild_network::Error| Failure::Retry(e.to_string()))
         })
     })

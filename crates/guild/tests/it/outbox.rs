@@ -15,7 +15,7 @@ fn home_with_messages() -> Home {
         assert_eq!(home.run(&["log", "append", "test.done", "--id", &id]).code, 0);
     }
     let file = home.path().join(".local/share/guildhall/node.db");
-    let die = "UPDATE outbox SET state = 'dead', closed_ms = 1, attempts = 12, last_error = 'nobody there'
+    let die = "UPDATE outbox SET state = 'dead', closed_ms = created_ms, attempts = 12, last_error = 'nobody there'
                WHERE seq <= 2; UPDATE outbox SET due_ms = 5; UPDATE outbox_lane SET due_ms = 5";
     Sqlite::open(&file).unwrap().batch(die).unwrap();
     home

@@ -150,11 +150,12 @@ impl Scan {
     }
 }
 
+/// No more terms than this are made of the values and the kinds of a filter.
+const PAIRS_MAX: usize = 1_024;
+
 /// The terms of every condition that a walk can go along. Kinds only if there is nothing else: every row has its kind.
 fn conditions(filter: &Filter) -> Vec<BTreeSet<i64>> {
-    let tags = filter.tags.iter().map(|(letter, values)| {
-        values.iter().map(|value| key::tag_term(*letter, value)).collect::<BTreeSet<i64>>()
-    });
+    let tags = filter.tags.iter().map(|(letter, values)| tag_terms(filter, *letter, values));
     let authors = filter.authors.iter().map(|keys| keys.iter().map(key::author_term).collect());
     let mut conditions: Vec<BTreeSet<i64>> = tags.chain(authors).collect();
     if conditions.is_empty() {
@@ -164,6 +165,18 @@ fn conditions(filter: &Filter) -> Vec<BTreeSet<i64>> {
         });
     }
     conditions
+}
+
+/// The terms of a tag; with the kinds, if there are such terms and not too many of them.
+fn tag_terms(filter: &Filter, letter: char, values: &BTreeSet<String>) -> BTreeSet<i64> {
+    if let Some(kinds) = &filter.kinds
+        && key::has_kind_terms(letter)
+        && kinds.len().saturating_mul(values.len()) <= PAIRS_MAX
+    {
+        let pairs = values.iter().flat_map(|value| kinds.iter().map(move |kind| (kind, value)));
+        return pairs.map(|(kind, value)| key::kind_tag_term(*kind, letter, value)).collect();
+    }
+    values.iter().map(|value| key::tag_term(letter, value)).collect()
 }
 
 /// The condition that lets the least through, as far as a short look tells. A prolific author, or a tag that many use,

@@ -4,17 +4,15 @@ use guild_protocol::env::UnixMs;
 use guild_protocol::nostr::message::ClientMessage;
 use guild_protocol::nostr::{Filter, unix_s};
 
-use super::echo::Echo;
-use super::{LIVE, PAGE, Session, SubState};
+use super::sub::Sub;
+use super::{Effect, Following, PAGE, Session, SubState};
 
 impl Session {
     /// Everything that the state alone demands.
     pub(super) fn go_on(&mut self, now_ms: UnixMs) {
         self.prove(now_ms);
         self.give_up_waiting(now_ms);
-        if self.wants_live(now_ms) {
-            self.ask_live(now_ms);
-        }
+        self.ask_lives(now_ms);
         self.ask_page(now_ms);
         if self.echo.is_due(now_ms) {
             let (every_ms, drawn) = (self.options.echo_ms, self.random.next_u64());
@@ -24,10 +22,21 @@ impl Session {
         }
     }
 
+    /// Everything that was or will be asked for.
+    pub(super) fn subs(&self) -> impl Iterator<Item = &Sub> {
+        let pages = self.following.iter().map(|following| &following.page);
+        self.lives.iter().map(|live| &live.sub).chain(pages)
+    }
+
+    pub(super) fn subs_mut(&mut self) -> impl Iterator<Item = &mut Sub> {
+        let pages = self.following.iter_mut().map(|following| &mut following.page);
+        self.lives.iter_mut().map(|live| &mut live.sub).chain(pages)
+    }
+
     /// Tells the relay who we are, if it asked and something waits for it.
     fn prove(&mut self, now_ms: UnixMs) {
         let needed = self.information.auth_required
-            || [&self.live, &self.page].iter().any(|sub| sub.state == SubState::NeedsAuth)
+            || self.subs().any(|sub| sub.state == SubState::NeedsAuth)
             || self.publishing.values().any(|publishing| publishing.needs_auth);
         if needed && let Some(event) = self.auth.answer(&self.url, &*self.signer, unix_s(now_ms)) {
             self.send(ClientMessage::Auth(Box::new(event)).to_json());
@@ -36,59 +45,82 @@ impl Session {
 
     /// A question that the relay does not answer is one that it ended.
     fn give_up_waiting(&mut self, now_ms: UnixMs) {
-        let (eose_ms, random) = (self.options.eose_ms, self.random.clone());
-        let mut forgotten = Vec::new();
-        for sub in [&mut self.live, &mut self.page] {
-            if sub.answer_by_ms(eose_ms).is_some_and(|by_ms| now_ms >= by_ms) {
-                forgotten.push(ClientMessage::Close(sub.id.clone()).to_json());
-                sub.ended("error: no answer", now_ms, random.next_u64());
-            }
+        let eose_ms = self.options.eose_ms;
+        let late = |sub: &&Sub| sub.answer_by_ms(eose_ms).is_some_and(|by_ms| now_ms >= by_ms);
+        let late: Vec<String> = self.subs().filter(late).map(|sub| sub.id.clone()).collect();
+        for sub in late {
+            self.sub_ended(&sub, "error: no answer", now_ms);
+            self.close(&sub);
         }
-        forgotten.into_iter().for_each(|frame| self.send(frame));
     }
 
-    fn wants_live(&self, now_ms: UnixMs) -> bool {
-        let room = self.information.max_subscriptions.is_none_or(|most| most > 1);
-        let due = match self.live.state {
-            SubState::Idle => room || self.is_fetched(),
-            _ => self.live.again_ms().is_some_and(|again_ms| now_ms >= again_ms),
-        };
-        due && !self.following.is_empty()
-    }
-
-    fn ask_live(&mut self, now_ms: UnixMs) {
-        let since = Some(unix_s(now_ms).saturating_sub(self.options.overlap_s));
-        let wanted = self.following.iter().map(|following| following.want.filter.clone());
-        let filters = wanted.chain([Echo::filter(&*self.signer)]);
-        let filters = filters.map(|filter| Filter { since, ..filter }).collect();
-        let sub = self.sub_name(LIVE);
-        self.send(ClientMessage::Req { sub: sub.clone(), filters }.to_json());
-        self.live.ask(sub, now_ms);
-    }
-
-    /// Asks for the next page, if none is under way.
-    fn ask_page(&mut self, now_ms: UnixMs) {
-        let due = match self.page.state {
-            SubState::Idle => true,
-            _ => self.page.again_ms().is_some_and(|again_ms| now_ms >= again_ms),
-        };
-        if !due {
+    /// The relay has ended a subscription, or does not answer.
+    pub(super) fn sub_ended(&mut self, sub: &str, message: &str, now_ms: UnixMs) {
+        if self.live_ended(sub, message, now_ms) {
             return;
         }
-        let next = self.following.iter_mut().enumerate();
-        let mut next = next.filter_map(|(i, f)| f.fetch.page().map(|page| (i, page, f)));
-        let Some((i, page, following)) = next.next() else { return };
-        following.fetch.begin();
+        let drawn = self.random.next_u64();
+        if let Some(following) = self.following.iter_mut().find(|f| f.page.is(sub)) {
+            following.page.ended(message, now_ms, drawn);
+        } else if self.closes_unconfirmed > 0 {
+            self.closes_unconfirmed -= 1;
+        } else {
+            self.stray(now_ms);
+        }
+    }
+
+    /// Ends a subscription. Some relays confirm it.
+    fn close(&mut self, sub: &str) {
+        self.closes_unconfirmed = self.closes_unconfirmed.saturating_add(1);
+        self.send(ClientMessage::Close(sub.to_owned()).to_json());
+    }
+
+    /// All of a page has come; false if that is about another subscription.
+    pub(super) fn page_eose(&mut self, sub: &str) -> bool {
+        let Some(following) = self.following.iter_mut().find(|f| f.page.is(sub)) else {
+            return false;
+        };
+        following.page.rest();
+        let (mark, name) = (following.fetch.end(), following.want.mark_name());
+        self.close(sub);
+        self.effects.extend(mark.map(|mark| Effect::Mark(name, mark)));
+        true
+    }
+
+    /// Whether a page may be asked for: one at a time, and none while what is new has all the room that there is.
+    fn may_ask_page(&self) -> bool {
+        let paging = self.following.iter().any(|following| following.page.is_open());
+        let full = self.has_room_for_one() && self.lives.iter().any(|live| live.sub.is_open());
+        !paging && !full
+    }
+
+    /// When the next page is to be asked for, one that is under way aside.
+    pub(super) fn page_due_ms(&self) -> Option<UnixMs> {
+        let wanted = self.following.iter().filter(|following| !following.fetch.is_done());
+        let due = wanted.filter_map(|following| following.page.again_ms()).min();
+        due.filter(|_| self.may_ask_page())
+    }
+
+    /// Asks for the next page, if none is under way. A want that the relay does not answer now holds up no other.
+    fn ask_page(&mut self, now_ms: UnixMs) {
+        if !self.may_ask_page() {
+            return;
+        }
+        let due =
+            |following: &Following| !following.fetch.is_done() && following.page.is_due(now_ms);
+        let Some(place) = self.following.iter().position(due) else { return };
+        let name = self.sub_name(PAGE);
         let most = self.information.max_limit.unwrap_or(u64::MAX);
+        let Some(following) = self.following.get_mut(place) else { return };
+        let Some(page) = following.fetch.page() else { return };
+        following.fetch.begin();
         let filter = Filter {
             since: (page.since_s > 0).then_some(page.since_s),
             until: Some(page.until_s),
             limit: Some(self.options.page_max_events.min(most)),
             ..following.want.filter.clone()
         };
-        self.paging = Some(i);
-        let sub = self.sub_name(PAGE);
-        self.send(ClientMessage::Req { sub: sub.clone(), filters: vec![filter] }.to_json());
-        self.page.ask(sub, now_ms);
+        following.page.ask(name.clone(), now_ms);
+        self.send(ClientMessage::Req { sub: name, filters: vec![filter] }.to_json());
     }
 }

@@ -41,6 +41,12 @@ impl Echo {
         (self.sent, self.next_ms) = (None, None);
     }
 
+    /// The relay will not send it to us.
+    pub(super) fn refused(&mut self, message: &str) {
+        self.state = EchoState::Refused(words(message));
+        self.pause();
+    }
+
     /// What the relay did not take from a stranger it may take now.
     pub(super) fn forgive(&mut self) {
         if matches!(self.state, EchoState::Refused(_)) {
@@ -86,8 +92,7 @@ impl Echo {
     pub(super) fn answered(&mut self, id: &EventId, accepted: bool, message: &str) -> bool {
         let ours = self.last.as_ref() == Some(id);
         if ours && !accepted && self.sent.is_some() {
-            self.state = EchoState::Refused(words(message));
-            self.pause();
+            self.refused(message);
         }
         ours
     }

@@ -9,7 +9,7 @@ use super::super::status::{SubState, words};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     AuthRequired,
-    /// It will not change its mind: the same question is no use.
+    /// It will not change its mind soon: the same question is no use.
     Final,
     Passing,
 }
@@ -36,6 +36,8 @@ pub(super) struct Sub {
 
 /// A subscription that lived for so long was not ended by a storm.
 const STABLE_MS: i64 = 10 * 60_000;
+/// A relay that does not give it may change its mind in so long.
+const REFUSED_MS: i64 = 60 * 60_000;
 
 impl Sub {
     pub(super) fn new() -> Sub {
@@ -44,7 +46,26 @@ impl Sub {
 
     /// Whether this name is the one in use.
     pub(super) fn is(&self, id: &str) -> bool {
-        self.id == id && matches!(self.state, SubState::Asked | SubState::Live)
+        self.id == id && self.is_open()
+    }
+
+    /// Whether it is asked for.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.state, SubState::Asked | SubState::Live)
+    }
+
+    /// Whether it was asked for before.
+    pub(super) fn was_open(&self) -> bool {
+        !self.id.is_empty()
+    }
+
+    pub(super) fn is_refused(&self) -> bool {
+        matches!(self.state, SubState::Refused(_))
+    }
+
+    /// Whether it may be asked for now.
+    pub(super) fn is_due(&self, now_ms: UnixMs) -> bool {
+        self.state == SubState::Idle || self.again_ms().is_some_and(|again_ms| now_ms >= again_ms)
     }
 
     /// It is asked for, under a new name.
@@ -70,16 +91,23 @@ impl Sub {
         }
         self.ended = self.ended.saturating_add(1);
         self.at_ms = now_ms.saturating_add(pause_ms(self.ended, 1_000, 5 * 60_000, drawn));
-        self.state = match prefix(message) {
-            Prefix::AuthRequired => SubState::NeedsAuth,
-            Prefix::Final => SubState::Refused(words(message)),
-            Prefix::Passing => SubState::Closed(words(message)),
-        };
+        match prefix(message) {
+            Prefix::AuthRequired => self.state = SubState::NeedsAuth,
+            Prefix::Final => self.refused(message, now_ms),
+            Prefix::Passing => self.state = SubState::Closed(words(message)),
+        }
+    }
+
+    /// The relay does not give it to us.
+    pub(super) fn refused(&mut self, message: &str, now_ms: UnixMs) {
+        self.state = SubState::Refused(words(message));
+        self.at_ms = now_ms.saturating_add(REFUSED_MS);
     }
 
     /// When it is to be asked for again. A relay that wants to know us and does not ask who we are may ask then.
     pub(super) fn again_ms(&self) -> Option<UnixMs> {
-        matches!(self.state, SubState::Closed(_) | SubState::NeedsAuth).then_some(self.at_ms)
+        let waits = !self.is_open() && self.state != SubState::Idle;
+        waits.then_some(self.at_ms)
     }
 
     /// When the relay must have answered.

@@ -150,6 +150,8 @@ fn a_relay_that_allows_one_subscription_gets_one_at_a_time() {
     assert_eq!(talk.verbs(), ["REQ page-1"]);
     talk.eose("page-1");
     assert_eq!(talk.verbs(), ["CLOSE page-1", "REQ live-2"]);
+    talk.closed("page-1", "");
+    assert_eq!(talk.session.counts().stray, 0, "it only confirms");
 }
 
 #[test]
@@ -158,7 +160,7 @@ fn a_storm_of_closed_slows_down_and_never_ends_the_wish() {
     talk.eose("page-2");
     talk.effects();
     let (mut sub, mut waits_ms) = ("live-1".to_owned(), Vec::new());
-    for n in 3..13 {
+    for _ in 0..10 {
         talk.closed(&sub, "error: too busy");
         assert_eq!(talk.verbs(), Vec::<String>::new(), "not again at once");
         let closed_ms = talk.now_ms;
@@ -167,25 +169,174 @@ fn a_storm_of_closed_slows_down_and_never_ends_the_wish() {
             talk.session.alive(talk.now_ms);
         }
         waits_ms.push(talk.now_ms - closed_ms);
-        sub = format!("live-{n}");
-        assert_eq!(talk.verbs(), [format!("REQ {sub}")]);
+        let asked = talk.verbs();
+        let [live, page] = &asked[..] else { panic!("{asked:?}") };
+        sub = live.trim_start_matches("REQ ").to_owned();
+        // What came meanwhile is fetched.
+        talk.eose(page.trim_start_matches("REQ "));
+        talk.effects();
     }
     assert_eq!(waits_ms[..4], [500, 1_000, 2_000, 4_000]);
     assert!(waits_ms.iter().all(|wait_ms| *wait_ms <= 5 * 60_000));
     assert_eq!(talk.session.counts().closed, 10);
 }
 
+/// All that the market wants.
+fn everything(begin: &mut Begin) {
+    let us = BTreeSet::from([begin.signer.public_key()]);
+    let wants = market_wants(&us, &BTreeSet::from([5050]), 3_600);
+    begin.wants = wants.into_iter().map(|want| (want, None)).collect();
+}
+
 #[test]
-fn what_is_restricted_is_given_up_and_told() {
+fn what_is_restricted_is_told_and_asked_for_again_in_an_hour() {
     let mut talk = Talk::begin(|_| {});
-    talk.effects();
-    talk.closed("live-1", "restricted: \u{1b}[2Jmembers only");
-    let SubState::Refused(why) = talk.session.live_state() else { panic!() };
-    assert_eq!(why, "restricted:  [2Jmembers only");
     talk.eose("page-2");
     talk.effects();
-    talk.pass();
-    assert!(!talk.verbs().iter().any(|verb| verb.starts_with("REQ live")));
+    talk.closed("live-1", "restricted: \u{1b}[2Jmembers only");
+    // It may be about a part.
+    assert_eq!(talk.verbs(), ["REQ live-3", "REQ live-4"]);
+    for part in ["live-3", "live-4"] {
+        talk.closed(part, "restricted: \u{1b}[2Jmembers only");
+    }
+    let SubState::Refused(why) = talk.session.live_state() else { panic!() };
+    assert_eq!(why, "restricted:  [2Jmembers only");
+    assert!(matches!(talk.session.echo_state().0, EchoState::Refused(_)));
+    assert_eq!(talk.verbs(), Vec::<String>::new());
+    let refused_ms = talk.now_ms;
+    let mut asked = Vec::new();
+    while asked.is_empty() {
+        talk.pass();
+        talk.session.alive(talk.now_ms);
+        asked = talk.verbs();
+    }
+    assert_eq!(talk.now_ms - refused_ms, 3_600_000);
+    assert_eq!(asked[..2], ["REQ live-5", "REQ live-6"]);
+}
+
+#[test]
+fn what_is_refused_of_one_want_holds_up_no_other() {
+    let mut talk = Talk::begin(everything);
+    assert_eq!(talk.verbs(), ["REQ live-1", "REQ page-2"]);
+    talk.eose("page-2");
+    // The inbox: refused for good, then for a moment.
+    assert_eq!(talk.verbs(), ["CLOSE page-2", "REQ page-3"]);
+    talk.closed("page-3", "blocked: name kinds");
+    assert_eq!(talk.verbs(), ["REQ page-4"]);
+    talk.closed("page-4", "error: busy");
+    assert_eq!(talk.verbs(), ["REQ page-5"]);
+    talk.eose("page-5");
+    assert_eq!(talk.verbs(), ["CLOSE page-5"]);
+    assert!(!talk.session.is_fetched());
+    talk.eose("live-1");
+    talk.effects();
+    let (began_ms, mut asked) = (talk.now_ms, Vec::new());
+    while asked.len() < 2 {
+        talk.pass();
+        talk.session.alive(talk.now_ms);
+        for verb in talk.verbs().into_iter().filter(|verb| verb.starts_with("REQ")) {
+            talk.eose(verb.trim_start_matches("REQ "));
+            asked.push((talk.now_ms - began_ms, verb));
+        }
+    }
+    assert_eq!(asked, [(500, "REQ page-6".to_owned()), (3_600_000, "REQ page-7".to_owned())]);
+    assert!(talk.session.is_fetched());
+}
+
+#[test]
+fn a_relay_that_refuses_a_part_of_what_is_new_is_asked_for_the_others() {
+    let mut talk = Talk::begin(everything);
+    talk.effects();
+    talk.closed("live-1", "blocked: too many tags");
+    let sent = talk.sent();
+    let asked: Vec<(&str, usize)> = sent
+        .iter()
+        .map(|message| match message {
+            ClientMessage::Req { sub, filters } => (sub.as_str(), filters.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(asked, [("live-3", 1), ("live-4", 1), ("live-5", 1), ("live-6", 1), ("live-7", 1)]);
+    talk.closed("live-4", "blocked: too many tags");
+    for part in ["live-3", "live-5", "live-6"] {
+        talk.eose(part);
+    }
+    assert!(matches!(talk.session.live_state(), SubState::Refused(_)), "one is, and that is told");
+    assert_eq!(talk.verbs(), Vec::<String>::new());
+    talk.eose("live-7");
+    assert_eq!(talk.verbs().len(), 1, "our echo");
+
+    // What has no room for parts stays whole.
+    let mut talk = Talk::begin(|begin| {
+        everything(begin);
+        begin.information.max_subscriptions = Some(5);
+    });
+    talk.effects();
+    talk.closed("live-1", "blocked: too many tags");
+    assert_eq!(talk.verbs(), Vec::<String>::new());
+}
+
+#[test]
+fn what_came_between_a_closed_and_the_next_question_is_fetched_before_the_watermark_moves() {
+    let mut talk = Talk::begin(|begin| begin.information.max_limit = Some(2));
+    talk.eose("page-2");
+    talk.eose("live-1");
+    let sent = talk.sent();
+    let Some(ClientMessage::Event(echo)) = sent.last() else { panic!("{sent:?}") };
+    let echo = echo.clone();
+    talk.event("live-1", &echo);
+    talk.effects();
+    talk.now_ms += 60_000;
+    let closed_s = unix_s(talk.now_ms);
+    talk.closed("live-1", "error: too busy");
+    talk.now_ms += 1_000;
+    talk.session.tick(talk.now_ms);
+    let sent = talk.sent();
+    let [ClientMessage::Req { sub: live, .. }, ClientMessage::Req { sub: page, filters }] =
+        &sent[..]
+    else {
+        panic!("{sent:?}")
+    };
+    assert_eq!((live.as_str(), page.as_str()), ("live-3", "page-4"), "first what is new");
+    let since = unix_s(NOW_MS) - 7_200;
+    assert_eq!((filters[0].since, filters[0].until), (Some(since), Some(closed_s + 1 + 900)));
+
+    // It stands again, but nobody knows what came meanwhile.
+    talk.eose("live-3");
+    let sent = talk.sent();
+    let [ClientMessage::Event(echo)] = &sent[..] else { panic!("{sent:?}") };
+    talk.event("live-3", &echo.clone());
+    assert_eq!(talk.effects(), []);
+    talk.event("page-4", &card(1, closed_s));
+    talk.eose("page-4");
+    talk.eose("page-5");
+    let marks: Vec<u64> = talk
+        .effects()
+        .into_iter()
+        .filter_map(|effect| match effect {
+            Effect::Mark(_, mark) => Some(mark.high_s),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marks, [closed_s + 1]);
+}
+
+#[test]
+fn a_relay_with_room_for_one_is_not_vouched_for_after_a_closed() {
+    let mut talk = Talk::begin(|begin| begin.information.max_subscriptions = Some(1));
+    talk.eose("page-1");
+    talk.eose("live-2");
+    talk.effects();
+    talk.closed("live-2", "error: too busy");
+    talk.now_ms += 1_000;
+    talk.session.tick(talk.now_ms);
+    assert_eq!(talk.verbs(), ["REQ live-3"], "and no page beside it");
+    talk.eose("live-3");
+    let sent = talk.sent();
+    let [ClientMessage::Event(echo)] = &sent[..] else { panic!("{sent:?}") };
+    talk.event("live-3", &echo.clone());
+    assert_eq!(talk.effects(), [], "the next connection fetches it");
+    assert!(talk.session.due_ms() > talk.now_ms + 1_000, "and nothing is tried in vain");
 }
 
 #[test]
@@ -347,11 +498,12 @@ fn harm_and_nuisance_end_in_a_ban() {
     assert!(banned(&mut talk));
 
     type Nuisance = fn(&mut Talk);
-    let nuisances: [(&str, Nuisance); 6] = [
+    let nuisances: [(&str, Nuisance); 7] = [
         ("notices", |talk| talk.says(&RelayMessage::Notice("hello".to_owned()))),
         ("rubbish", |talk| talk.session.text("{", NOW_MS)),
         ("binary", |talk| talk.session.binary(7, NOW_MS)),
         ("ends of nothing", |talk| talk.eose("other")),
+        ("closings of nothing", |talk| talk.closed("other", "error: busy")),
         ("other kinds", |talk| {
             let draft = Draft { kind: 1, created_at: 1, tags: vec![], content: String::new() };
             talk.event("live-1", &draft.sign(&key(3)).unwrap());

@@ -99,7 +99,8 @@ fn a_relay_that_only_a_stranger_names_is_connected_for_one_event_and_left() {
         let options = quick(&[]);
         let node = Node::start(Options { guest_idle_ms: 300, ..options.clone() });
         let event = ours(1);
-        node.publish(&event, &[&relay.url]).await;
+        let to = Destinations::own(&[]).and_of(&key(7).public_key(), [relay.url.as_str()], 1);
+        node.publish_to(&event, to).await;
         node.until_acked(&event, &[("acked", "")]).await;
         assert!(book.asked.lock().unwrap().is_empty(), "nothing is asked of a stranger's relay");
         assert!(!node.pool.status().iter().any(|status| status.configured));
@@ -110,6 +111,85 @@ fn a_relay_that_only_a_stranger_names_is_connected_for_one_event_and_left() {
         let refused = node.pool.publish(&relay.url, &ours(2)).await.unwrap_err();
         assert!(refused.to_string().contains("the relay did not take it"), "{refused}");
         assert_eq!(book.published.lock().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn whatever_strangers_name_our_own_relays_and_other_strangers_are_served() {
+    run(async {
+        // Takes connections, and never says a word.
+        let hole = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = hole.local_addr().unwrap().port();
+        let (book, guest_book) = (Book::of(&[]), Book::of(&[]));
+        let (relay, guest) = (Relay::honest(&book).await, Relay::honest(&guest_book).await);
+        let options = quick(&[&relay.url]);
+        let node = Node::start(Options { publish_ms: 5_000, connect_ms: 5_000, ..options });
+        node.until_relay(&relay.url, "live", |relay| relay.live == SubState::Live).await;
+        let own = Destinations::own(std::slice::from_ref(&relay.url));
+        let mut sent: Vec<Event> = (0..200).map(ours).collect();
+        for (n, event) in (0..).zip(&sent) {
+            let holes = [0, 1].map(|i| format!("ws://127.0.0.1:{port}/{n}/{i}"));
+            let holes = holes.iter().map(String::as_str);
+            let to = own.clone().and_of(&key(100 + n % 3).public_key(), holes, 2);
+            node.publish_to(event, to).await;
+        }
+        // Each of three strangers has a lane, and one is left for others.
+        let honest = ours(1_000);
+        let to = own.and_of(&key(7).public_key(), [guest.url.as_str()], 2);
+        node.publish_to(&honest, to).await;
+        node.until_acked(&honest, &[("acked", ""), ("acked", "")]).await;
+        sent.push(honest.clone());
+        assert!(sent.iter().all(|event| book.has(event)), "our own relay has all of them");
+        assert!(guest_book.has(&honest));
+        let waiting = node.store().read(|rx| {
+            let lane = key(100).public_key().hex();
+            outbox::waiting(rx, publish::GUEST_SINK, &lane, 1_000)
+        });
+        assert!(waiting.await.unwrap() <= 32, "no stranger fills the outbox");
+    });
+}
+
+#[test]
+fn what_came_between_a_closed_and_the_next_question_is_not_lost() {
+    run(async {
+        let book = Book::of(&[]);
+        let relay = Relay::honest(&book).await;
+        let node = Node::start(quick(&[&relay.url]));
+        node.until_relay(&relay.url, "live", |relay| relay.live == SubState::Live).await;
+        node.until_relay(&relay.url, "fetched", |relay| relay.fetched).await;
+        // More than the relay gives to one question.
+        let missed: Vec<Event> = (0..40).map(|n| card(n, 10 + n * 60)).collect();
+        book.close_live("error: shutting down idle subscription");
+        node.until_relay(&relay.url, "closed", |relay| relay.counts.closed == 1).await;
+        for card in &missed {
+            book.add(card);
+        }
+        node.until_stored(&missed).await;
+        assert_eq!(node.relay(&relay.url).counts.connections, 1);
+    });
+}
+
+#[test]
+fn whoever_leaves_says_goodbye() {
+    run(async {
+        let (told, mut goodbyes) = tokio::sync::mpsc::unbounded_channel();
+        let relay = Relay::script(move |mut peer| {
+            let told = told.clone();
+            async move { told.send(peer.until_goodbye().await).unwrap() }
+        })
+        .await;
+        let all = [Filter::default()];
+        guild_network::client::ask(&relay.url, &all, 1, 5_000, &RealClock).await.unwrap();
+        assert_eq!(goodbyes.recv().await, Some(true), "a question");
+        guild_network::client::tell(&relay.url, &ours(1), 5_000, &RealClock).await.unwrap();
+        assert_eq!(goodbyes.recv().await, Some(true), "an event");
+        let node = Node::start(Options { guest_idle_ms: 100, ..quick(&[]) });
+        node.pool.publish(&relay.url, &ours(2)).await.unwrap();
+        assert_eq!(goodbyes.recv().await, Some(true), "a guest");
+        let node = Node::start(quick(&[&relay.url]));
+        node.until_relay(&relay.url, "live", |relay| relay.live == SubState::Live).await;
+        node.shutdown.trigger();
+        assert_eq!(goodbyes.recv().await, Some(true), "a node that ends");
     });
 }
 

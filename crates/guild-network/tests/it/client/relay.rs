@@ -42,6 +42,24 @@ impl Peer {
         }
     }
 
+    /// Answers everything until the client goes; whether it said goodbye.
+    pub(super) async fn until_goodbye(&mut self) -> bool {
+        loop {
+            match self.socket.next().await {
+                Some(Ok(Message::Close(_))) => return true,
+                Some(Ok(Message::Text(text))) => {
+                    match ClientMessage::parse(text.as_bytes(), &Limits::DEFAULT) {
+                        Ok(ClientMessage::Event(event)) => self.ok(&event, true, "").await,
+                        Ok(ClientMessage::Req { sub, .. }) => self.eose(&sub).await,
+                        _ => {}
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return false,
+            }
+        }
+    }
+
     pub(super) async fn say(&mut self, message: &RelayMessage) {
         self.text(message.to_json()).await;
     }
@@ -158,7 +176,15 @@ pub(super) struct Book {
     pub(super) published: Mutex<BTreeMap<String, u64>>,
     /// The filters that were asked for.
     pub(super) asked: Mutex<Vec<Filter>>,
-    listeners: Mutex<Vec<mpsc::UnboundedSender<Event>>>,
+    listeners: Mutex<Vec<mpsc::UnboundedSender<News>>>,
+}
+
+/// What all connections are told.
+#[derive(Clone)]
+enum News {
+    Event(Event),
+    /// The subscriptions of what is new end, with these words.
+    Closed(String),
 }
 
 impl Book {
@@ -178,9 +204,18 @@ impl Book {
             events.push(event.clone());
         }
         if new {
-            self.listeners.lock().unwrap().retain(|listener| listener.send(event.clone()).is_ok());
+            self.tell(&News::Event(event.clone()));
         }
         new
+    }
+
+    /// Ends the subscriptions of what is new.
+    pub(super) fn close_live(&self, message: &str) {
+        self.tell(&News::Closed(message.to_owned()));
+    }
+
+    fn tell(&self, news: &News) {
+        self.listeners.lock().unwrap().retain(|listener| listener.send(news.clone()).is_ok());
     }
 
     /// What passes, newest first, never more than seven: relays cut where they like.
@@ -220,11 +255,20 @@ async fn serve(mut peer: Peer, book: Arc<Book>) {
                 }
                 Some(_) => {}
             },
-            Some(event) = news.recv() => {
-                for (sub, _) in subs.iter().filter(|(_, filters)| filters.iter().any(|f| f.matches(&event))) {
-                    peer.event(sub, &event).await;
+            Some(news) = news.recv() => match news {
+                News::Event(event) => {
+                    let wants = |filters: &[Filter]| filters.iter().any(|f| f.matches(&event));
+                    for (sub, _) in subs.iter().filter(|(_, filters)| wants(filters)) {
+                        peer.event(sub, &event).await;
+                    }
                 }
-            }
+                News::Closed(message) => {
+                    let live = |sub: &String, _: &mut Vec<Filter>| sub.starts_with("live");
+                    for (sub, _) in subs.extract_if(.., live) {
+                        peer.closed(&sub, &message).await;
+                    }
+                }
+            },
         }
     }
 }

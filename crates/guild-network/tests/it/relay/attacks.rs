@@ -10,8 +10,8 @@ use futures_util::{Sink, Stream};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::relay::{Frame, Options, Relay};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
-use guild_protocol::nostr::Filter;
 use guild_protocol::nostr::message::{ClientMessage, RelayMessage};
+use guild_protocol::nostr::{Event, Filter};
 use tokio::sync::mpsc;
 
 use super::{Server, Zeros, peer, with_relay};
@@ -47,6 +47,30 @@ fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
         assert_eq!(
             slow.stored("s", Filter { limit: Some(2), ..Filter::kinds([1]) }).await.len(),
             2
+        );
+    });
+}
+
+#[test]
+fn a_flooded_inbox_can_be_read_and_a_question_that_is_too_wide_is_no_final_no() {
+    let scratch = Scratch::sqlite();
+    let us = "a".repeat(64);
+    let tags: [&[&str]; 2] = [&["p", &us], &["t", "x"]];
+    let mail = event(2, 6050, NOW_S - 10_000, &tags, "mail");
+    scratch.put(std::slice::from_ref(&mail));
+    let flood: Vec<Event> =
+        (0..300).map(|n| event(3, 1, NOW_S - n, &tags, &n.to_string())).collect();
+    scratch.put(&flood);
+    let options = Options { visits_max: 50, ..Options::default() };
+    with_relay(&scratch, options, |stage| async move {
+        let mut client = stage.connect();
+        let inbox = Filter::kinds([6050, 7000]).tag('p', [us]);
+        assert_eq!(client.stored("inbox", inbox).await, [mail]);
+        client.ask("wide", Filter::kinds([6050]).tag('t', ["x"]));
+        let Some(RelayMessage::Closed { message, .. }) = client.hear().await else { panic!() };
+        assert_eq!(
+            message,
+            "error: 50 events were looked at and too few pass; name authors, kinds, tags or a time"
         );
     });
 }
