@@ -37,8 +37,8 @@ fn failing(run: impl Fn(u64) -> Report + Sync) -> Report {
     campaign::run(plan, run, |_| {}).failure.expect("not found")
 }
 
-/// The first seed at which a checker sees a bug: it is worth something only if it sees what it is for. Another may see a
-/// consequence first; it is the one with these words that must see it too.
+/// The first seed at which a checker sees a bug: it is worth something only if it sees what it is for. Another may see
+/// a consequence first; it is the one with these words that must see it too.
 fn found<B: Copy + Sync>(run: Run<B>, bug: B, words: &str) -> Report {
     let found = failing(|seed| {
         let mut report = run(seed, Some(bug), &Selection::ALL);

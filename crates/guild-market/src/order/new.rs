@@ -77,8 +77,8 @@ impl NewOrder {
         Ok(draft.sign(key)?)
     }
 
-    /// What is bid: the price that the provider announces, if it does. One that has raised it since must refuse, and not
-    /// work for less than it asks.
+    /// What is bid: the price that the provider announces, if it does. One that has raised it since must refuse, and
+    /// not work for less than it asks.
     fn bid(&self) -> Msat {
         self.price.unwrap_or(self.budget)
     }

@@ -291,7 +291,7 @@ fn a_refusal_is_a_small_row_and_is_forgotten() {
     });
 }
 
-/// What is bid is what was announced: a provider that has raised its price meanwhile refuses, and does not work for less.
+/// What is bid is what was announced: a provider that has raised its price meanwhile refuses.
 #[test]
 fn a_raised_price_is_refused() {
     both(|node| {

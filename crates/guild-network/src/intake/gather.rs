@@ -28,23 +28,23 @@ impl Gathered {
         may: bool,
     ) {
         let max_events = shared.options.group_max_events;
-        while may {
+        loop {
             // Looked at before what came is taken: whoever is counted no more has sent.
             let is_idle = shared.queue.is_idle();
-            while !self.is_full(max_events)
+            while may
+                && !self.is_full(max_events)
                 && let Ok(more) = waiting.try_recv()
             {
                 self.add(more);
             }
-            if self.is_full(max_events) || (is_idle && !self.ready.is_empty()) {
+            if may && (self.is_full(max_events) || (is_idle && !self.ready.is_empty())) {
                 return;
             }
-            match waiting.recv().await {
+            match if may { waiting.recv().await } else { None } {
                 Some(more) => self.add(more),
-                None => break,
+                None => std::future::pending().await,
             }
         }
-        std::future::pending().await
     }
 
     pub(super) fn add(&mut self, mut more: Vec<Ready>) {

@@ -27,8 +27,8 @@ pub(crate) enum Command {
 /// Copy the database to a file
 ///
 /// Works beside a running node. The copy is checked before it gets its name, and only its owner can read it. To use it,
-/// put it in the place of node.db while no node runs, beside the keystore of the same node: that is not in the copy, and
-/// the database is of no use without it. A copy of PostgreSQL is made by pg_dump and is read back with pg_restore.
+/// put it in the place of node.db while no node runs, beside the keystore of the same node: that is not in the copy,
+/// and the database is of no use without it. A copy of PostgreSQL is made by pg_dump and is read back with pg_restore.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BackupArgs {
     /// The file to write

@@ -167,8 +167,8 @@ pub(crate) static KEYS: &[Key] = &[
     key("provider.concurrency", "How many jobs are worked on at once.").range(1, 1_000),
     key(
         "provider.credit_msat",
-        "What one buyer may owe, in millisatoshi, with what it lets us do and has not paid in the last week; beyond that \
-         its requests are refused.",
+        "What one buyer may owe, in millisatoshi, with what it lets us do and has not paid in the last week; beyond \
+         that its requests are refused.",
     )
     .range(0, 4_000_000_000),
     key(
