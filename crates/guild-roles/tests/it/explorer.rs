@@ -207,7 +207,7 @@ fn bad_ends_say_why() {
         assert_eq!(
             told(&seen),
             [
-                "  Request: Private work is wanted, for at most 8 sat. Its input is encrypted.",
+                "  Request: Private work is wanted, for at most 5 sat. Its input is encrypted.",
                 "  Hold: 8 sat are set aside for it.",
                 "  Result: The result is here, for 5 sat.",
                 "- Verdict: Not accepted. The reason is private.",

@@ -11,7 +11,7 @@ use crate::output::Answer;
 
 mod order;
 
-/// Look at requests for work: those seen, those bought, those this node was hired for; give one up
+/// Look at requests for work, seen, bought or done; give one up
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Ls(LsArgs),

@@ -24,12 +24,12 @@ fn help_lists_the_commands() {
       demo         See the whole market at work, on this host alone
       up           Run this node until it is told to stop
       hire         Hire somebody for a job, check what comes back, and pay for it
-      requests     Look at requests for work: those seen, those bought, those this node was hired for
+      requests     Look at requests for work, seen, bought or done; give one up
       providers    Look at who offers work
       receipts     List, check and export signed receipts
       log          Read and write the audit log
       ledger       Move, look at and prove the money of this node
-      policy       Check, show and try policies: which payments go through
+      policy       Check, show and try policies: which payments go through; approve one
       audit        Check evidence of what happened, from its files alone
       outbox       Look at what must still leave this node, and try again what was given up
       store        Save, check and upgrade the database
