@@ -28,8 +28,8 @@ pub(crate) fn on_sqlite(path: &Path, history: &History) -> Result<Measured, Stri
              UNION ALL SELECT value ->> 2, value ->> 3 FROM json_each($1)) GROUP BY account_no) AS change
          WHERE account.account_no = change.account_no";
     let connection = Connection::open(path).map_err(said)?;
-    let pragmas = "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
-         PRAGMA wal_autocheckpoint = 4096; PRAGMA foreign_keys = ON;
+    let pragmas = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+         PRAGMA wal_autocheckpoint = 8192; PRAGMA foreign_keys = ON;
          PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
     connection.execute_batch(pragmas).map_err(said)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(said)?;

@@ -107,7 +107,7 @@ fn a_page_of_rubbish_is_found_wherever_it_is() {
     let (scratch, file) = filled();
     let whole = std::fs::read(&file).unwrap();
     let copy = scratch.place.dir.path().join("copy.db");
-    let page = 8_192;
+    let page = 4_096;
     let pages = whole.len() / page;
     assert!(pages > 20, "{pages} pages");
     for number in 1..pages {

@@ -86,7 +86,7 @@ fn a_damaged_file_is_refused_when_it_is_opened_and_not_changed() {
     let file = scratch.place.dir.path().join("node.db");
     let whole = std::fs::read(&file).unwrap();
     let mut schema_gone = whole.clone();
-    schema_gone[100..8_192].fill(0xA5);
+    schema_gone[100..4_096].fill(0xA5);
     for damaged in
         [&schema_gone[..], &whole[..8_192], b"rubbish that is no database at all, and long enough"]
     {

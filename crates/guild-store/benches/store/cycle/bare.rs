@@ -90,9 +90,9 @@ impl Lite<'_> {
     ) -> Result<T, String> {
         let connection = rusqlite::Connection::open(path).map_err(said)?;
         let pragmas =
-            "PRAGMA page_size = 8192; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
              PRAGMA foreign_keys = ON;
-             PRAGMA wal_autocheckpoint = 4096; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
+             PRAGMA wal_autocheckpoint = 8192; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -65536;";
         connection.execute_batch(pragmas).map_err(said)?;
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(said)?;
         connection.execute_batch(SCHEMA.lite).map_err(said)?;
