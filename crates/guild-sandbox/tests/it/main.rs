@@ -1,0 +1,4 @@
+//! Sandboxes as their users see them.
+
+mod run;
+mod support;

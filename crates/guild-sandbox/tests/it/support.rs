@@ -1,0 +1,125 @@
+//! What the tests share: a sandbox, and a look at what is left when it is gone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use guild_sandbox::{Collected, Limits, Ns, Options, Sandbox, Spec};
+
+/// The launcher of the tests.
+pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_sandbox-launcher");
+
+/// A sandbox with everything that this host has.
+pub(crate) fn sandbox() -> Ns {
+    Ns::new(Options::new(LAUNCHER)).unwrap()
+}
+
+/// The same without cgroups, as an ordinary user has it.
+pub(crate) fn sandbox_without_cgroups() -> Ns {
+    Ns::new(Options { cgroups: false, ..Options::new(LAUNCHER) }).unwrap()
+}
+
+/// Small limits: tests are short.
+pub(crate) fn limits() -> Limits {
+    Limits {
+        cpu_soft_ms: 1_000,
+        cpu_hard_ms: 2_000,
+        memory_soft_bytes: 64 << 20,
+        memory_hard_bytes: 128 << 20,
+        pids: 20,
+        disk_bytes: 16 << 20,
+        inodes: 2_000,
+        wall_ms: 20_000,
+        output_bytes: 1 << 20,
+        ..Limits::judge()
+    }
+}
+
+/// A Python program with small limits.
+pub(crate) fn python(code: &str) -> Spec {
+    Spec::new(["python3", "-I", "-S", "/judge/main.py"], limits()).file("/judge/main.py", code)
+}
+
+/// A shell script with small limits.
+pub(crate) fn shell(code: &str) -> Spec {
+    Spec::new(["sh", "-c", code], limits())
+}
+
+/// Runs it to its end.
+pub(crate) fn run(sandbox: &Ns, spec: &Spec) -> Collected {
+    sandbox.start(spec).unwrap().collect().unwrap()
+}
+
+/// What it printed, both streams, for messages and comparisons.
+pub(crate) fn printed(collected: &Collected) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!("{}{}", text(&collected.stdout), text(&collected.stderr))
+}
+
+/// Processes, mounts and cgroups of sandboxes that are there now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Traces {
+    mounts: usize,
+    cgroups: BTreeSet<String>,
+    users: BTreeSet<u32>,
+}
+
+/// One test at a time looks at what is left, so that it does not see what others do.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Traces {
+    /// Of sandboxes whose launcher is a child of this process, or of nobody.
+    pub(crate) fn now() -> Traces {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
+        Traces { mounts, cgroups: cgroups(), users: users() }
+    }
+
+    /// Nothing of a sandbox is there.
+    pub(crate) fn assert_none(&self) {
+        assert_eq!(self.cgroups, BTreeSet::new(), "cgroups are left");
+        assert_eq!(self.users, BTreeSet::new(), "processes are left");
+    }
+}
+
+/// The groups of launchers that are gone: their names say whose they were.
+fn cgroups() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![Path::new("/sys/fs/cgroup").to_owned()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if let Some(owner) = name.strip_prefix("guild-sandbox-") {
+                let pid = owner.split('-').next().unwrap_or_default();
+                if !Path::new("/proc").join(pid).exists() {
+                    found.insert(entry.path().display().to_string());
+                }
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                open.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+/// The users of processes that belong to sandboxes whose launcher is gone.
+fn users() -> BTreeSet<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(metadata) = entry.metadata() else { continue };
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let real = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let real = real.and_then(|line| line.split_whitespace().next()?.parse::<u32>().ok());
+        for user in real.into_iter().chain([metadata.uid()]) {
+            let launcher = user.checked_sub(1_900_000_000);
+            if launcher.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+                found.insert(user);
+            }
+        }
+    }
+    found
+}
