@@ -352,7 +352,11 @@ impl Group {
     /// Removes the groups. Everybody in them must be dead.
     pub(crate) fn remove(&self) -> bool {
         let paths: BTreeSet<&PathBuf> = self.unified.iter().chain(self.legacy.values()).collect();
-        paths.into_iter().fold(true, |all, path| remove(path) && all)
+        let mut all = true;
+        for path in paths {
+            all &= remove(path);
+        }
+        all
     }
 }
 

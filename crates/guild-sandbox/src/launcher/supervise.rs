@@ -452,8 +452,8 @@ impl Watch {
 /// Gives away what has been printed and not yet been read, as long as anybody may read it.
 fn hand_over(control: &Channel, relays: &mut [Relay; 2]) -> Result<()> {
     loop {
-        let handed = relays.iter_mut().fold(true, |all, relay| relay.hand_over() && all);
-        if handed {
+        let [stdout, stderr] = &mut *relays;
+        if stdout.hand_over() & stderr.hand_over() {
             return Ok(());
         }
         let mut fds = vec![PollFd::new(control, PollFlags::empty())];

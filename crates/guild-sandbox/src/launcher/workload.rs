@@ -76,6 +76,9 @@ impl Workload {
         match sys::clone(libc::CLONE_FILES | libc::CLONE_VFORK, None).step("make a process")? {
             Cloned::Child => self.become_program(&writer),
             Cloned::Parent { pid, .. } => {
+                // The new process has closed this descriptor in the table that both had; its number may already
+                // be the listener's.
+                std::mem::forget(self.rules);
                 drop(writer);
                 let mut started = Started { pid, listener: None, landlock };
                 let mut report = [0; REPORT_BYTES];

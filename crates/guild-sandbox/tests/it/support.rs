@@ -2,22 +2,29 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use guild_sandbox::{Collected, Limits, Ns, Options, Sandbox, Spec};
 
 /// The launcher of the tests.
 pub(crate) const LAUNCHER: &str = env!("CARGO_BIN_EXE_sandbox-launcher");
 
+/// The launcher beside the tests, where they have been copied for another user.
+pub(crate) fn launcher() -> PathBuf {
+    let beside = std::env::current_exe().unwrap().with_file_name("sandbox-launcher");
+    if beside.is_file() { beside } else { PathBuf::from(LAUNCHER) }
+}
+
 /// A sandbox with everything that this host has.
-pub(crate) fn sandbox() -> Ns {
-    Ns::new(Options::new(LAUNCHER)).unwrap()
+pub(crate) fn sandbox() -> &'static Ns {
+    static SANDBOX: OnceLock<Ns> = OnceLock::new();
+    SANDBOX.get_or_init(|| Ns::new(Options::new(launcher())).unwrap())
 }
 
 /// The same without cgroups, as an ordinary user has it.
 pub(crate) fn sandbox_without_cgroups() -> Ns {
-    Ns::new(Options { cgroups: false, ..Options::new(LAUNCHER) }).unwrap()
+    Ns::new(Options { cgroups: false, ..Options::new(launcher()) }).unwrap()
 }
 
 /// Small limits: tests are short.
@@ -57,32 +64,37 @@ pub(crate) fn printed(collected: &Collected) -> String {
     format!("{}{}", text(&collected.stdout), text(&collected.stderr))
 }
 
-/// Processes, mounts and cgroups of sandboxes that are there now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What sandboxes whose launcher is gone have left: cgroups, processes (known by their users), mounts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Traces {
-    mounts: usize,
     cgroups: BTreeSet<String>,
     users: BTreeSet<u32>,
-}
-
-/// One test at a time looks at what is left, so that it does not see what others do.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    mounts: Vec<String>,
 }
 
 impl Traces {
-    /// Of sandboxes whose launcher is a child of this process, or of nobody.
     pub(crate) fn now() -> Traces {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count();
-        Traces { mounts, cgroups: cgroups(), users: users() }
+        Traces { cgroups: cgroups(), users: users(), mounts: mounts() }
     }
 
-    /// Nothing of a sandbox is there.
-    pub(crate) fn assert_none(&self) {
-        assert_eq!(self.cgroups, BTreeSet::new(), "cgroups are left");
-        assert_eq!(self.users, BTreeSet::new(), "processes are left");
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Traces::default()
     }
+
+    pub(crate) fn assert_none(&self) {
+        assert!(self.is_none(), "something is left: {self:?}");
+    }
+}
+
+/// Roots are built below `/sys`, in namespaces of their own.
+fn mounts() -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let point = |line: &str| line.split(' ').nth(4).unwrap_or_default().to_owned();
+    let ours = |line: &&str| {
+        let point = point(line);
+        line.contains(" - tmpfs ") && (point == "/sys" || point.starts_with("/sys/tmp"))
+    };
+    mounts.lines().filter(ours).map(str::to_owned).collect()
 }
 
 /// The groups of launchers that are gone: their names say whose they were.
