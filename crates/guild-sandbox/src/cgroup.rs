@@ -148,7 +148,10 @@ fn start_time(pid: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name, which may hold anything, ends with the last parenthesis. The start time is the 22nd field.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_whitespace().nth(19).map(str::to_owned)
+    let mut fields = fields.split_whitespace();
+    // Whoever is dead and has not been waited for will do nothing any more.
+    let state = fields.next()?;
+    fields.nth(18).filter(|_| !["Z", "X"].contains(&state)).map(str::to_owned)
 }
 
 fn is_alive(owner: &str) -> bool {

@@ -85,6 +85,7 @@ pub(crate) enum PartKind {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Weak {
     pub(crate) memory: bool,
+    pub(crate) pids: bool,
     /// So many cores of those that the launcher may use.
     pub(crate) cores: Option<usize>,
 }

@@ -90,8 +90,11 @@ fn send_order(
 ) -> Result<()> {
     let is_weak = |limit| held.get(&limit).is_none_or(|r| r.standing != Standing::Enforced);
     let cores = usize::try_from(order.spec.limits.cores_milli.div_ceil(1_000)).unwrap_or(1);
-    let weak =
-        Weak { memory: is_weak(Limit::Memory), cores: is_weak(Limit::Cores).then_some(cores) };
+    let weak = Weak {
+        memory: is_weak(Limit::Memory),
+        pids: is_weak(Limit::Pids),
+        cores: is_weak(Limit::Cores).then_some(cores),
+    };
     let opened = rustix::process::geteuid().is_root();
     let trees = if opened { root::open_binds(&order.spec.binds)? } else { Vec::new() };
     let fds: Vec<BorrowedFd<'_>> = streams.iter().chain(&trees).map(AsFd::as_fd).collect();

@@ -200,8 +200,6 @@ fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
     let mut list = vec![
         (Resource::Core, both(0)),
         (Resource::Nofile, both(u64::from(limits.open_files).min(hard(Resource::Nofile)))),
-        // Init is one of them.
-        (Resource::Nproc, both((u64::from(limits.pids) + 1).min(hard(Resource::Nproc)))),
         (Resource::Memlock, both((64 << 10).min(hard(Resource::Memlock)))),
         (Resource::Msgqueue, both(0)),
     ];
@@ -212,6 +210,10 @@ fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
     }
     if spec.profile != Profile::Hosted {
         list.push((Resource::Fsize, both(limits.disk_bytes)));
+    }
+    if weak.pids {
+        // Init is one of them.
+        list.push((Resource::Nproc, both((u64::from(limits.pids) + 1).min(hard(Resource::Nproc)))));
     }
     if weak.memory {
         list.push((Resource::Data, both(limits.memory_hard_bytes)));

@@ -2,11 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use guild_sandbox::{Class, Ns, Options, Sandbox};
 
-use super::support::{Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell};
+use super::support::{LOOK, Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell};
 
 #[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
 fn sleep_ms(ms: u64) {
@@ -185,6 +186,7 @@ fn launchers_that_are_killed_are_swept() {
     let children = format!("/proc/{0}/task/{0}/children", caller.id());
     let children = std::fs::read_to_string(children).unwrap();
     assert!(children.split_whitespace().count() >= 3, "{children}");
+    let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
     for pid in children.split_whitespace() {
         assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
     }
@@ -193,12 +195,12 @@ fn launchers_that_are_killed_are_swept() {
     for _ in 0..200 {
         // Looks for what the dead have left, and removes it.
         drop(Ns::new(Options::new(launcher())).unwrap());
-        if Traces::now().is_none() {
+        if Traces::seen().is_none() {
             return;
         }
         sleep_ms(25);
     }
-    Traces::now().assert_none();
+    Traces::seen().assert_none();
 }
 
 #[test]
