@@ -164,7 +164,9 @@ fn kill_all(group: &Path) {
         return;
     }
     let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    for pid in processes.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?)) {
+    for pid in
+        processes.lines().filter_map(|line| rustix::process::Pid::from_raw(line.parse().ok()?))
+    {
         // Whoever is gone already is no harm.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
@@ -175,6 +177,7 @@ fn remove(group: &Path) -> bool {
     for _ in 0..1_000 {
         match fs::remove_dir(group) {
             Ok(()) => return true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => pause(),
             Err(_) => return false,
         }
@@ -216,9 +219,10 @@ impl Group {
             if group.controllers.contains(controller) || (spare && group.unified.is_some()) {
                 continue;
             }
-            // Controllers that are mounted together share a directory.
             let path = place.join(&name);
-            if path.is_dir() || fs::create_dir(&path).is_ok() {
+            // Few need the group of `cpu`, so it is made when it is needed. Controllers that are mounted together
+            // share a directory.
+            if controller == "cpu" || path.is_dir() || fs::create_dir(&path).is_ok() {
                 group.legacy.insert(controller.clone(), path);
             }
         }
@@ -290,6 +294,9 @@ impl Group {
         if version == 2 {
             put(&path.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
         } else {
+            if !path.is_dir() && fs::create_dir(path).is_err() {
+                return Ok(false);
+            }
             put(&path.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
             put(&path.join("cpu.cfs_quota_us"), quota_us.to_string())?;
             enter(path, pid)?;
@@ -326,7 +333,10 @@ impl Group {
     /// How often the kernel killed somebody for want of memory. Neither the exit code nor failed charges say it.
     pub(crate) fn memory_kills(&self) -> Option<u64> {
         let (path, version) = self.with("memory")?;
-        field(&path.join(if version == 2 { "memory.events" } else { "memory.oom_control" }), "oom_kill")
+        field(
+            &path.join(if version == 2 { "memory.events" } else { "memory.oom_control" }),
+            "oom_kill",
+        )
     }
 
     /// The most processes at one time, init not counted, so far as the kernel kept it.
@@ -339,6 +349,11 @@ impl Group {
     /// How often there was no room for a process.
     pub(crate) fn pids_refused(&self) -> Option<u64> {
         field(&self.with("pids")?.0.join("pids.events"), "max")
+    }
+
+    /// Whether everybody can be frozen at once.
+    pub(crate) fn can_freeze(&self) -> bool {
+        self.unified.is_some() || self.legacy.contains_key("freezer")
     }
 
     /// Freezes or thaws everybody at once; false if no group can.
@@ -399,7 +414,8 @@ mod tests {
         let own = "5:memory:/a/b\n3:cpu,cpuacct:/\n0::/\n";
         let places = Places::parse(HYBRID, own);
         assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
-        let legacy: Vec<_> = places.legacy.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
+        let legacy: Vec<_> =
+            places.legacy.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
         let cpu = "/sys/fs/cgroup/cpu,cpuacct/";
         let expected = [("cpu", cpu), ("cpuacct", cpu), ("memory", "/sys/fs/cgroup/memory/a/b")];
         assert_eq!(legacy, expected.map(|(k, v)| (k, v)));
@@ -450,7 +466,8 @@ mod tests {
     fn groups_of_the_dead_are_swept_and_those_of_the_living_are_not() {
         let top = tempfile::tempdir().unwrap();
         let places = Places { unified: Some(top.path().to_owned()), ..Places::default() };
-        let make = |owner: &str| fs::create_dir(top.path().join(format!("{PREFIX}{owner}"))).unwrap();
+        let make =
+            |owner: &str| fs::create_dir(top.path().join(format!("{PREFIX}{owner}"))).unwrap();
         make(&owner());
         make(&format!("{}-1", std::process::id()));
         make("4194305-7");

@@ -235,7 +235,10 @@ mod tests {
         host.layers.insert(Layer::Landlock, absent("it is not active"));
         let error = host.require(&[Layer::Landlock].into()).unwrap_err();
         let says = "the layer landlock is required, but it is not active";
-        assert_eq!((error.to_string().as_str(), error.code().name), (says, "sandbox.layer_missing"));
+        assert_eq!(
+            (error.to_string().as_str(), error.code().name),
+            (says, "sandbox.layer_missing")
+        );
         assert_eq!(host.require(&BTreeSet::new()), Ok(()));
     }
 }

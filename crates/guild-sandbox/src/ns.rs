@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::Sandbox;
 use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::launcher::WORD;
@@ -15,7 +16,6 @@ use crate::outcome::Standing;
 use crate::running::{Launcher, Running};
 use crate::spec::{Image, Spec};
 use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
-use crate::Sandbox;
 
 /// How launchers are made.
 #[derive(Debug, Clone)]
@@ -137,9 +137,7 @@ impl Sandbox for Ns {
         let received = received.ok_or_else(|| Error::failed("hear the launcher", "it is gone"))?;
         let proxy = received.fds.into_iter().next().map(TcpListener::from);
         match received.message {
-            FromLauncher::Started => {
-                Ok(Running::new(launcher, stdin.1, stdout.0, stderr.0, proxy))
-            }
+            FromLauncher::Started => Ok(Running::new(launcher, stdin.1, stdout.0, stderr.0, proxy)),
             FromLauncher::Failed(error) => Err(error),
             FromLauncher::Ended(_) => Err(Error::failed("start", "it ended before it began")),
         }
@@ -150,7 +148,8 @@ impl Host {
     /// The same host, if nobody may use its cgroups.
     fn without_cgroups(&mut self) {
         self.places = crate::cgroup::Places::default();
-        for layer in [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu, Layer::CgroupFreeze] {
+        for layer in [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu, Layer::CgroupFreeze]
+        {
             if let Some(found) = self.layers.get_mut(&layer) {
                 found.standing = Standing::Absent;
                 "switched off".clone_into(&mut found.found);

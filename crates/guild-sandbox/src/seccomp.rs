@@ -212,7 +212,10 @@ pub(crate) fn judge(profile: Profile, asked: &Asked) -> (String, String, bool) {
 fn name(call: i64) -> String {
     let lists = [ALLOWED_STRICT, ALLOWED_PYTHON, DANGEROUS, SOCKETS, calls::OTHER];
     let found = lists.into_iter().flatten().find(|(_, nr)| *nr == call);
-    found.map_or_else(|| format!("call {call}"), |(name, _)| name.trim_start_matches("SYS_").to_owned())
+    found.map_or_else(
+        || format!("call {call}"),
+        |(name, _)| name.trim_start_matches("SYS_").to_owned(),
+    )
 }
 
 fn family(number: u64) -> String {
@@ -275,8 +278,11 @@ mod tests {
 
     #[test]
     fn the_lists_are_disjoint_and_as_long_as_they_say() {
-        let listed: Vec<i64> =
-            [ALLOWED_STRICT, ALLOWED_PYTHON, DANGEROUS, SOCKETS].concat().iter().map(|c| c.1).collect();
+        let listed: Vec<i64> = [ALLOWED_STRICT, ALLOWED_PYTHON, DANGEROUS, SOCKETS]
+            .concat()
+            .iter()
+            .map(|c| c.1)
+            .collect();
         let unique: std::collections::BTreeSet<_> = listed.iter().collect();
         assert_eq!(unique.len(), listed.len());
         assert!(listed.iter().all(|nr| *nr < i64::from(UNKNOWN)));
@@ -359,7 +365,10 @@ mod tests {
         assert_eq!(says(Profile::Strict, &socket), "socket AF_INET true");
         assert_eq!(says(Profile::Python, &asked(libc::SYS_mount, 0)), "mount  true");
         assert_eq!(says(Profile::Hosted, &asked(libc::SYS_mount, 0)), "mount  false");
-        assert_eq!(says(Profile::Python, &asked(libc::SYS_clone, 1 << 28)), "clone flags 0x10000000 true");
+        assert_eq!(
+            says(Profile::Python, &asked(libc::SYS_clone, 1 << 28)),
+            "clone flags 0x10000000 true"
+        );
         let foreign = Asked { arch: 0x4000_0003, ..asked(11, 0) };
         assert_eq!(says(Profile::Hosted, &foreign), "call 11 foreign architecture 0x40000003 true");
         let x32 = asked(i64::from(X32) + 39, 0);

@@ -238,11 +238,8 @@ mod tests {
     fn mistakes_are_named() {
         let good = Spec::new(["true"], Limits::judge());
         assert_eq!(good.check(), Ok(()));
-        let bind = |host: &str, at: &str| Bind {
-            host: host.into(),
-            at: at.to_owned(),
-            writable: false,
-        };
+        let bind =
+            |host: &str, at: &str| Bind { host: host.into(), at: at.to_owned(), writable: false };
         let wrong: [(Spec, &str); 12] = [
             (Spec { argv: vec![], ..good.clone() }, "argv: there is no program"),
             (Spec { argv: vec!["a\0b".into()], ..good.clone() }, "argv: there is a zero byte"),
@@ -252,7 +249,10 @@ mod tests {
             (good.clone().file("/proc/x", ""), "files.at: \"/proc/x\" is kept"),
             (good.clone().file("/", ""), "files.at: \"/\" is kept"),
             (Spec { binds: vec![bind("x", "/y")], ..good.clone() }, "binds.host: the path is not"),
-            (Spec { binds: vec![bind("/x", "/dev")], ..good.clone() }, "binds.at: \"/dev\" is kept"),
+            (
+                Spec { binds: vec![bind("/x", "/dev")], ..good.clone() },
+                "binds.at: \"/dev\" is kept",
+            ),
             (Spec { image: Image::Directory("x".into()), ..good.clone() }, "image: the path is"),
             (Spec { network: Network::Proxy { port: 1 }, ..good.clone() }, "network: only"),
             (

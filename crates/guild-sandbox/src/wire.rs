@@ -94,11 +94,21 @@ pub(crate) struct Weak {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromInit {
     /// With the listener of the proxy, if there is one.
-    Started { notify: bool, landlock: bool },
+    Started {
+        notify: bool,
+        landlock: bool,
+    },
     Failed(Error),
     /// The program tried a system call.
-    Tried { call: String, detail: String, fatal: bool },
-    Ended { exit_code: Option<i32>, signal: Option<i32> },
+    Tried {
+        call: String,
+        detail: String,
+        fatal: bool,
+    },
+    Ended {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+    },
 }
 
 /// What came with a frame.

@@ -71,7 +71,8 @@ fn become_nobody() -> Result<()> {
     rustix::thread::set_thread_res_gid(group, group, group).step("change the group")?;
     rustix::thread::set_thread_res_uid(user, user, user).step("change the user")?;
     // Changing the user would have cleared it. If the launcher died before this, its channel has ended.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("watch the launcher")?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step("watch the launcher")?;
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide")?;
     // Only now, so that its root is the group that we were put into.
     sys::leave_cgroups().step("leave the host's cgroups")?;
@@ -137,10 +138,8 @@ fn leave_streams() -> Result<()> {
 fn watch(channel: &Channel, signals: &OwnedFd, started: Started, profile: Profile) -> Result<()> {
     let Started { pid, mut listener, .. } = started;
     loop {
-        let mut fds = vec![
-            PollFd::new(signals, PollFlags::IN),
-            PollFd::new(channel, PollFlags::IN),
-        ];
+        let mut fds =
+            vec![PollFd::new(signals, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
         if let Some(listener) = &listener {
             fds.push(PollFd::new(listener, PollFlags::IN));
         }

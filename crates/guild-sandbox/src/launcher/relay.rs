@@ -25,7 +25,8 @@ impl Relay {
     pub(super) fn new(from: OwnedFd, to: OwnedFd) -> Result<Relay> {
         for fd in [&from, &to] {
             let flags = rustix::fs::fcntl_getfl(fd).step("read the flags of a pipe")?;
-            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK).step("set the flags of a pipe")?;
+            rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
+                .step("set the flags of a pipe")?;
         }
         Ok(Relay { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0 })
     }

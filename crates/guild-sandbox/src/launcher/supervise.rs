@@ -47,11 +47,20 @@ pub(super) fn run(
         let by = "tmpfs, but not in the writable binds";
         held.insert(Limit::Disk, report(Standing::Weaker, by));
     }
+    let layers = cgroup_layers(&prepared, &held);
+    for layer in
+        order.spec.require.iter().filter(|layer| layers.get(layer) == Some(&Standing::Absent))
+    {
+        // The host had it when it was looked at.
+        let why = "it could not be used this time".to_owned();
+        return Err(Error::LayerMissing { layer: *layer, why });
+    }
     let out = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
     send_order(&prepared, order, tail, &held, [stdin, out.1, err.1])?;
-    let (layers, proxy) = hear_start(control, &prepared)?;
+    let (more, proxy) = hear_start(control, &prepared)?;
+    let layers = layers.into_iter().chain(more).collect();
     let proxy: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
     control.send_all(&FromLauncher::Started, &[], &proxy).step("tell the caller")?;
     let mut watch = Watch::new(prepared, limits, held, layers, relays);
@@ -79,6 +88,22 @@ fn hold_limits(prepared: &Prepared, limits: &Limits) -> Result<BTreeMap<Limit, L
     let by_cgroup = prepared.group.limit(limits, prepared.init.pid, prepared.cores_milli);
     held.extend(by_cgroup.step("set the limits of the cgroups")?);
     Ok(held)
+}
+
+/// Which of the layers that cgroups give are on.
+fn cgroup_layers(
+    prepared: &Prepared,
+    held: &BTreeMap<Limit, LimitReport>,
+) -> BTreeMap<Layer, Standing> {
+    let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
+    let limit = |limit| on(held.get(&limit).is_some_and(|r| r.standing == Standing::Enforced));
+    BTreeMap::from([
+        (Layer::CgroupMemory, limit(Limit::Memory)),
+        (Layer::CgroupPids, limit(Limit::Pids)),
+        (Layer::CgroupCpu, limit(Limit::Cores)),
+        (Layer::CgroupFreeze, on(prepared.group.can_freeze())),
+        (Layer::Mac, Standing::Absent),
+    ])
 }
 
 fn send_order(
@@ -182,15 +207,9 @@ impl Watch {
         prepared: Prepared,
         limits: Limits,
         held: BTreeMap<Limit, LimitReport>,
-        mut layers: BTreeMap<Layer, Standing>,
+        layers: BTreeMap<Layer, Standing>,
         relays: [Relay; 2],
     ) -> Watch {
-        let by_cgroup = |limit: Limit| match held.get(&limit) {
-            Some(report) if report.by.starts_with("cgroup") => Standing::Enforced,
-            _ => Standing::Absent,
-        };
-        layers.insert(Layer::CgroupMemory, by_cgroup(Limit::Memory));
-        layers.insert(Layer::CgroupPids, by_cgroup(Limit::Pids));
         Watch {
             prepared,
             limits,
@@ -216,7 +235,9 @@ impl Watch {
                 self.look();
                 look_at_us = now + LOOK_EVERY_US;
             }
-            for ready in self.wait(control, look_at_us.saturating_sub(now).min(self.left_us(now)))? {
+            for ready in
+                self.wait(control, look_at_us.saturating_sub(now).min(self.left_us(now)))?
+            {
                 match ready {
                     Ready::Control => self.obey(control)?,
                     Ready::Init => self.hear()?,

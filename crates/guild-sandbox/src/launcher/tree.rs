@@ -28,7 +28,9 @@ pub(super) fn look(first: u32) -> Tree {
         for thread in threads {
             tree.pids += u64::from(pid != first);
             let children = fs::read_to_string(thread.path().join("children"));
-            open.extend(children.unwrap_or_default().split_whitespace().flat_map(str::parse::<u32>));
+            open.extend(
+                children.unwrap_or_default().split_whitespace().flat_map(str::parse::<u32>),
+            );
         }
         if let Some((cpu_us, memory_bytes)) = process(pid) {
             tree.cpu_us = tree.cpu_us.saturating_add(cpu_us);

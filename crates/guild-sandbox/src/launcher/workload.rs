@@ -12,6 +12,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::WRITABLE;
 use crate::error::{Error, Result, Step};
+use crate::host::Layer;
 use crate::seccomp;
 use crate::spec::{Profile, Spec};
 use crate::sys::{self, Cloned, Instruction};
@@ -34,6 +35,9 @@ pub(super) struct Workload {
     killing: Vec<Instruction>,
     rules: RulesetCreated,
     cwd: String,
+    /// Layers that the kernel may lack, and without which it must not start.
+    must_ask: bool,
+    must_landlock: bool,
 }
 
 /// A program that has been started.
@@ -62,6 +66,8 @@ impl Workload {
             killing: seccomp::program(spec.profile, false),
             rules: rules(spec).map_err(|error| Error::failed("make the landlock rules", error))?,
             cwd: spec.cwd.clone(),
+            must_ask: spec.require.contains(&Layer::SeccompNotify),
+            must_landlock: spec.require.contains(&Layer::Landlock),
         })
     }
 
@@ -103,7 +109,7 @@ impl Workload {
         };
         let Workload { candidates, argv, env, asking, killing, .. } = &self;
         let (candidates, argv, env) = (candidates.clone(), argv.clone(), env.clone());
-        let (asking, killing) = (asking.clone(), killing.clone());
+        let (asking, killing, must_ask) = (asking.clone(), killing.clone(), self.must_ask);
         if let Err((step, errno)) = self.give_up() {
             tell(FAILS, step, errno);
             sys::end(127);
@@ -112,8 +118,9 @@ impl Workload {
         match sys::filter(&asking, true) {
             Ok(listener) => tell(LISTENS, 0, listener.unwrap_or(-1)),
             // An old kernel, or a listener above us: then the kernel kills without asking.
-            Err(_) => {
-                if let Err(error) = sys::filter(&killing, false) {
+            Err(error) => {
+                let killing = if must_ask { Err(error) } else { sys::filter(&killing, false) };
+                if let Err(error) = killing {
                     tell(FAILS, FILTER, error.raw_os_error().unwrap_or(0));
                     sys::end(127);
                 }
@@ -144,7 +151,8 @@ impl Workload {
         }
         rustix::thread::set_no_new_privs(true).map_err(at(PRIVILEGES))?;
         let status = self.rules.restrict_self().map_err(|_| (LANDLOCK, 0))?;
-        if status.ruleset == RulesetStatus::NotEnforced && sys::landlock_version().is_ok() {
+        let needed = self.must_landlock || sys::landlock_version().is_ok();
+        if status.ruleset == RulesetStatus::NotEnforced && needed {
             return Err((LANDLOCK, 0));
         }
         sys::close_on_exec().map_err(io_at(DESCRIPTORS))

@@ -14,7 +14,8 @@ fn refused(spec: &Spec) -> Error {
 
 #[test]
 fn a_missing_image() {
-    let error = refused(&Spec { image: Image::Directory("/no/such/image".into()), ..shell("true") });
+    let error =
+        refused(&Spec { image: Image::Directory("/no/such/image".into()), ..shell("true") });
     assert_eq!(error.code().name, "sandbox.no_image");
     assert!(error.to_string().starts_with("/no/such/image: "), "{error}");
 }
@@ -86,9 +87,8 @@ fn a_layer_that_this_host_lacks() {
 
 #[test]
 fn a_launcher_that_is_none() {
-    let error = |program: &str| {
-        Ns::new(Options::new(program)).unwrap().start(&shell("true")).unwrap_err()
-    };
+    let error =
+        |program: &str| Ns::new(Options::new(program)).unwrap().start(&shell("true")).unwrap_err();
     assert_eq!(error("/no/such/launcher").code().name, "sandbox.failed");
     assert_eq!(error("/bin/true").code().name, "sandbox.failed");
     assert!(std::path::Path::new(LAUNCHER).is_file());

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use guild_sandbox::{Class, Ns, Options, Sandbox};
 
-use super::support::{LOOK, Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell};
+use super::support::{
+    LOOK, Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell,
+};
 
 #[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
 fn sleep_ms(ms: u64) {
@@ -93,7 +95,8 @@ fn a_frozen_sandbox_can_be_killed() {
 
 #[test]
 fn input_and_output_are_streamed() {
-    let mut running = sandbox().start(&shell("while read line; do echo \"<$line>\"; done")).unwrap();
+    let mut running =
+        sandbox().start(&shell("while read line; do echo \"<$line>\"; done")).unwrap();
     let mut stdin = running.stdin.take().unwrap();
     let mut stdout = BufReader::new(running.stdout.take().unwrap());
     for word in ["one", "two"] {
@@ -160,11 +163,8 @@ fn two_hundred_are_killed_at_any_moment() {
 #[test]
 fn a_caller_that_is_killed_leaves_nothing() {
     for pause_ms in [0, 3, 10, 40] {
-        let mut caller = Command::new(launcher())
-            .args(["hold", "6"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut caller =
+            Command::new(launcher()).args(["hold", "6"]).stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(caller.stdout.take().unwrap());
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();

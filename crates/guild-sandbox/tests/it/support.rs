@@ -134,22 +134,22 @@ fn lives(pid: &str) -> bool {
 
 /// The users of processes that belong to sandboxes whose launcher is gone.
 fn users() -> BTreeSet<u32> {
-    use std::os::unix::fs::MetadataExt;
     let mut found = BTreeSet::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(metadata) = entry.metadata() else { continue };
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let real = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-        let real = real.and_then(|line| line.split_whitespace().next()?.parse::<u32>().ok());
-        if status.contains("State:\tZ") {
-            continue;
-        }
-        for user in real.into_iter().chain([metadata.uid()]) {
-            let launcher = user.checked_sub(1_900_000_000);
-            if launcher.is_some_and(|pid| !lives(&pid.to_string())) {
-                found.insert(user);
-            }
+        let Some(user) = user(&entry.path()) else { continue };
+        let Some(launcher) = user.checked_sub(1_900_000_000) else { continue };
+        // The launcher goes last: whoever is there after it is left.
+        if !lives(&launcher.to_string()) && self::user(&entry.path()) == Some(user) {
+            found.insert(user);
         }
     }
     found
+}
+
+/// The real user of a process that is not dead.
+fn user(process: &Path) -> Option<u32> {
+    let status = fs::read_to_string(process.join("status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let user = line.split_whitespace().next()?.parse().ok()?;
+    (!status.contains("State:\tZ")).then_some(user)
 }

@@ -193,7 +193,9 @@ fn carry(from: Option<impl Read>, mut to: impl Write, terminal: bool) {
     {
         let piece = piece.get_mut(..length).unwrap_or_default();
         if terminal {
-            let steers = |byte: &&mut u8| (byte.is_ascii_control() && !b"\n\t".contains(byte)) || **byte == 0x9b;
+            let steers = |byte: &&mut u8| {
+                (byte.is_ascii_control() && !b"\n\t".contains(byte)) || **byte == 0x9b
+            };
             piece.iter_mut().filter(steers).for_each(|byte| *byte = b'?');
         }
         // A reader that has gone does not stop the program: its end is still of interest.

@@ -1,11 +1,21 @@
 //! `guild sandbox run`
 
+use serde_json::Value;
+
 use crate::support::Home;
+
+/// Runs in a sandbox and reads the answer: what follows the program is the program's.
+fn json(home: &Home, args: &[&str]) -> (i32, Value) {
+    let run = home.run(&[&["sandbox", "run", "--json"], args].concat());
+    assert_eq!(run.stdout.lines().count(), 1, "{run:?}");
+    (run.code, serde_json::from_str(&run.stdout).unwrap())
+}
 
 #[test]
 fn a_program_runs_and_its_end_is_told() {
     let home = Home::new();
-    let run = home.run_with_input(&["sandbox", "run", "--", "sh", "-c", "cat; echo oops >&2"], b"hello\n");
+    let run = home
+        .run_with_input(&["sandbox", "run", "--", "sh", "-c", "cat; echo oops >&2"], b"hello\n");
     assert_eq!((run.code, run.stdout.as_str()), (0, "hello\n"), "{run:?}");
     assert!(run.stderr.starts_with("oops\nexited with 0; "), "{run:?}");
     let run = home.run(&["sandbox", "run", "--", "sh", "-c", "exit 4"]);
@@ -16,14 +26,16 @@ fn a_program_runs_and_its_end_is_told() {
 #[test]
 fn the_outcome_is_one_object() {
     let home = Home::new();
-    let (code, answer) = home.json(&["sandbox", "run", "--", "echo", "hello"]);
-    assert_eq!((code, answer["class"].as_str(), answer["exit_code"].as_i64()), (0, Some("exited"), Some(0)));
+    let (code, answer) = json(&home, &["--", "echo", "hello"]);
+    assert_eq!(
+        (code, answer["class"].as_str(), answer["exit_code"].as_i64()),
+        (0, Some("exited"), Some(0))
+    );
     assert_eq!(answer["stdout"], "hello\n");
     assert_eq!(answer["usage"]["output_bytes"], 6);
     assert_eq!(answer["limits"]["wall"]["standing"], "enforced");
     assert_eq!(answer["layers"]["seccomp"], "enforced");
-    let loops = ["sandbox", "run", "--limit", "wall_ms=200", "--", "sleep", "100"];
-    let (code, answer) = home.json(&loops);
+    let (code, answer) = json(&home, &["--limit", "wall_ms=200", "--", "sleep", "100"]);
     assert_eq!((code, answer["class"].as_str()), (1, Some("wall_limit")));
     assert_eq!(answer["limits"]["wall"]["reached"], true);
 }
@@ -48,9 +60,9 @@ fn mistakes_are_named() {
         (&["--require", "mac", "--", "true"], 2, "sandbox.layer_missing"),
     ];
     for (args, exit, name) in cases {
-        let (code, answer) = home.json(&[&["sandbox", "run"], args].concat());
+        let (code, answer) = json(&home, args);
         assert_eq!((code, answer["error"]["code"].as_str()), (exit, Some(name)), "{answer}");
     }
-    let (code, answer) = home.json(&["sandbox", "run", "--require", "magic", "--", "true"]);
+    let (code, answer) = json(&home, &["--require", "magic", "--", "true"]);
     assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("cli.usage")));
 }

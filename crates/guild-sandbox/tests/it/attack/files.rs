@@ -10,7 +10,9 @@ use super::{attack, hosted, is_refused};
 
 /// Writing there fails.
 fn cannot_write(path: &str) {
-    is_refused(&format!("try: open({path:?}, 'w').write('x')\nexcept OSError: pass\nelse: print('written')"));
+    is_refused(&format!(
+        "try: open({path:?}, 'w').write('x')\nexcept OSError: pass\nelse: print('written')"
+    ));
 }
 
 #[test]
@@ -58,7 +60,9 @@ fn links_lead_nowhere() {
 
 #[test]
 fn hard_links_to_the_system_cannot_be_made() {
-    is_refused("try: os.link('/usr/bin/sh', '/tmp/sh')\nexcept OSError: pass\nelse: print('linked')");
+    is_refused(
+        "try: os.link('/usr/bin/sh', '/tmp/sh')\nexcept OSError: pass\nelse: print('linked')",
+    );
 }
 
 #[test]
@@ -81,7 +85,9 @@ fn own_program_cannot_be_overwritten() {
 #[test]
 fn settings_of_the_kernel_are_not_there() {
     is_refused("assert not os.path.exists('/proc/sys') and not os.path.exists('/proc/kcore')");
-    is_refused("assert not os.path.exists('/proc/sysrq-trigger') and not os.path.exists('/proc/kallsyms')");
+    is_refused(
+        "assert not os.path.exists('/proc/sysrq-trigger') and not os.path.exists('/proc/kallsyms')",
+    );
 }
 
 #[test]
@@ -137,7 +143,11 @@ fn a_read_only_bind_is_read_only_in_depth() {
     let bind = Bind { host: host.path().to_owned(), at: "/data/here".to_owned(), writable: false };
     let code = "import os\nfor path in ('/data/here/x', '/data/here/deep/x', '/data/x'):\n    try: open(path, 'w')\n    except OSError as error: print(error.errno)\n";
     let collected = attack(&Spec { binds: vec![bind], ..python(code) });
-    assert!(printed(&collected).lines().all(|errno| ["13", "30"].contains(&errno)), "{}", printed(&collected));
+    assert!(
+        printed(&collected).lines().all(|errno| ["13", "30"].contains(&errno)),
+        "{}",
+        printed(&collected)
+    );
     assert_eq!(fs::read_dir(host.path().join("deep")).unwrap().count(), 0);
 }
 

@@ -224,7 +224,10 @@ fn strict_ends_what_is_not_listed() {
     let code = "import os\nprint('begin', flush=True)\nos.getppid()\nprint('end')";
     let collected = attack(&Spec { profile: Profile::Strict, ..python(code) });
     assert_eq!(collected.outcome.class, Class::SecurityViolation);
-    assert_eq!((collected.outcome.flags[0].call.as_str(), printed(&collected).as_str()), ("getppid", "begin\n"));
+    assert_eq!(
+        (collected.outcome.flags[0].call.as_str(), printed(&collected).as_str()),
+        ("getppid", "begin\n")
+    );
 }
 
 #[test]

@@ -9,7 +9,9 @@ use super::{attack, hosted};
 
 /// The attempt fails, is named, and makes the class.
 fn is_flagged(detail: &str, code: &str) {
-    let code = format!("import socket\ntry:\n    {code}\nexcept OSError as error:\n    print(error.errno)\n");
+    let code = format!(
+        "import socket\ntry:\n    {code}\nexcept OSError as error:\n    print(error.errno)\n"
+    );
     let collected = attack(&python(&code));
     let outcome = &collected.outcome;
     assert_eq!(outcome.class, Class::SecurityViolation, "{outcome:?} {}", printed(&collected));
@@ -105,7 +107,9 @@ fn abstract_sockets_of_the_host_are_out_of_reach() {
          except OSError as error: print(type(error).__name__)\n"
     );
     let collected = attack(&hosted(python(&code)));
-    assert!(["ConnectionRefusedError\n", "PermissionError\n"].contains(&printed(&collected).as_str()));
+    assert!(
+        ["ConnectionRefusedError\n", "PermissionError\n"].contains(&printed(&collected).as_str())
+    );
 }
 
 #[test]
@@ -120,11 +124,8 @@ fn the_proxy_is_the_only_way_out() {
     use std::io::{Read, Write};
     let code = "import socket\ns = socket.create_connection(('127.0.0.1', 3128))\n\
                 s.sendall(b'hello')\nprint(s.recv(100).decode())\n";
-    let spec = Spec {
-        network: Network::Proxy { port: 3128 },
-        profile: Profile::Hosted,
-        ..python(code)
-    };
+    let spec =
+        Spec { network: Network::Proxy { port: 3128 }, profile: Profile::Hosted, ..python(code) };
     use guild_sandbox::Sandbox;
     let mut running = sandbox().start(&spec).unwrap();
     let proxy = running.proxy.take().unwrap();

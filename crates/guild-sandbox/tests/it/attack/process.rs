@@ -79,7 +79,8 @@ fn other_processes_are_not_seen() {
 #[test]
 fn processes_of_the_host_cannot_be_told() {
     let own = std::process::id();
-    let code = format!("try: os.kill({own}, 0)\nexcept ProcessLookupError: pass\nelse: print('there')");
+    let code =
+        format!("try: os.kill({own}, 0)\nexcept ProcessLookupError: pass\nelse: print('there')");
     is_refused(&code);
 }
 
@@ -98,7 +99,9 @@ fn becoming_root_in_a_bought_sandbox() {
 #[test]
 fn taking_the_privileges_back() {
     // PR_SET_NO_NEW_PRIVS, PR_SET_SECUREBITS, PR_SET_KEEPCAPS, PR_SET_MM, PR_SET_PTRACER
-    is_refused("for option in (38, 28, 8, 35, 0x59616d61):\n    assert call(157, option, 0, 0, 0, 0)[0] == -1, option");
+    is_refused(
+        "for option in (38, 28, 8, 35, 0x59616d61):\n    assert call(157, option, 0, 0, 0, 0)[0] == -1, option",
+    );
 }
 
 #[test]

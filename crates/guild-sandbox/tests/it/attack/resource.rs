@@ -43,7 +43,10 @@ fn fork_bomb() {
 
 #[test]
 fn fork_bomb_of_the_shell() {
-    let spec = Spec { limits: Limits { wall_ms: 700, ..limits() }, ..shell("f() { f | f & }; f; sleep 5") };
+    let spec = Spec {
+        limits: Limits { wall_ms: 700, ..limits() },
+        ..shell("f() { f | f & }; f; sleep 5")
+    };
     both(&spec, |collected| {
         let class = collected.outcome.class;
         assert!([Class::WallLimit, Class::Exited].contains(&class), "{:?}", collected.outcome);
@@ -104,7 +107,9 @@ fn inode_fill() {
 
 #[test]
 fn ten_thousand_tiny_files() {
-    let spec = python("import os\nfor i in range(10000): open(f'/tmp/{i}', 'w').write('x')\nprint(len(os.listdir('/tmp')))");
+    let spec = python(
+        "import os\nfor i in range(10000): open(f'/tmp/{i}', 'w').write('x')\nprint(len(os.listdir('/tmp')))",
+    );
     let limits = Limits { inodes: 11_000, disk_bytes: 64 << 20, ..limits() };
     assert_eq!(printed(&attack(&Spec { limits, ..spec })), "10000\n");
 }
@@ -205,7 +210,10 @@ fn too_many_open_files() {
 #[test]
 fn core_dumps() {
     let code = "import os, resource\nprint(resource.getrlimit(resource.RLIMIT_CORE), flush=True)\nos.abort()\n";
-    let spec = Spec { argv: ["python3", "-I", "/judge/main.py"].map(str::to_owned).into(), ..python(code) };
+    let spec = Spec {
+        argv: ["python3", "-I", "/judge/main.py"].map(str::to_owned).into(),
+        ..python(code)
+    };
     let collected = attack(&spec);
     assert_eq!(printed(&collected), "(0, 0)\n");
     assert_eq!((collected.outcome.class, collected.outcome.signal), (Class::Signaled, Some(6)));
@@ -214,7 +222,10 @@ fn core_dumps() {
 #[test]
 fn limits_cannot_be_raised() {
     let code = "import resource as r\nfor what in (r.RLIMIT_CPU, r.RLIMIT_NOFILE, r.RLIMIT_NPROC, r.RLIMIT_FSIZE, r.RLIMIT_CORE):\n    soft, hard = r.getrlimit(what)\n    try:\n        r.setrlimit(what, (soft, hard + 1))\n        print('raised', what)\n    except (ValueError, PermissionError): pass\n";
-    let spec = Spec { argv: ["python3", "-I", "/judge/main.py"].map(str::to_owned).into(), ..python(code) };
+    let spec = Spec {
+        argv: ["python3", "-I", "/judge/main.py"].map(str::to_owned).into(),
+        ..python(code)
+    };
     let collected = attack(&spec);
     assert_eq!(printed(&collected), "");
     assert!(collected.outcome.succeeded());

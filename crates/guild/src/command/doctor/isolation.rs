@@ -12,7 +12,10 @@ use crate::command::sandbox::THIS_PROGRAM;
 const ADVICE: [(Layer, &str); 9] = [
     (Layer::Namespaces, "Use a Linux kernel with namespaces of every kind."),
     (Layer::Seccomp, "Use a Linux kernel with CONFIG_SECCOMP_FILTER."),
-    (Layer::SeccompNotify, "Use Linux 5.0 or later: until then a forbidden call kills without a name."),
+    (
+        Layer::SeccompNotify,
+        "Use Linux 5.0 or later: until then a forbidden call kills without a name.",
+    ),
     (Layer::Landlock, "Boot with landlock in the lsm= list."),
     (Layer::CgroupMemory, CGROUP),
     (Layer::CgroupPids, CGROUP),
@@ -21,8 +24,7 @@ const ADVICE: [(Layer, &str); 9] = [
     (Layer::Mac, "Nothing depends on it; landlock does the same for sandboxes."),
 ];
 
-const CGROUP: &str =
-    "Run guild as root, or let systemd delegate cpu, memory and pids to its user; until then limits are weaker.";
+const CGROUP: &str = "Run guild as root, or let systemd delegate cpu, memory and pids to its user; until then limits are weaker.";
 
 pub(super) fn checks() -> Vec<Check> {
     let host = Host::probe();
@@ -49,7 +51,8 @@ fn trial() -> Check {
         .and_then(guild_sandbox::Running::wait);
     match outcome {
         Ok(outcome) if outcome.succeeded() => {
-            let weaker = |report: &&guild_sandbox::LimitReport| report.standing != Standing::Enforced;
+            let weaker =
+                |report: &&guild_sandbox::LimitReport| report.standing != Standing::Enforced;
             match outcome.limits.values().filter(weaker).count() {
                 0 => Check::ok(name, "runs, with every limit enforced"),
                 some => {
@@ -58,7 +61,9 @@ fn trial() -> Check {
                 }
             }
         }
-        Ok(outcome) => Check::missing(name, format!("ran, but ended as {:?}", outcome.class), "See above."),
+        Ok(outcome) => {
+            Check::missing(name, format!("ran, but ended as {:?}", outcome.class), "See above.")
+        }
         Err(error) => Check::missing(name, error.to_string(), error.code().remedy),
     }
 }

@@ -1,2 +1,0 @@
-//! Placeholder until measured.
-fn main() {}
