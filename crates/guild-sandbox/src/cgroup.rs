@@ -2,7 +2,7 @@
 //! of use, below the group of whoever starts it, so that limits set from above still hold.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -234,12 +234,17 @@ impl Group {
         self.unified.as_deref()
     }
 
-    /// Puts a process into all groups but the one it was born into, and that of `cpu`, which few need.
-    pub(crate) fn add(&self, pid: u32, born_inside: bool) -> io::Result<()> {
-        let legacy = self.legacy.iter().filter(|(name, _)| *name != "cpu").map(|(_, path)| path);
-        let unified = self.unified.iter().filter(|_| !born_inside);
-        let paths: BTreeSet<&PathBuf> = legacy.chain(unified).collect();
-        paths.into_iter().try_for_each(|path| enter(path, pid))
+    /// Puts a process into the group of version 2, if it was not born there.
+    pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
+        self.unified.iter().try_for_each(|path| enter(path, pid))
+    }
+
+    /// The doors of the groups of version 1, but for that of `cpu`, which few need. A thread that walks in by itself
+    /// ([`walk_in`]) makes nobody wait; whoever is put in from outside stops every fork and exit of the host first.
+    pub(crate) fn doors(&self) -> io::Result<Vec<File>> {
+        let paths = self.legacy.iter().filter(|(name, _)| *name != "cpu").map(|(_, path)| path);
+        let paths: BTreeSet<&PathBuf> = paths.collect();
+        paths.into_iter().map(|path| File::options().write(true).open(path.join("tasks"))).collect()
     }
 
     /// Sets the limits that the kernel can enforce, and says which.
@@ -378,6 +383,11 @@ impl Group {
     }
 }
 
+/// Takes the only thread of this process through doors that another process has opened.
+pub(crate) fn walk_in(doors: &[File]) -> io::Result<()> {
+    doors.iter().try_for_each(|mut door| door.write_all(b"0"))
+}
+
 fn enter(group: &Path, pid: u32) -> io::Result<()> {
     put(&group.join("cgroup.procs"), pid.to_string())
 }
@@ -458,7 +468,8 @@ mod tests {
         assert_eq!(group.pids_refused(), Some(4));
         assert!(group.freeze(true).unwrap());
         assert_eq!(get("cgroup.freeze"), "1");
-        group.add(7, false).unwrap();
+        assert_eq!(group.doors().unwrap().len(), 0);
+        group.add(7).unwrap();
         assert_eq!(get("cgroup.procs"), "7");
     }
 

@@ -126,7 +126,9 @@ impl Prepared {
         // From here on dropping cleans up.
         let prepared = Prepared { group, init, cores_milli: preparation.cores_milli };
         map_users(prepared.init.pid, is_root)?;
-        prepared.group.add(prepared.init.pid, born_inside).step("enter the cgroups")?;
+        if !born_inside {
+            prepared.group.add(prepared.init.pid).step("enter the cgroup")?;
+        }
         let fds: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
         let placed: ToInit = ToInit::Placed { parts, opened: is_root };
         prepared.init.channel.send_all(&placed, &[], &fds).step("tell init")?;
@@ -146,6 +148,7 @@ impl Init {
     /// The first process of new namespaces, if possible already in its cgroup of version 2.
     fn make(group: &Group) -> Result<(Init, bool)> {
         let (here, there) = Channel::pair().step("make a channel")?;
+        let doors = group.doors().step("open the cgroups")?;
         let namespaces = libc::CLONE_NEWUSER
             | libc::CLONE_NEWPID
             | libc::CLONE_NEWNS
@@ -163,7 +166,7 @@ impl Init {
             cloned = sys::clone(namespaces, None);
         }
         match cloned.step("make the namespaces")? {
-            Cloned::Child => init::main(there),
+            Cloned::Child => init::main(&there, &doors),
             Cloned::Parent { pid, pidfd } => {
                 let init = Init { pid, pidfd, channel: here, reaped_us: None };
                 Ok((init, born_inside))

@@ -1,5 +1,6 @@
 //! The first process of a sandbox: builds the root, starts the program, reaps orphans, answers what the filter asks.
 
+use std::fs::File;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,6 +13,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 use super::INSIDE_ID;
 use super::root::Root;
 use super::workload::{Started, Workload};
+use crate::cgroup;
 use crate::error::{Error, Result, Step};
 use crate::seccomp;
 use crate::spec::{Network, Profile, Spec};
@@ -19,8 +21,8 @@ use crate::sys;
 use crate::wire::{Channel, FromInit, Received, ToInit};
 
 /// Is init, and never returns: it must not come back into the launcher that it was cloned from.
-pub(super) fn main(channel: Channel) -> ! {
-    let ended = catch_unwind(AssertUnwindSafe(|| match run(&channel) {
+pub(super) fn main(channel: &Channel, doors: &[File]) -> ! {
+    let ended = catch_unwind(AssertUnwindSafe(|| match run(channel, doors) {
         Ok(()) => 0,
         Err(error) => {
             // If the launcher is gone, so are we in a moment.
@@ -31,7 +33,8 @@ pub(super) fn main(channel: Channel) -> ! {
     sys::end(ended.unwrap_or(2))
 }
 
-fn run(channel: &Channel) -> Result<()> {
+fn run(channel: &Channel, doors: &[File]) -> Result<()> {
+    cgroup::walk_in(doors).step("enter the cgroups")?;
     sys::close_all_but(channel.as_fd()).step("close descriptors")?;
     let receive = || channel.receive::<ToInit>().step("hear the launcher");
     let Some(Received { message: ToInit::Placed { parts, opened }, fds, .. }) = receive()? else {

@@ -48,9 +48,8 @@ pub(super) fn run(
         held.insert(Limit::Disk, report(Standing::Weaker, by));
     }
     let layers = cgroup_layers(&prepared, &held);
-    for layer in
-        order.spec.require.iter().filter(|layer| layers.get(layer) == Some(&Standing::Absent))
-    {
+    let is_off = |layer: &&Layer| layers.get(*layer) == Some(&Standing::Absent);
+    if let Some(layer) = order.spec.require.iter().find(is_off) {
         // The host had it when it was looked at.
         let why = "it could not be used this time".to_owned();
         return Err(Error::LayerMissing { layer: *layer, why });

@@ -6,6 +6,7 @@ use guild_sandbox::{Bind, Error, Image, Layer, Limits, Ns, Options, Sandbox, Spe
 
 use super::support::{LAUNCHER, Traces, limits, sandbox, sandbox_without_cgroups, shell};
 
+#[expect(clippy::unwrap_used, reason = "a test stops where nothing is refused")]
 fn refused(spec: &Spec) -> Error {
     let error = sandbox().start(spec).unwrap_err();
     Traces::now().assert_none();

@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::support::Home;
 
 /// Runs in a sandbox and reads the answer: what follows the program is the program's.
+#[expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 fn json(home: &Home, args: &[&str]) -> (i32, Value) {
     let run = home.run(&[&["sandbox", "run", "--json"], args].concat());
     assert_eq!(run.stdout.lines().count(), 1, "{run:?}");
