@@ -13,7 +13,7 @@
 //! }
 //! ```
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
@@ -103,6 +103,8 @@ struct Init {
     pid: u32,
     pidfd: OwnedFd,
     channel: Channel,
+    /// Its mounts: taking them apart takes long, and nobody has to wait for that.
+    _mounts: Option<File>,
     /// Its CPU time and that of all its descendants, once it is gone.
     reaped_us: Option<u64>,
 }
@@ -136,11 +138,18 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
-    fn drop(&mut self) {
+impl Prepared {
+    /// Kills whoever is left, and removes the cgroups.
+    fn leave(&mut self) {
         self.init.kill();
         self.init.reap();
         self.group.remove();
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
@@ -168,7 +177,8 @@ impl Init {
         match cloned.step("make the namespaces")? {
             Cloned::Child => init::main(&there, &doors),
             Cloned::Parent { pid, pidfd } => {
-                let init = Init { pid, pidfd, channel: here, reaped_us: None };
+                let mounts = File::open(format!("/proc/{pid}/ns/mnt")).ok();
+                let init = Init { pid, pidfd, channel: here, _mounts: mounts, reaped_us: None };
                 Ok((init, born_inside))
             }
         }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::launcher::WORD;
 use crate::outcome::Standing;
-use crate::running::{Launcher, Running};
+use crate::running::{Departing, Launcher, Running};
 use crate::spec::{Image, Spec};
 use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
 
@@ -44,6 +44,7 @@ pub struct Ns {
     options: Options,
     host: Host,
     waiting: Mutex<VecDeque<Launcher>>,
+    departing: Departing,
 }
 
 /// Without these nothing runs, whatever the spec requires.
@@ -58,7 +59,7 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
-        Ok(Ns { options, host, waiting: Mutex::new(VecDeque::new()) })
+        Ok(Ns { options, host, waiting: Mutex::default(), departing: Departing::default() })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
@@ -98,7 +99,7 @@ impl Ns {
             .current_dir("/")
             .spawn();
         let process = process.step(&format!("start {}", program.display()))?;
-        let launcher = Launcher::new(here, process);
+        let launcher = Launcher::new(here, process, self.departing.clone());
         let preparation = Preparation {
             image: image.clone(),
             places: self.host.places.clone(),
@@ -124,6 +125,7 @@ impl Sandbox for Ns {
             let path = path.display().to_string();
             return Err(Error::NoImage { path, why: error.to_string() });
         }
+        self.departing.reap();
         let launcher = self.take(&spec.image)?;
         let pipe = || io::pipe().step("make a pipe");
         let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);

@@ -3,7 +3,7 @@
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::net::TcpListener;
 use std::process::Child;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::error::{Error, Result, Step};
@@ -122,18 +122,43 @@ impl Handle {
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) channel: Arc<Channel>,
-    process: Child,
-    over: bool,
+    /// `None` once somebody else waits for it.
+    process: Option<Child>,
+    departing: Departing,
+}
+
+/// Launchers that have said their last word and are about to go: they are waited for when there is time.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Departing(Arc<Mutex<Vec<Child>>>);
+
+impl Departing {
+    /// Waits for those that are gone already.
+    pub(crate) fn reap(&self) {
+        self.all().retain_mut(|process| matches!(process.try_wait(), Ok(None)));
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Departing {
+    fn drop(&mut self) {
+        // The last who could wait for them does.
+        if Arc::strong_count(&self.0) == 1 {
+            self.all().drain(..).for_each(|mut process| drop(process.wait()));
+        }
+    }
 }
 
 impl Launcher {
-    pub(crate) fn new(channel: Channel, process: Child) -> Launcher {
-        Launcher { channel: Arc::new(channel), process, over: false }
+    pub(crate) fn new(channel: Channel, process: Child, departing: Departing) -> Launcher {
+        Launcher { channel: Arc::new(channel), process: Some(process), departing }
     }
 
     /// Whether it is still there.
     pub(crate) fn is_alive(&mut self) -> bool {
-        matches!(self.process.try_wait(), Ok(None))
+        self.process.as_mut().is_some_and(|process| matches!(process.try_wait(), Ok(None)))
     }
 
     /// Waits for the last word of the launcher, and for its end.
@@ -148,17 +173,21 @@ impl Launcher {
                 None => break Err(Error::failed("hear the launcher", "it is gone")),
             }
         };
-        self.end();
+        // Nothing of the sandbox is left but the launcher, which goes by itself.
+        if said.is_ok()
+            && let Some(process) = self.process.take()
+        {
+            self.departing.all().push(process);
+        }
         said
     }
 
     /// Closes the channel, which makes the launcher clean up, and waits for that.
     pub(crate) fn end(&mut self) {
-        if !self.over {
-            self.over = true;
+        if let Some(mut process) = self.process.take() {
             // Other handles may hold the channel open: it must be shut, not only dropped.
             let _ = rustix::net::shutdown(&*self.channel, rustix::net::Shutdown::Both);
-            let _ = self.process.wait();
+            let _ = process.wait();
         }
     }
 }

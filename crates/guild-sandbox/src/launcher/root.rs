@@ -2,7 +2,7 @@
 //!
 //! It is built over `/sys`, where nothing is that anybody would want inside, and becomes the root at the end.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -108,7 +108,11 @@ fn open(host: &Path, writable: bool) -> Result<OwnedFd> {
 }
 
 /// The root while it is built.
-pub(super) struct Root(OwnedFd);
+pub(super) struct Root {
+    top: OwnedFd,
+    /// Where it is seen: at its site, or nothing once it is the root.
+    site: &'static str,
+}
 
 impl Root {
     /// Everything that does not depend on the spec.
@@ -119,11 +123,15 @@ impl Root {
         let options = c"mode=0755,size=128m,nr_inodes=32768";
         mount("tmpfs", SITE, "tmpfs", flags, options).step("mount the root")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = Root(rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?);
+        let top = rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?;
+        let mut root = Root { top, site: SITE };
         for name in ["proc", "dev", "dev/shm", "tmp", "work", "etc"] {
             root.make_directory(name).step("make a directory")?;
         }
         root.devices()?;
+        // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
+        root.processes(c"hidepid=invisible")?;
+        let opened_by_launcher = opened.is_some();
         let mut opened = opened.map(Vec::into_iter);
         for part in parts {
             match &part.kind {
@@ -138,6 +146,10 @@ impl Root {
             }
         }
         root.names(parts)?;
+        // Leaving the host's root takes long, so it is done ahead if nothing of it will be needed.
+        if opened_by_launcher {
+            root.enter()?;
+        }
         Ok(root)
     }
 
@@ -145,7 +157,7 @@ impl Root {
         for name in DEVICES {
             let at = format!("dev/{name}");
             self.make_file(&at, &[], Mode::from_raw_mode(0o666)).step("make a device")?;
-            let (host, here) = (format!("/dev/{name}"), format!("{SITE}/{at}"));
+            let (host, here) = (format!("/dev/{name}"), format!("{}/{at}", self.site));
             mount_bind(&host, &here).step("show a device")?;
         }
         let own = "/proc/self/fd";
@@ -173,7 +185,7 @@ impl Root {
     }
 
     fn link(&self, target: &str, at: &str) -> Result<()> {
-        symlinkat(target, &self.0, at).step("make a link")
+        symlinkat(target, &self.top, at).step("make a link")
     }
 
     /// Mounts a tree at a place that is made for it.
@@ -195,7 +207,7 @@ impl Root {
     /// Opens what is at a path below the root; never through a link.
     fn walk(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        openat2(&self.0, at, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+        openat2(&self.top, at, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
     /// A directory, with those above it. It may be there already.
@@ -233,7 +245,7 @@ impl Root {
 
     /// What the spec adds; then it becomes the root, read-only.
     pub(super) fn finish(
-        self,
+        mut self,
         spec: &Spec,
         bytes: &[&[u8]],
         opened: Option<Vec<OwnedFd>>,
@@ -259,8 +271,17 @@ impl Root {
                 Error::spec("files.at", why)
             })?;
         }
-        processes(spec.profile)?;
-        self.enter()
+        // A bought sandbox sees what there is of the kernel; others see processes only, over it.
+        if spec.profile != Profile::Hosted {
+            self.processes(c"subset=pid,hidepid=invisible")?;
+        }
+        if !self.site.is_empty() {
+            self.enter()?;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open("/", flags, Mode::empty()).step("open the root")?;
+        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
+            .step("make the root read-only")
     }
 
     /// One tmpfs for all directories that the program can write into, so that they share the limit.
@@ -269,7 +290,7 @@ impl Root {
         let options = CString::new(format!("mode=0755,size={size},nr_inodes={inodes}"));
         let options = options.map_err(|error| Error::failed("mount the scratch", error))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let top = format!("{SITE}/tmp");
+        let top = format!("{}/tmp", self.site);
         mount("tmpfs", &top, "tmpfs", flags, options.as_c_str()).step("mount the scratch")?;
         // `/tmp` comes last: it hides the top of the scratch itself.
         for place in WRITABLE.into_iter().rev() {
@@ -281,35 +302,27 @@ impl Root {
         }
         for place in WRITABLE.into_iter().rev() {
             let name = place.rsplit('/').next().unwrap_or_default();
-            let (inside, outside) = (format!("{top}/{name}"), format!("{SITE}{place}"));
+            let (inside, outside) = (format!("{top}/{name}"), format!("{}{place}", self.site));
             mount_bind(&inside, &outside).step("show the scratch")?;
         }
         Ok(())
     }
 
     /// Becomes the root; the host's is gone.
-    fn enter(self) -> Result<()> {
-        rustix::process::fchdir(&self.0).step("enter the root")?;
+    fn enter(&mut self) -> Result<()> {
+        rustix::process::fchdir(&self.top).step("enter the root")?;
         rustix::process::pivot_root(".", ".").step("change the root")?;
         unmount(".", UnmountFlags::DETACH).step("leave the host's root")?;
-        rustix::process::chdir("/").step("enter the root")?;
-        drop(self);
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open("/", flags, Mode::empty()).step("open the root")?;
-        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
-            .step("make the root read-only")
+        self.site = "";
+        rustix::process::chdir("/").step("enter the root")
     }
-}
 
-/// The processes of this sandbox, and of the rest only what a bought sandbox needs.
-fn processes(profile: Profile) -> Result<()> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let options = match profile {
-        Profile::Strict | Profile::Python => c"subset=pid,hidepid=invisible",
-        Profile::Hosted => c"hidepid=invisible",
-    };
-    let at = format!("{SITE}/proc");
-    mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
+    /// The processes of this sandbox.
+    fn processes(&self, options: &CStr) -> Result<()> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let at = format!("{}/proc", self.site);
+        mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
+    }
 }
 
 fn is_directory(tree: BorrowedFd<'_>) -> rustix::io::Result<bool> {

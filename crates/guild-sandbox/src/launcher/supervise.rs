@@ -427,9 +427,9 @@ impl Watch {
         self.usage.cpu_us = self.usage.cpu_us.max(cpu_us);
         self.soft_limits();
         let outcome = self.outcome();
-        let Watch { prepared, mut relays, .. } = self;
-        // The cgroups go before anybody hears of the end.
-        drop(prepared);
+        let Watch { mut prepared, mut relays, .. } = self;
+        // Everybody is dead, and the cgroups go before anybody hears of the end. Only our hold on the mounts stays.
+        prepared.leave();
         control.send(&FromLauncher::Ended(Box::new(outcome))).step("tell the caller")?;
         hand_over(control, &mut relays)
     }
