@@ -174,7 +174,20 @@ fn actions() -> Option<String> {
     read_to_string("/proc/sys/kernel/seccomp/actions_avail").ok()
 }
 
+/// The first kernel whose mounts can be made read-only as whole trees.
+const OLDEST: (u32, u32) = (5, 12);
+
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut parts = release.split(|c: char| !c.is_ascii_digit());
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
 fn namespaces() -> Found {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if version(&release).is_none_or(|version| version < OLDEST) {
+        let (major, minor) = OLDEST;
+        return absent(format!("Linux {major}.{minor} or later is needed, this is {release}"));
+    }
     let lacking: Vec<_> = ["cgroup", "ipc", "mnt", "net", "pid", "uts"]
         .into_iter()
         .filter(|name| !std::path::Path::new("/proc/self/ns").join(name).exists())
@@ -227,6 +240,14 @@ mod tests {
             assert_eq!(serde_json::to_string(&layer).unwrap(), format!("\"{layer}\""));
             assert!(!host.layers[&layer].found.is_empty(), "{layer}");
         }
+    }
+
+    #[test]
+    fn versions_of_the_kernel_are_compared_by_number() {
+        assert_eq!(version("6.18.44-fc-v490"), Some((6, 18)));
+        assert_eq!(version("5.4.0-generic"), Some((5, 4)));
+        assert!(version("5.4.0").unwrap() < OLDEST && version("5.12-rc1").unwrap() >= OLDEST);
+        assert_eq!(version("plan9"), None);
     }
 
     #[test]

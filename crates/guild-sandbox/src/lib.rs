@@ -1,9 +1,9 @@
 //! Running hostile code: the one place where strangers' programs run.
 //!
-//! A [`Spec`] says what to run, what it sees and what it may use. A [`Sandbox`] starts it and gives a [`Running`], whose
-//! end is an [`Outcome`]: why it ended, what it used, what it tried, and how well each limit and layer held.
+//! A [`Spec`] says what to run, what it sees and what it may use. A [`Sandbox`] starts it and gives a [`Running`],
+//! whose end is an [`Outcome`]: why it ended, what it used, what it tried, and how well each limit and layer held.
 //!
-//! [`Ns`] is the backend that needs nothing but a Linux kernel. Four processes take part:
+//! [`Ns`] is the backend that needs nothing but a Linux kernel, 5.12 or later. Four processes take part:
 //!
 //! ```text
 //! caller ──▶ launcher ──▶ init ──▶ workload ──▶ …

@@ -137,14 +137,29 @@ pub(crate) fn program(profile: Profile, somebody_listens: bool) -> Vec<Instructi
         }
         program.push(give(code(detail.otherwise)));
     }
-    for (calls, answer) in [(allowed(profile), Answer::Allow), (asked(profile), Answer::Ask)] {
-        for call in calls {
-            program.push(jump(IS, number(call), 0, 1));
-            program.push(give(code(answer)));
-        }
+    for (first, last, answer) in ranges(profile) {
+        program.push(jump(AT_LEAST, first, 0, 2));
+        program.push(jump(MORE_THAN, last, 1, 0));
+        program.push(give(code(answer)));
     }
     program.push(give(code(default(profile))));
     program
+}
+
+/// The lists of a profile as ranges of numbers with one answer: the kernel compiles the filter at every start.
+fn ranges(profile: Profile) -> Vec<(u32, u32, Answer)> {
+    let allowed = allowed(profile).into_iter().map(|call| (number(call), Answer::Allow));
+    let asked = asked(profile).into_iter().map(|call| (number(call), Answer::Ask));
+    let mut calls: Vec<(u32, Answer)> = allowed.chain(asked).collect();
+    calls.sort_by_key(|(call, _)| *call);
+    let mut ranges: Vec<(u32, u32, Answer)> = Vec::new();
+    for (call, answer) in calls {
+        match ranges.last_mut() {
+            Some((_, last, same)) if *same == answer && *last + 1 == call => *last = call,
+            _ => ranges.push((call, call, answer)),
+        }
+    }
+    ranges
 }
 
 const KILL_PROCESS: u32 = 0x8000_0000;
@@ -167,6 +182,7 @@ fn number(call: i64) -> u32 {
 
 const IS: u16 = 0x15;
 const AT_LEAST: u16 = 0x35;
+const MORE_THAN: u16 = 0x25;
 const HAS_ANY_OF: u16 = 0x45;
 const LOAD: u16 = 0x20;
 const GIVE: u16 = 0x06;
@@ -262,6 +278,7 @@ mod tests {
                 GIVE => return k,
                 IS => accumulator == k,
                 AT_LEAST => accumulator >= k,
+                MORE_THAN => accumulator > k,
                 HAS_ANY_OF => accumulator & k != 0,
                 other => panic!("unknown instruction {other:#x}"),
             };

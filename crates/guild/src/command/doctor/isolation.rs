@@ -24,7 +24,8 @@ const ADVICE: [(Layer, &str); 9] = [
     (Layer::Mac, "Nothing depends on it; landlock does the same for sandboxes."),
 ];
 
-const CGROUP: &str = "Run guild as root, or let systemd delegate cpu, memory and pids to its user; until then limits are weaker.";
+const CGROUP: &str =
+    "Run guild as root, or let systemd delegate cpu, memory and pids to the user that runs it.";
 
 pub(super) fn checks() -> Vec<Check> {
     let host = Host::probe();
