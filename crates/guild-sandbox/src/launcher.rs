@@ -24,7 +24,7 @@ use rustix::process::Signal;
 use crate::cgroup::Group;
 use crate::error::{Error, Result, Step};
 use crate::spec::WRITABLE;
-use crate::sys::{self, Cloned};
+use crate::sys::{self, Cloned, Reaped};
 use crate::wire::{Channel, FromLauncher, Preparation, ToInit, ToLauncher};
 
 mod init;
@@ -105,8 +105,8 @@ struct Init {
     channel: Channel,
     /// Its mounts: taking them apart takes long, and nobody has to wait for that.
     _mounts: Option<File>,
-    /// Its CPU time and that of all its descendants, once it is gone.
-    reaped_us: Option<u64>,
+    /// What it and all its descendants used, once it is gone.
+    reaped: Option<Reaped>,
 }
 
 impl Prepared {
@@ -178,7 +178,7 @@ impl Init {
             Cloned::Child => init::main(&there, &doors),
             Cloned::Parent { pid, pidfd } => {
                 let mounts = File::open(format!("/proc/{pid}/ns/mnt")).ok();
-                let init = Init { pid, pidfd, channel: here, _mounts: mounts, reaped_us: None };
+                let init = Init { pid, pidfd, channel: here, _mounts: mounts, reaped: None };
                 Ok((init, born_inside))
             }
         }
@@ -190,9 +190,9 @@ impl Init {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    /// Waits until it is gone, and says how long all of it has computed.
-    fn reap(&mut self) -> u64 {
-        *self.reaped_us.get_or_insert_with(|| sys::reap(self.pid).unwrap_or(0))
+    /// Waits until it is gone, and says what all of it used.
+    fn reap(&mut self) -> Reaped {
+        *self.reaped.get_or_insert_with(|| sys::reap(self.pid).unwrap_or_default())
     }
 }
 

@@ -203,8 +203,17 @@ pub(crate) fn signal(pid: u32, signal: c_int) {
     }
 }
 
-/// How a process ended, and the CPU time of it and of all descendants that were waited for.
-pub(crate) fn reap(pid: u32) -> io::Result<u64> {
+/// What a process used, with all descendants that were waited for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reaped {
+    /// CPU time of all of them.
+    pub(crate) cpu_us: u64,
+    /// Memory of the largest of them.
+    pub(crate) memory_bytes: u64,
+}
+
+/// Waits for the end of a process.
+pub(crate) fn reap(pid: u32) -> io::Result<Reaped> {
     let pid = c_int::try_from(pid).map_err(io::Error::other)?;
     loop {
         let mut status = 0;
@@ -221,7 +230,10 @@ pub(crate) fn reap(pid: u32) -> io::Result<u64> {
             let us = time.tv_sec.saturating_mul(1_000_000).saturating_add(time.tv_usec);
             u64::try_from(us).unwrap_or(0)
         };
-        return Ok(us(usage.ru_utime).saturating_add(us(usage.ru_stime)));
+        return Ok(Reaped {
+            cpu_us: us(usage.ru_utime).saturating_add(us(usage.ru_stime)),
+            memory_bytes: u64::try_from(usage.ru_maxrss).unwrap_or(0).saturating_mul(1_024),
+        });
     }
 }
 

@@ -422,9 +422,15 @@ impl Watch {
             let came = self.relays.get_mut(at).map_or(0, |relay| relay.drain(left));
             self.count(came);
         }
-        let cpu_us = self.prepared.init.reap();
+        let reaped = self.prepared.init.reap();
         self.look();
-        self.usage.cpu_us = self.usage.cpu_us.max(cpu_us);
+        let usage = &mut self.usage;
+        usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        if self.prepared.group.memory_peak().is_none() {
+            // A short life may not have been looked at.
+            usage.memory_peak_bytes = usage.memory_peak_bytes.max(reaped.memory_bytes);
+            usage.pids_peak = usage.pids_peak.max(1);
+        }
         self.soft_limits();
         let outcome = self.outcome();
         let Watch { mut prepared, mut relays, .. } = self;

@@ -2,7 +2,7 @@
 
 use guild_sandbox::{Class, Layer, Limit, Standing};
 
-use super::support::{printed, python, run, sandbox, shell};
+use super::support::{printed, python, run, sandbox, sandbox_without_cgroups, shell};
 
 #[test]
 fn a_program_runs_with_every_layer() {
@@ -19,6 +19,15 @@ fn a_program_runs_with_every_layer() {
     }
     assert_eq!(outcome.limits.len(), Limit::ALL.len());
     assert!(outcome.flags.is_empty());
+}
+
+#[test]
+fn usage_is_never_nothing() {
+    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
+        let usage = run(sandbox, &shell("true")).outcome.usage;
+        assert!(usage.wall_us > 0 && usage.cpu_us > 0 && usage.pids_peak >= 1, "{usage:?}");
+        assert!(usage.memory_peak_bytes > 100_000, "{usage:?}");
+    }
 }
 
 #[test]
