@@ -13,7 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::launcher::WORD;
 use crate::outcome::Standing;
-use crate::running::{Departing, Launcher, Running};
+use crate::running::{Farewell, Launcher, Running};
 use crate::spec::{Image, Spec};
 use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
 
@@ -44,7 +44,7 @@ pub struct Ns {
     options: Options,
     host: Host,
     waiting: Mutex<VecDeque<Launcher>>,
-    departing: Departing,
+    farewell: Farewell,
 }
 
 /// Without these nothing runs, whatever the spec requires.
@@ -59,7 +59,8 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
-        Ok(Ns { options, host, waiting: Mutex::default(), departing: Departing::default() })
+        let farewell = Farewell::new().step("start a thread")?;
+        Ok(Ns { options, host, waiting: Mutex::default(), farewell })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
@@ -99,7 +100,7 @@ impl Ns {
             .current_dir("/")
             .spawn();
         let process = process.step(&format!("start {}", program.display()))?;
-        let launcher = Launcher::new(here, process, self.departing.clone());
+        let launcher = Launcher::new(here, process, self.farewell.clone());
         let preparation = Preparation {
             image: image.clone(),
             places: self.host.places.clone(),
@@ -125,7 +126,6 @@ impl Sandbox for Ns {
             let path = path.display().to_string();
             return Err(Error::NoImage { path, why: error.to_string() });
         }
-        self.departing.reap();
         let launcher = self.take(&spec.image)?;
         let pipe = || io::pipe().step("make a pipe");
         let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);

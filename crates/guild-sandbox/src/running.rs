@@ -3,7 +3,8 @@
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::net::TcpListener;
 use std::process::Child;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use crate::error::{Error, Result, Step};
@@ -124,36 +125,32 @@ pub(crate) struct Launcher {
     pub(crate) channel: Arc<Channel>,
     /// `None` once somebody else waits for it.
     process: Option<Child>,
-    departing: Departing,
+    farewell: Farewell,
 }
 
-/// Launchers that have said their last word and are about to go: they are waited for when there is time.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Departing(Arc<Mutex<Vec<Child>>>);
+/// Takes launchers that have said their last word and are about to go: somebody must wait for them, but not the caller.
+#[derive(Debug, Clone)]
+pub(crate) struct Farewell(Sender<Child>);
 
-impl Departing {
-    /// Waits for those that are gone already.
-    pub(crate) fn reap(&self) {
-        self.all().retain_mut(|process| matches!(process.try_wait(), Ok(None)));
+impl Farewell {
+    /// With a thread that ends with the last of its clones.
+    pub(crate) fn new() -> io::Result<Farewell> {
+        let (sender, leaving) = mpsc::channel::<Child>();
+        let waits = move || leaving.into_iter().for_each(|mut process| drop(process.wait()));
+        thread::Builder::new().name("sandbox-farewell".to_owned()).spawn(waits)?;
+        Ok(Farewell(sender))
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Departing {
-    fn drop(&mut self) {
-        // The last who could wait for them does.
-        if Arc::strong_count(&self.0) == 1 {
-            self.all().drain(..).for_each(|mut process| drop(process.wait()));
+    fn bid(&self, process: Child) {
+        if let Err(mut refused) = self.0.send(process) {
+            let _ = refused.0.wait();
         }
     }
 }
 
 impl Launcher {
-    pub(crate) fn new(channel: Channel, process: Child, departing: Departing) -> Launcher {
-        Launcher { channel: Arc::new(channel), process: Some(process), departing }
+    pub(crate) fn new(channel: Channel, process: Child, farewell: Farewell) -> Launcher {
+        Launcher { channel: Arc::new(channel), process: Some(process), farewell }
     }
 
     /// Whether it is still there.
@@ -177,7 +174,7 @@ impl Launcher {
         if said.is_ok()
             && let Some(process) = self.process.take()
         {
-            self.departing.all().push(process);
+            self.farewell.bid(process);
         }
         said
     }

@@ -217,6 +217,31 @@ fn launchers_made_ahead_are_used_once() {
     assert_nothing_is_left();
 }
 
+/// A caller that starts nothing more has no dead children for long.
+#[test]
+fn launchers_are_waited_for() {
+    let sandbox = Ns::new(Options::new(launcher())).unwrap();
+    run(&sandbox, &shell("true"));
+    let own = std::process::id();
+    let zombies = || {
+        let children = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            status.contains(&format!("PPid:\t{own}\n")) && status.contains("State:\tZ")
+        });
+        children.map(|entry| entry.file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    // Others run beside: a zombie of theirs is not the same for long.
+    let mut stubborn = zombies();
+    for _ in 0..200 {
+        if stubborn.is_empty() {
+            return;
+        }
+        sleep_ms(10);
+        stubborn = stubborn.intersection(&zombies()).cloned().collect();
+    }
+    panic!("not waited for: {stubborn:?}");
+}
+
 #[test]
 fn many_at_once() {
     let sandbox = sandbox();
