@@ -44,6 +44,8 @@ enum Needs {
     Postgres,
     /// That directory, and a relay of another make, which the bench starts.
     Relay,
+    /// That directory, and other programs that make sandboxes.
+    Runtimes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +117,18 @@ pub(crate) const BENCHES: &[Bench] = &[
         package: "guild",
         unit: "/s",
         cases: &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)],
+    },
+    Bench {
+        name: "sandbox",
+        package: "guild",
+        unit: "",
+        cases: &[
+            limited("start", Needs::Runtimes),
+            limited("ahead", Needs::Runtimes),
+            limited("bare", Needs::Runtimes),
+            limited("python", Needs::Runtimes),
+            limited("many", Needs::Runtimes),
+        ],
     },
     Bench {
         name: "store",
@@ -237,6 +251,7 @@ impl<'a> Stage<'a> {
                     machine::refuse_memory(stage.directory.path())?;
                     setup::nostr_relay(tree)?;
                 }
+                Needs::Runtimes => setup::ensure(setup::RUNTIMES)?,
                 Needs::Postgres => {
                     machine::refuse_memory(&std::env::temp_dir())?;
                     if stage.server.is_none() {

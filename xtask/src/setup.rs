@@ -38,6 +38,12 @@ pub(crate) const NATS: Tool =
     Tool { program: "nats-server", package: "nats-server", needed_for: "tests against NATS" };
 pub(crate) const PYTHON: Tool =
     Tool { program: "python3", package: "python3-venv", needed_for: "a relay of another make" };
+pub(crate) const RUNTIMES: &[Tool] = &[
+    Tool { program: "bwrap", package: "bubblewrap", needed_for: "sandboxes of another make" },
+    Tool { program: "runc", package: "runc", needed_for: "sandboxes of another make" },
+    Tool { program: "podman", package: "podman", needed_for: "sandboxes of another make" },
+    Tool { program: "python3", package: "python3-minimal", needed_for: "a judged program" },
+];
 pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL

@@ -29,6 +29,7 @@ mod receipts;
 mod relay;
 mod replay;
 mod requests;
+mod sandbox;
 mod schema;
 mod store;
 mod table;
@@ -65,6 +66,8 @@ pub(crate) enum Command {
     Replay(replay::Command),
     #[command(subcommand)]
     Blueprint(blueprint::Command),
+    #[command(subcommand)]
+    Sandbox(sandbox::Command),
     #[command(subcommand)]
     Schema(schema::Command),
     #[command(subcommand)]
@@ -124,6 +127,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Receipts(command) => receipts::run(&command, &mut cx),
         Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),
+        Command::Sandbox(command) => sandbox::run(&command, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),
         Command::Config(command) => config::run(&command, &mut cx),

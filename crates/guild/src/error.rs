@@ -247,6 +247,12 @@ impl From<guild_bus::Error> for Error {
     }
 }
 
+impl From<guild_sandbox::Error> for Error {
+    fn from(error: guild_sandbox::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -318,6 +324,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
     let own = [
         guild_store::code::ALL,
         guild_bus::code::ALL,
+        guild_sandbox::code::ALL,
         guild_ledger::code::ALL,
         guild_ledger::evidence::code::ALL,
         guild_ledger::policy::code::ALL,

@@ -17,6 +17,10 @@ mod suggest;
 mod telemetry;
 
 fn main() -> ExitCode {
+    // Before anything else: a launcher of sandboxes must have one thread and nothing open.
+    if guild_sandbox::launcher::is_asked_for() {
+        return guild_sandbox::launcher::main();
+    }
     output::report_panics();
     let environment = config::Environment::of_this_process();
     let outcome = catch_unwind(AssertUnwindSafe(|| match cli::parse(&environment) {

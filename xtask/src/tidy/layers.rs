@@ -204,6 +204,11 @@ const RESERVED: &[Reserved] = &[
         why: "a bell does not say what carries it",
     },
     Reserved {
+        dependencies: &["landlock", "libc"],
+        only: &["guild-sandbox"],
+        why: "only the sandbox speaks to the kernel itself",
+    },
+    Reserved {
         dependencies: &["async-graphql", "async-graphql-axum", "utoipa"],
         only: &["guild-gateway"],
         why: "only the gateway translates",

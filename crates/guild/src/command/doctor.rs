@@ -12,7 +12,8 @@ mod program;
 
 /// Say what this host can and cannot do
 ///
-/// Changes nothing. The exit code is 1 if something is missing without which a node cannot run.
+/// Changes nothing, and leaves nothing: the sandbox that it tries is gone. The exit code is 1 if something is missing
+/// without which a node cannot run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 

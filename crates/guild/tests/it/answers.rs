@@ -38,6 +38,7 @@ fn help_lists_the_commands() {
       relay        Publish events, ask for them, and look at the relays of others
       replay       Check, repair and convert replays, the record of what a session did
       blueprint    Check what a job must achieve
+      sandbox      Run programs that nobody trusts
       schema       Look at job schemas and check documents against them
       key          Make and look at the identity of this node
       config       Look at the configuration

@@ -14,7 +14,18 @@ fn a_sane_host_can_run_a_node_and_nothing_is_left_behind() {
         .flat_map(|group| group["checks"].as_array().unwrap())
         .map(|check| check["name"].as_str().unwrap().to_owned())
         .collect();
-    for name in ["data directory", "clock", "randomness", "listener", "bus", "seccomp", "podman"] {
+    for name in [
+        "data directory",
+        "clock",
+        "randomness",
+        "listener",
+        "bus",
+        "seccomp",
+        "landlock",
+        "cgroup_pids",
+        "a sandbox",
+        "podman",
+    ] {
         assert!(names.iter().any(|n| n == name), "{name} is among {names:?}");
     }
 }

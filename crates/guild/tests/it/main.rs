@@ -24,6 +24,7 @@ mod policy;
 mod relay;
 mod relays;
 mod replay;
+mod sandbox;
 mod store;
 mod support;
 mod upgrade;

@@ -3,10 +3,70 @@
 use std::fs::read_to_string;
 use std::path::Path;
 
+use guild_sandbox::{Host, Layer, Limits, Ns, Options, Sandbox, Spec, Standing};
+
 use super::Check;
+use crate::command::sandbox::THIS_PROGRAM;
+
+/// What to do about a layer that is not there.
+const ADVICE: [(Layer, &str); 9] = [
+    (Layer::Namespaces, "Use a Linux kernel with namespaces of every kind."),
+    (Layer::Seccomp, "Use a Linux kernel with CONFIG_SECCOMP_FILTER."),
+    (
+        Layer::SeccompNotify,
+        "Use Linux 5.0 or later: until then a forbidden call kills without a name.",
+    ),
+    (Layer::Landlock, "Boot with landlock in the lsm= list."),
+    (Layer::CgroupMemory, CGROUP),
+    (Layer::CgroupPids, CGROUP),
+    (Layer::CgroupCpu, CGROUP),
+    (Layer::CgroupFreeze, CGROUP),
+    (Layer::Mac, "Nothing depends on it; landlock does the same for sandboxes."),
+];
+
+const CGROUP: &str =
+    "Run guild as root, or let systemd delegate cpu, memory and pids to the user that runs it.";
 
 pub(super) fn checks() -> Vec<Check> {
-    vec![user_namespaces(Path::new("/proc/sys")), cgroups(), landlock(), seccomp()]
+    let host = Host::probe();
+    let layer = |(layer, advice): (Layer, &'static str)| {
+        let found = host.layers.get(&layer).map(|found| found.found.clone()).unwrap_or_default();
+        match host.standing(layer) {
+            Standing::Enforced => Check::ok(layer.name(), found),
+            Standing::Weaker => Check::weaker(layer.name(), found, advice),
+            Standing::Absent => Check::missing(layer.name(), found, advice),
+        }
+    };
+    let mut checks = vec![user_namespaces(Path::new("/proc/sys"))];
+    checks.extend(ADVICE.map(layer));
+    checks.push(trial());
+    checks
+}
+
+/// The proof of all the others: something runs.
+fn trial() -> Check {
+    let name = "a sandbox";
+    let spec = Spec::new(["true"], Limits::judge());
+    let outcome = Ns::new(Options::new(THIS_PROGRAM))
+        .and_then(|sandbox| sandbox.start(&spec))
+        .and_then(guild_sandbox::Running::wait);
+    match outcome {
+        Ok(outcome) if outcome.succeeded() => {
+            let weaker =
+                |report: &&guild_sandbox::LimitReport| report.standing != Standing::Enforced;
+            match outcome.limits.values().filter(weaker).count() {
+                0 => Check::ok(name, "runs, with every limit enforced"),
+                some => {
+                    let advice = "`guild sandbox run -- true` names them.";
+                    Check::weaker(name, format!("runs, with {some} limits weaker"), advice)
+                }
+            }
+        }
+        Ok(outcome) => {
+            Check::missing(name, format!("ran, but ended as {:?}", outcome.class), "See above.")
+        }
+        Err(error) => Check::missing(name, error.to_string(), error.code().remedy),
+    }
 }
 
 fn user_namespaces(sys: &Path) -> Check {
@@ -34,57 +94,6 @@ fn user_namespaces(sys: &Path) -> Check {
         return Check::weaker(name, "restricted by AppArmor", advice);
     }
     Check::ok(name, format!("up to {most}"))
-}
-
-fn cgroups() -> Check {
-    let name = "cgroups";
-    if let Ok(controllers) = read_to_string("/sys/fs/cgroup/cgroup.controllers") {
-        let lacking: Vec<_> = ["cpu", "memory", "pids"]
-            .into_iter()
-            .filter(|wanted| !controllers.split_whitespace().any(|c| c == *wanted))
-            .collect();
-        return if lacking.is_empty() {
-            Check::ok(name, "version 2 with cpu, memory and pids")
-        } else {
-            let found = format!("version 2 without {}", lacking.join(", "));
-            Check::weaker(name, found, "Delegate these controllers to the user that runs guild.")
-        };
-    }
-    if Path::new("/sys/fs/cgroup/memory").is_dir() {
-        let advice = "Boot with systemd.unified_cgroup_hierarchy=1 for version 2.";
-        return Check::weaker(name, "version 1", advice);
-    }
-    Check::missing(
-        name,
-        "none are mounted",
-        "Mount cgroup2 at /sys/fs/cgroup; until then only per-process limits hold.",
-    )
-}
-
-fn landlock() -> Check {
-    let name = "landlock";
-    match read_to_string("/sys/kernel/security/lsm") {
-        Ok(modules) if modules.trim().split(',').any(|m| m == "landlock") => {
-            Check::ok(name, "active")
-        }
-        Ok(_) => Check::missing(name, "not active", "Boot with landlock in the lsm= list."),
-        Err(_) => {
-            let advice = "Mount securityfs at /sys/kernel/security to find out.";
-            Check::weaker(name, "unknown: the list of security modules cannot be read", advice)
-        }
-    }
-}
-
-fn seccomp() -> Check {
-    let name = "seccomp";
-    let advice = "Use a Linux kernel with CONFIG_SECCOMP_FILTER.";
-    match read_to_string("/proc/sys/kernel/seccomp/actions_avail") {
-        Ok(actions) if actions.contains("user_notif") => {
-            Check::ok(name, "filters, with notification")
-        }
-        Ok(_) => Check::weaker(name, "filters, without notification", "Use Linux 5.0 or later."),
-        Err(_) => Check::missing(name, "no filters", advice),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,37 @@
+//! A program that is nothing but a launcher, for tests and benches; with `hold N` it is a caller with N sandboxes.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use guild_sandbox::{Limits, Ns, Options, Result, Sandbox, Spec, launcher};
+
+fn main() -> ExitCode {
+    if launcher::is_asked_for() {
+        return launcher::main();
+    }
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.as_slice() {
+        [word, count] if word == "hold" => match hold(count.parse().unwrap_or(1)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::from(3),
+        },
+        _ => ExitCode::from(2),
+    }
+}
+
+/// Starts sandboxes that sleep, says so, and starts ever more until somebody kills it.
+fn hold(count: usize) -> Result<()> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let sandbox = Ns::new(Options { ahead: 2, ..Options::new(program) })?;
+    sandbox.prepare()?;
+    let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
+    let mut running = Vec::new();
+    while running.len() < 4 * count {
+        running.push(sandbox.start(&spec)?);
+        if running.len() == count {
+            // Whoever started us may have stopped reading.
+            let _ = std::io::stdout().write_all(b"ready\n");
+        }
+    }
+    running.pop().map_or(Ok(()), |last| last.wait().map(drop))
+}

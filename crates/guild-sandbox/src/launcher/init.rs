@@ -1,0 +1,230 @@
+//! The first process of a sandbox: builds the root, starts the program, reaps orphans, answers what the filter asks.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{DumpableBehavior, Signal, WaitOptions};
+use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+
+use super::INSIDE_ID;
+use super::root::Root;
+use super::workload::{Started, Workload};
+use crate::cgroup;
+use crate::error::{Error, Result, Step};
+use crate::seccomp;
+use crate::spec::{Network, Profile, Spec};
+use crate::sys;
+use crate::wire::{Channel, FromInit, Received, ToInit};
+
+/// Is init, and never returns: it must not come back into the launcher that it was cloned from.
+pub(super) fn main(channel: &Channel, doors: &[File]) -> ! {
+    let ended = catch_unwind(AssertUnwindSafe(|| match run(channel, doors) {
+        Ok(()) => 0,
+        Err(error) => {
+            // If the launcher is gone, so are we in a moment.
+            let _ = channel.send(&FromInit::Failed(error));
+            1
+        }
+    }));
+    sys::end(ended.unwrap_or(2))
+}
+
+fn run(channel: &Channel, doors: &[File]) -> Result<()> {
+    cgroup::walk_in(doors).step("enter the cgroups")?;
+    sys::close_all_but(channel.as_fd()).step("close descriptors")?;
+    let receive = || channel.receive::<ToInit>().step("hear the launcher");
+    let Some(Received { message: ToInit::Placed { parts, opened }, fds, .. }) = receive()? else {
+        return Ok(());
+    };
+    become_nobody()?;
+    let root = Root::begin(&parts, opened.then_some(fds))?;
+    // This may take long: the launcher waits ahead of the spec. Its end is our end.
+    let Some(received) = receive()? else { return Ok(()) };
+    let ToInit::Run { order, opened, weak } = received.message else {
+        return Err(Error::failed("hear the launcher", "it gave no order"));
+    };
+    let mut fds = received.fds.into_iter();
+    let streams: Vec<OwnedFd> = fds.by_ref().take(3).collect();
+    let bytes = split(&received.tail, &order.sizes)?;
+    let spec = order.spec;
+    root.finish(&spec, &bytes, opened.then(|| fds.collect()))?;
+    let proxy = network(&spec)?;
+    give_up_capabilities()?;
+    let workload = Workload::new(&spec, weak)?;
+    let signals = sys::child_signals().step("watch children")?;
+    take_streams(streams)?;
+    let program = spec.argv.first().map_or("", String::as_str);
+    let started = workload.start(program)?;
+    leave_streams()?;
+    let notify = started.listener.is_some();
+    let message = FromInit::Started { notify, landlock: started.landlock };
+    let fds: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+    channel.send_all(&message, &[], &fds).step("tell the launcher")?;
+    drop(proxy);
+    watch(channel, &signals, started, spec.profile)
+}
+
+/// Has the inside user, belongs to the launcher's life, and cannot be looked into by whoever has the same user.
+fn become_nobody() -> Result<()> {
+    let (user, group) = (Uid::from_raw(INSIDE_ID), Gid::from_raw(INSIDE_ID));
+    rustix::thread::set_thread_res_gid(group, group, group).step("change the group")?;
+    rustix::thread::set_thread_res_uid(user, user, user).step("change the user")?;
+    // Changing the user would have cleared it. If the launcher died before this, its channel has ended.
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .step("watch the launcher")?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).step("hide")?;
+    // Only now, so that its root is the group that we were put into.
+    sys::leave_cgroups().step("leave the host's cgroups")?;
+    rustix::system::sethostname(b"sandbox").step("change the name of the host")
+}
+
+fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
+    let mut parts = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        let Some((part, rest)) = tail.split_at_checked(*size) else {
+            return Err(Error::failed("hear the launcher", "the files are cut off"));
+        };
+        parts.push(part);
+        tail = rest;
+    }
+    Ok(parts)
+}
+
+/// Whoever may open sockets has a loopback of its own; with a proxy, we listen there for it.
+fn network(spec: &Spec) -> Result<Option<TcpListener>> {
+    if spec.profile != Profile::Hosted {
+        return Ok(None);
+    }
+    let family = rustix::net::AddressFamily::INET;
+    let socket = rustix::net::socket(family, rustix::net::SocketType::DGRAM, None);
+    sys::loopback_up(socket.step("make a socket")?.as_fd()).step("switch on the loopback")?;
+    match spec.network {
+        Network::None => Ok(None),
+        Network::Proxy { port } => {
+            let listener = TcpListener::bind(("127.0.0.1", port));
+            listener.map(Some).map_err(|e| Error::spec("network.port", e.to_string()))
+        }
+    }
+}
+
+fn give_up_capabilities() -> Result<()> {
+    rustix::thread::clear_ambient_capability_set().step("give up capabilities")?;
+    let none = CapabilitySet::empty();
+    let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    rustix::thread::set_capabilities(None, sets).step("give up capabilities")
+}
+
+/// What the program will have as its standard descriptors.
+fn take_streams(streams: Vec<OwnedFd>) -> Result<()> {
+    let [stdin, stdout, stderr] = streams.as_slice() else {
+        return Err(Error::failed("hear the launcher", "a descriptor is missing"));
+    };
+    rustix::stdio::dup2_stdin(stdin).step("take the input")?;
+    rustix::stdio::dup2_stdout(stdout).step("take the output")?;
+    rustix::stdio::dup2_stderr(stderr).step("take the output")
+}
+
+/// The program has them now: whoever reads them must see their end when the program ends.
+fn leave_streams() -> Result<()> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let null = rustix::fs::open("/dev/null", flags, Mode::empty()).step("open /dev/null")?;
+    rustix::stdio::dup2_stdin(&null).step("leave the input")?;
+    rustix::stdio::dup2_stdout(&null).step("leave the output")?;
+    rustix::stdio::dup2_stderr(&null).step("leave the output")
+}
+
+/// Until the program ends. Whatever else there is then ends with us.
+fn watch(channel: &Channel, signals: &OwnedFd, started: Started, profile: Profile) -> Result<()> {
+    let Started { pid, mut listener, .. } = started;
+    loop {
+        let mut fds =
+            vec![PollFd::new(signals, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
+        if let Some(listener) = &listener {
+            fds.push(PollFd::new(listener, PollFlags::IN));
+        }
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno).step("wait"),
+        }
+        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        let is = |at: usize, flags: PollFlags| ready.get(at).is_some_and(|r| r.intersects(flags));
+        if is(2, PollFlags::IN)
+            && let Some(listener) = &listener
+        {
+            answer(channel, listener, profile)?;
+        } else if is(2, PollFlags::HUP | PollFlags::ERR) {
+            listener = None;
+        }
+        if is(1, PollFlags::IN | PollFlags::HUP) && !obey(channel, pid)? {
+            return Ok(());
+        }
+        if is(0, PollFlags::IN) {
+            // What it says is only that there is something to reap.
+            let _ = rustix::io::read(signals, &mut [0u8; 1_024]);
+        }
+        if let Some(ended) = reap(pid)? {
+            return channel.send(&ended).step("tell the launcher");
+        }
+    }
+}
+
+/// Waits for everybody who has ended; says so if the program is one of them.
+fn reap(program: u32) -> Result<Option<FromInit>> {
+    loop {
+        match rustix::process::wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                if u32::try_from(pid.as_raw_nonzero().get()) == Ok(program) {
+                    let exit_code = status.exit_status();
+                    let signal = status.terminating_signal();
+                    return Ok(Some(FromInit::Ended { exit_code, signal }));
+                }
+            }
+            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno).step("wait for the program"),
+        }
+    }
+}
+
+/// Names a call that the filter asks about, then refuses it or ends the run.
+fn answer(channel: &Channel, listener: &OwnedFd, profile: Profile) -> Result<()> {
+    // Its thread may be gone since.
+    let Ok(asked) = sys::next_asked(listener.as_fd()) else { return Ok(()) };
+    let (call, detail, fatal) = seccomp::judge(profile, &asked);
+    channel.send(&FromInit::Tried { call, detail, fatal }).step("tell the launcher")?;
+    if fatal {
+        sys::signal_all(libc::SIGKILL);
+    } else {
+        let _ = sys::refuse(listener.as_fd(), asked.id, libc::EPERM);
+    }
+    Ok(())
+}
+
+/// Does what the launcher says; false if it is gone.
+fn obey(channel: &Channel, program: u32) -> Result<bool> {
+    let Some(received) = channel.receive::<ToInit>().step("hear the launcher")? else {
+        return Ok(false);
+    };
+    if let ToInit::Signal { signal, all } = received.message {
+        match all {
+            true => sys::signal_all(signal),
+            false => sys::signal(program, signal),
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_split_exactly() {
+        assert_eq!(split(b"abcd", &[1, 0, 3]).unwrap(), [b"a".as_slice(), b"", b"bcd"]);
+        assert!(split(b"abc", &[1, 3]).is_err());
+    }
+}

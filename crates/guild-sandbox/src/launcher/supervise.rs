@@ -1,0 +1,497 @@
+//! What the launcher does while the program runs: holds the clock and the limits, carries the output, hears its caller
+//! and init, and says at the end how it went.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::relay::Relay;
+use super::{Prepared, root, tree};
+use crate::error::{Error, Result, Step};
+use crate::host::Layer;
+use crate::limits::{Limit, Limits};
+use crate::outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
+use crate::wire::{Channel, FromInit, FromLauncher, Order, ToInit, ToLauncher, Weak};
+
+/// How often the limits are looked at that nothing else watches.
+const LOOK_EVERY_US: u64 = 20_000;
+/// How long the root may take to be built.
+const START_WITHIN_US: u64 = 30_000_000;
+/// How many different attempts are told apart.
+const MAX_FLAGS: usize = 64;
+
+fn now_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    seconds.unwrap_or(0) * 1_000_000 + ns.unwrap_or(0) / 1_000
+}
+
+/// Runs the program of an order until everything of it is gone.
+pub(super) fn run(
+    control: &Channel,
+    prepared: Prepared,
+    order: Order,
+    tail: &[u8],
+    fds: Vec<OwnedFd>,
+) -> Result<()> {
+    let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(fds) else {
+        return Err(Error::failed("hear the caller", "a descriptor is missing"));
+    };
+    let limits = order.spec.limits;
+    let has_disk_limit = order.spec.binds.iter().all(|bind| !bind.writable);
+    let mut held = hold_limits(&prepared, &limits)?;
+    if !has_disk_limit {
+        let by = "tmpfs, but not in the writable binds";
+        held.insert(Limit::Disk, report(Standing::Weaker, by));
+    }
+    let layers = cgroup_layers(&prepared, &held);
+    let is_off = |layer: &&Layer| layers.get(*layer) == Some(&Standing::Absent);
+    if let Some(layer) = order.spec.require.iter().find(is_off) {
+        // The host had it when it was looked at.
+        let why = "it could not be used this time".to_owned();
+        return Err(Error::LayerMissing { layer: *layer, why });
+    }
+    let out = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
+    let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
+    let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
+    send_order(&prepared, order, tail, &held, [stdin, out.1, err.1])?;
+    let (more, proxy) = hear_start(control, &prepared)?;
+    let layers = layers.into_iter().chain(more).collect();
+    let proxy: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+    control.send_all(&FromLauncher::Started, &[], &proxy).step("tell the caller")?;
+    let mut watch = Watch::new(prepared, limits, held, layers, relays);
+    watch.until_everything_is_gone(control)?;
+    watch.conclude(control)
+}
+
+fn report(standing: Standing, by: &str) -> LimitReport {
+    LimitReport { standing, by: by.to_owned(), reached: false }
+}
+
+/// Sets what cgroups can hold, and says how the rest is held.
+fn hold_limits(prepared: &Prepared, limits: &Limits) -> Result<BTreeMap<Limit, LimitReport>> {
+    let mut held = BTreeMap::from([
+        (Limit::Memory, report(Standing::Weaker, "looked at now and then, and RLIMIT_DATA")),
+        (Limit::Pids, report(Standing::Weaker, "RLIMIT_NPROC of the sandbox's own user")),
+        (Limit::Cores, report(Standing::Weaker, "pinned to whole cores")),
+        (Limit::Cpu, report(Standing::Weaker, "looked at now and then, and RLIMIT_CPU")),
+        (Limit::Disk, report(Standing::Enforced, "tmpfs")),
+        (Limit::Inodes, report(Standing::Enforced, "tmpfs")),
+        (Limit::Wall, report(Standing::Enforced, "the launcher's clock")),
+        (Limit::Output, report(Standing::Enforced, "counted by the launcher")),
+        (Limit::Network, report(Standing::Enforced, "an empty network namespace")),
+    ]);
+    let by_cgroup = prepared.group.limit(limits, prepared.init.pid, prepared.cores_milli);
+    held.extend(by_cgroup.step("set the limits of the cgroups")?);
+    Ok(held)
+}
+
+/// Which of the layers that cgroups give are on.
+fn cgroup_layers(
+    prepared: &Prepared,
+    held: &BTreeMap<Limit, LimitReport>,
+) -> BTreeMap<Layer, Standing> {
+    let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
+    let limit = |limit| on(held.get(&limit).is_some_and(|r| r.standing == Standing::Enforced));
+    BTreeMap::from([
+        (Layer::CgroupMemory, limit(Limit::Memory)),
+        (Layer::CgroupPids, limit(Limit::Pids)),
+        (Layer::CgroupCpu, limit(Limit::Cores)),
+        (Layer::CgroupFreeze, on(prepared.group.can_freeze())),
+        (Layer::Mac, Standing::Absent),
+    ])
+}
+
+fn send_order(
+    prepared: &Prepared,
+    order: Order,
+    tail: &[u8],
+    held: &BTreeMap<Limit, LimitReport>,
+    streams: [OwnedFd; 3],
+) -> Result<()> {
+    let is_weak = |limit| held.get(&limit).is_none_or(|r| r.standing != Standing::Enforced);
+    let cores = usize::try_from(order.spec.limits.cores_milli.div_ceil(1_000)).unwrap_or(1);
+    let weak = Weak {
+        memory: is_weak(Limit::Memory),
+        pids: is_weak(Limit::Pids),
+        cores: is_weak(Limit::Cores).then_some(cores),
+    };
+    let opened = rustix::process::geteuid().is_root();
+    let trees = if opened { root::open_binds(&order.spec.binds)? } else { Vec::new() };
+    let fds: Vec<BorrowedFd<'_>> = streams.iter().chain(&trees).map(AsFd::as_fd).collect();
+    let message = ToInit::Run { order, opened, weak };
+    prepared.init.channel.send_all(&message, &[tail], &fds).step("tell init")
+}
+
+/// Waits until the program runs, and learns which layers it has.
+fn hear_start(
+    control: &Channel,
+    prepared: &Prepared,
+) -> Result<(BTreeMap<Layer, Standing>, Option<OwnedFd>)> {
+    let until = now_us() + START_WITHIN_US;
+    loop {
+        let channel = &prepared.init.channel;
+        let mut fds =
+            [PollFd::new(channel, PollFlags::IN), PollFd::new(control, PollFlags::empty())];
+        wait(&mut fds, until.saturating_sub(now_us()))?;
+        if fds[1].revents().contains(PollFlags::HUP) {
+            return Err(Error::failed("start", "the caller is gone"));
+        }
+        if fds[0].revents().is_empty() {
+            if now_us() < until {
+                continue;
+            }
+            return Err(Error::failed("start", "the root could not be built in time"));
+        }
+        let received = channel.receive::<FromInit>().step("hear init")?;
+        let received = received.ok_or_else(|| Error::failed("hear init", "it is gone"))?;
+        return match received.message {
+            FromInit::Started { notify, landlock } => {
+                let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
+                let layers = BTreeMap::from([
+                    (Layer::UserNamespace, Standing::Enforced),
+                    (Layer::Namespaces, Standing::Enforced),
+                    (Layer::Seccomp, Standing::Enforced),
+                    (Layer::SeccompNotify, on(notify)),
+                    (Layer::Landlock, on(landlock)),
+                ]);
+                Ok((layers, received.fds.into_iter().next()))
+            }
+            FromInit::Failed(error) => Err(error),
+            _ => Err(Error::failed("hear init", "it did not begin with the start")),
+        };
+    }
+}
+
+fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
+    let seconds = i64::try_from(at_most_us / 1_000_000).unwrap_or(i64::MAX);
+    let ns = i64::try_from(at_most_us % 1_000_000 * 1_000).unwrap_or(0);
+    match poll(fds, Some(&Timespec { tv_sec: seconds, tv_nsec: ns })) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(errno) => Err(errno).step("wait"),
+    }
+}
+
+/// What is known while the program runs.
+struct Watch {
+    prepared: Prepared,
+    limits: Limits,
+    held: BTreeMap<Limit, LimitReport>,
+    layers: BTreeMap<Layer, Standing>,
+    relays: [Relay; 2],
+    started_us: u64,
+    frozen_since_us: Option<u64>,
+    frozen_us: u64,
+    /// Why it was ended, if it did not end by itself.
+    stopped: Option<Class>,
+    ended: Option<(Option<i32>, Option<i32>)>,
+    flags: Vec<Flag>,
+    usage: Usage,
+}
+
+/// What became ready.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Control,
+    Init,
+    Gone,
+    Stream(usize),
+}
+
+impl Watch {
+    fn new(
+        prepared: Prepared,
+        limits: Limits,
+        held: BTreeMap<Limit, LimitReport>,
+        layers: BTreeMap<Layer, Standing>,
+        relays: [Relay; 2],
+    ) -> Watch {
+        Watch {
+            prepared,
+            limits,
+            held,
+            layers,
+            relays,
+            started_us: now_us(),
+            frozen_since_us: None,
+            frozen_us: 0,
+            stopped: None,
+            ended: None,
+            flags: Vec::new(),
+            usage: Usage::default(),
+        }
+    }
+
+    fn until_everything_is_gone(&mut self, control: &Channel) -> Result<()> {
+        let mut look_at_us = now_us() + LOOK_EVERY_US;
+        loop {
+            let now = now_us();
+            self.check_wall(now);
+            if now >= look_at_us {
+                self.look();
+                look_at_us = now + LOOK_EVERY_US;
+            }
+            for ready in
+                self.wait(control, look_at_us.saturating_sub(now).min(self.left_us(now)))?
+            {
+                match ready {
+                    Ready::Control => self.obey(control)?,
+                    Ready::Init => self.hear()?,
+                    Ready::Gone => return Ok(()),
+                    Ready::Stream(at) => self.carry(at),
+                }
+            }
+        }
+    }
+
+    fn wait(&self, control: &Channel, at_most_us: u64) -> Result<Vec<Ready>> {
+        let init = &self.prepared.init;
+        let mut what = vec![Ready::Control, Ready::Gone];
+        let mut fds =
+            vec![PollFd::new(control, PollFlags::IN), PollFd::new(&init.pidfd, PollFlags::IN)];
+        if self.ended.is_none() {
+            what.push(Ready::Init);
+            fds.push(PollFd::new(&init.channel, PollFlags::IN));
+        }
+        for (at, relay) in self.relays.iter().enumerate() {
+            if let Some((fd, flags)) = relay.waits_for() {
+                what.push(Ready::Stream(at));
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
+            }
+        }
+        wait(&mut fds, at_most_us)?;
+        let ready = what.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
+        let mut ready: Vec<Ready> = ready.map(|(what, _)| what).collect();
+        // The last of all: what init said before it ended must be heard.
+        ready.sort_by_key(|ready| *ready == Ready::Gone);
+        Ok(ready)
+    }
+
+    /// Time until the wall clock ends it; none while it is frozen.
+    fn left_us(&self, now: u64) -> u64 {
+        let wall_us = self.limits.wall_ms.saturating_mul(1_000);
+        match self.frozen_since_us {
+            Some(_) => u64::MAX,
+            None => wall_us.saturating_sub(self.wall_us(now)),
+        }
+    }
+
+    fn wall_us(&self, now: u64) -> u64 {
+        let frozen = self.frozen_since_us.map_or(0, |since| now.saturating_sub(since));
+        now.saturating_sub(self.started_us).saturating_sub(self.frozen_us + frozen)
+    }
+
+    fn check_wall(&mut self, now: u64) {
+        if self.left_us(now) == 0 {
+            self.reached(Limit::Wall);
+            self.stop(Class::WallLimit);
+        }
+    }
+
+    /// Ends it. Only the first reason counts.
+    fn stop(&mut self, class: Class) {
+        if self.stopped.is_none() {
+            self.stopped = Some(class);
+            // In version 1 the frozen do not die.
+            let _ = self.prepared.group.freeze(false);
+            self.prepared.init.kill();
+        }
+    }
+
+    fn reached(&mut self, limit: Limit) {
+        if let Some(report) = self.held.get_mut(&limit) {
+            report.reached = true;
+        }
+    }
+
+    /// Looks at what the whole tree uses.
+    fn look(&mut self) {
+        let group = &self.prepared.group;
+        let (cpu, peak, kills) = (group.cpu_us(), group.memory_peak(), group.memory_kills());
+        let pids = group.pids_peak();
+        let walked = match (cpu, peak, pids) {
+            (Some(_), Some(_), Some(_)) => tree::Tree::default(),
+            _ => tree::look(self.prepared.init.pid),
+        };
+        let usage = &mut self.usage;
+        usage.cpu_us = usage.cpu_us.max(cpu.unwrap_or(walked.cpu_us));
+        let memory = peak.unwrap_or(walked.memory_bytes);
+        usage.memory_peak_bytes = usage.memory_peak_bytes.max(memory);
+        usage.pids_peak = usage.pids_peak.max(pids.unwrap_or(walked.pids));
+        let too_much = peak.is_none() && memory > self.limits.memory_hard_bytes;
+        if kills.is_some_and(|kills| kills > 0) || too_much {
+            self.reached(Limit::Memory);
+            self.stop(Class::MemoryLimit);
+        }
+        if self.usage.cpu_us >= self.limits.cpu_hard_ms.saturating_mul(1_000) {
+            self.reached(Limit::Cpu);
+            self.stop(Class::CpuLimit);
+        }
+    }
+
+    fn carry(&mut self, at: usize) {
+        let left = self.limits.output_bytes.saturating_sub(self.usage.output_bytes);
+        let came = self.relays.get_mut(at).map_or(0, |relay| relay.step(left));
+        self.count(came);
+    }
+
+    fn count(&mut self, came: u64) {
+        self.usage.output_bytes = self.usage.output_bytes.saturating_add(came);
+        if self.usage.output_bytes > self.limits.output_bytes {
+            self.reached(Limit::Output);
+            self.stop(Class::OutputLimit);
+        }
+    }
+
+    /// Does what the caller says. A caller that is gone wants nothing any more.
+    fn obey(&mut self, control: &Channel) -> Result<()> {
+        let Some(received) = control.receive::<ToLauncher>().step("hear the caller")? else {
+            return Err(Error::failed("hear the caller", "it is gone"));
+        };
+        match received.message {
+            ToLauncher::Freeze if self.frozen_since_us.is_none() => {
+                self.freeze(true)?;
+                self.frozen_since_us = Some(now_us());
+            }
+            ToLauncher::Thaw => {
+                if let Some(since) = self.frozen_since_us.take() {
+                    self.frozen_us += now_us().saturating_sub(since);
+                    self.freeze(false)?;
+                }
+            }
+            ToLauncher::Kill => self.stop(Class::Stopped),
+            ToLauncher::Signal(signal) => self.tell_init(signal, false)?,
+            ToLauncher::Freeze | ToLauncher::Prepare(_) | ToLauncher::Run(_) => {}
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self, frozen: bool) -> Result<()> {
+        if self.prepared.group.freeze(frozen).step("freeze the cgroup")? {
+            return Ok(());
+        }
+        let signal = if frozen { Signal::STOP } else { Signal::CONT };
+        self.tell_init(signal.as_raw(), true)
+    }
+
+    fn tell_init(&self, signal: i32, all: bool) -> Result<()> {
+        let message: ToInit = ToInit::Signal { signal, all };
+        match self.prepared.init.channel.send(&message) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            sent => sent.step("tell init"),
+        }
+    }
+
+    /// What init says.
+    fn hear(&mut self) -> Result<()> {
+        let received = self.prepared.init.channel.receive::<FromInit>().step("hear init")?;
+        match received.map(|received| received.message) {
+            Some(FromInit::Tried { call, detail, fatal }) => self.flag(call, detail, fatal),
+            Some(FromInit::Ended { exit_code, signal }) => self.ended = Some((exit_code, signal)),
+            Some(FromInit::Failed(error)) => return Err(error),
+            Some(FromInit::Started { .. }) => {}
+            None => self.ended = self.ended.or(Some((None, None))),
+        }
+        Ok(())
+    }
+
+    fn flag(&mut self, call: String, detail: String, fatal: bool) {
+        if call == "socket" || call == "connect" {
+            self.reached(Limit::Network);
+        }
+        let same = |flag: &&mut Flag| flag.call == call && flag.detail == detail;
+        if let Some(flag) = self.flags.iter_mut().find(same) {
+            flag.count = flag.count.saturating_add(1);
+            flag.fatal |= fatal;
+        } else if self.flags.len() < MAX_FLAGS {
+            self.flags.push(Flag { call, detail, count: 1, fatal });
+        }
+    }
+
+    /// Everything is gone: counts for the last time, leaves nothing, and says how it went.
+    fn conclude(mut self, control: &Channel) -> Result<()> {
+        self.usage.wall_us = self.wall_us(now_us());
+        while self.ended.is_none() {
+            self.hear()?;
+        }
+        for at in 0..self.relays.len() {
+            let left = self.limits.output_bytes.saturating_sub(self.usage.output_bytes);
+            let came = self.relays.get_mut(at).map_or(0, |relay| relay.drain(left));
+            self.count(came);
+        }
+        let reaped = self.prepared.init.reap();
+        self.look();
+        let usage = &mut self.usage;
+        usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        if self.prepared.group.memory_peak().is_none() {
+            // A short life may not have been looked at.
+            usage.memory_peak_bytes = usage.memory_peak_bytes.max(reaped.memory_bytes);
+            usage.pids_peak = usage.pids_peak.max(1);
+        }
+        self.soft_limits();
+        let outcome = self.outcome();
+        let Watch { mut prepared, mut relays, .. } = self;
+        // Everybody is dead, and the cgroups go before anybody hears of the end. Only our hold on the mounts stays.
+        prepared.leave();
+        control.send(&FromLauncher::Ended(Box::new(outcome))).step("tell the caller")?;
+        hand_over(control, &mut relays)
+    }
+
+    fn soft_limits(&mut self) {
+        if self.usage.cpu_us >= self.limits.cpu_soft_ms.saturating_mul(1_000) {
+            self.reached(Limit::Cpu);
+        }
+        if self.usage.memory_peak_bytes >= self.limits.memory_soft_bytes {
+            self.reached(Limit::Memory);
+        }
+        if self.prepared.group.pids_refused().is_some_and(|refused| refused > 0) {
+            self.reached(Limit::Pids);
+        }
+    }
+
+    fn outcome(&mut self) -> Outcome {
+        let (exit_code, signal) = self.ended.unwrap_or_default();
+        // Whoever is killed from outside leaves no word.
+        let signal = signal.or(exit_code.is_none().then_some(Signal::KILL.as_raw()));
+        let asks = self.layers.get(&Layer::SeccompNotify) == Some(&Standing::Enforced);
+        if !asks && signal == Some(Signal::SYS.as_raw()) {
+            self.flag("unknown".to_owned(), "killed by the filter".to_owned(), true);
+        }
+        let class = match (self.flags.is_empty(), self.stopped, exit_code) {
+            (false, _, _) => Class::SecurityViolation,
+            (true, Some(class), _) => class,
+            (true, None, Some(_)) => Class::Exited,
+            (true, None, None) => Class::Signaled,
+        };
+        Outcome {
+            class,
+            exit_code,
+            signal,
+            flags: std::mem::take(&mut self.flags),
+            usage: self.usage,
+            limits: std::mem::take(&mut self.held),
+            layers: std::mem::take(&mut self.layers),
+        }
+    }
+}
+
+/// Gives away what has been printed and not yet been read, as long as anybody may read it.
+fn hand_over(control: &Channel, relays: &mut [Relay; 2]) -> Result<()> {
+    loop {
+        let [stdout, stderr] = &mut *relays;
+        if stdout.hand_over() & stderr.hand_over() {
+            return Ok(());
+        }
+        let mut fds = vec![PollFd::new(control, PollFlags::empty())];
+        for (fd, flags) in relays.iter().filter_map(Relay::waits_for) {
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+        wait(&mut fds, LOOK_EVERY_US)?;
+        if fds.first().is_some_and(|fd| fd.revents().contains(PollFlags::HUP)) {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Running hostile code: the one place where strangers' programs run.
+//!
+//! A [`Spec`] says what to run, what it sees and what it may use. A [`Sandbox`] starts it and gives a [`Running`],
+//! whose end is an [`Outcome`]: why it ended, what it used, what it tried, and how well each limit and layer held.
+//!
+//! [`Ns`] is the backend that needs nothing but a Linux kernel, 5.12 or later. Four processes take part:
+//!
+//! ```text
+//! caller ──▶ launcher ──▶ init ──▶ workload ──▶ …
+//!            host's own    pid 1, every namespace its own,
+//!            namespaces    a root of tmpfs and read-only binds
+//! ```
+//!
+//! - The *launcher* is the caller's program executed again with the word [`launcher::WORD`], because a process with
+//!   many threads must not fork. It holds the clock, the limits and the cgroups, carries the output, and cleans up.
+//!   When its caller dies, however it dies, the launcher reads the end of its channel, kills everything and leaves.
+//! - *Init* is the first process of the new namespaces. It builds the root, starts the workload, reaps orphans and
+//!   answers what the workload's filter asks. If the launcher dies, the kernel kills init; if init dies, the kernel
+//!   kills everything in its namespace.
+//! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
+//!
+//! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
+
+mod cgroup;
+mod error;
+mod host;
+pub mod launcher;
+mod limits;
+mod ns;
+mod outcome;
+mod running;
+mod seccomp;
+mod spec;
+mod sys;
+mod wire;
+
+pub use error::{Error, Result, code};
+pub use host::{Found, Host, Layer};
+pub use limits::{Limit, Limits};
+pub use ns::{Ns, Options};
+pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
+pub use running::{Collected, Handle, Running};
+pub use spec::{Bind, File, Image, Network, Profile, Spec, WRITABLE};
+
+/// Something that runs specs.
+pub trait Sandbox: Send + Sync {
+    /// What the host of this sandbox has.
+    fn host(&self) -> &Host;
+
+    /// Starts a program. An error means that nothing of it ran.
+    fn start(&self, spec: &Spec) -> Result<Running>;
+}

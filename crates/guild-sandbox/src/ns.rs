@@ -1,0 +1,161 @@
+//! The backend that needs nothing but a Linux kernel.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::Sandbox;
+use crate::error::{Error, Result, Step};
+use crate::host::{Host, Layer};
+use crate::launcher::WORD;
+use crate::outcome::Standing;
+use crate::running::{Farewell, Launcher, Running};
+use crate::spec::{Image, Spec};
+use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
+
+/// How launchers are made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program that calls [`crate::launcher::main`] when its first argument is [`crate::launcher::WORD`]: usually
+    /// the running one.
+    pub program: PathBuf,
+    /// How many launchers wait ahead, once [`Ns::prepare`] has been called. Each holds some megabytes and namespaces.
+    pub ahead: usize,
+    /// The image that they are prepared for.
+    pub image: Image,
+    /// Whether cgroups are used where they are there. Without them most limits are weaker.
+    pub cgroups: bool,
+}
+
+impl Options {
+    /// Nothing ahead, for the host's own `/usr`.
+    pub fn new(program: impl Into<PathBuf>) -> Options {
+        Options { program: program.into(), ahead: 0, image: Image::Host, cgroups: true }
+    }
+}
+
+/// Namespaces, landlock, seccomp and cgroups of this host's kernel.
+#[derive(Debug)]
+pub struct Ns {
+    options: Options,
+    host: Host,
+    waiting: Mutex<VecDeque<Launcher>>,
+    farewell: Farewell,
+}
+
+/// Without these nothing runs, whatever the spec requires.
+const INDISPENSABLE: [Layer; 3] = [Layer::UserNamespace, Layer::Namespaces, Layer::Seccomp];
+
+impl Ns {
+    /// Looks at the host and removes what launchers that are gone have left.
+    pub fn new(options: Options) -> Result<Ns> {
+        let mut host = Host::probe();
+        host.places.sweep();
+        if !options.cgroups {
+            host.without_cgroups();
+        }
+        host.require(&INDISPENSABLE.into())?;
+        let farewell = Farewell::new().step("start a thread")?;
+        Ok(Ns { options, host, waiting: Mutex::default(), farewell })
+    }
+
+    /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
+    pub fn prepare(&self) -> Result<()> {
+        while self.waiting().len() < self.options.ahead {
+            let launcher = self.launch(&self.options.image)?;
+            self.waiting().push_back(launcher);
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Launcher>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A launcher for this image: one that waits, or a new one.
+    fn take(&self, image: &Image) -> Result<Launcher> {
+        while *image == self.options.image
+            && let Some(mut launcher) = { self.waiting().pop_front() }
+        {
+            if launcher.is_alive() {
+                return Ok(launcher);
+            }
+        }
+        self.launch(image)
+    }
+
+    fn launch(&self, image: &Image) -> Result<Launcher> {
+        let (here, there) = Channel::pair().step("make a channel")?;
+        let program = &self.options.program;
+        let process = Command::new(program)
+            .arg(WORD)
+            .env_clear()
+            .stdin(Stdio::from(OwnedFd::from(there)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .spawn();
+        let process = process.step(&format!("start {}", program.display()))?;
+        let launcher = Launcher::new(here, process, self.farewell.clone());
+        let preparation = Preparation {
+            image: image.clone(),
+            places: self.host.places.clone(),
+            cores_milli: self.host.cores_milli,
+        };
+        let message: ToLauncher = ToLauncher::Prepare(preparation);
+        launcher.channel.send(&message).step("tell the launcher")?;
+        Ok(launcher)
+    }
+}
+
+impl Sandbox for Ns {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn start(&self, spec: &Spec) -> Result<Running> {
+        spec.check()?;
+        self.host.require(&spec.require)?;
+        if let Image::Directory(path) = &spec.image
+            && let Err(error) = std::fs::read_dir(path)
+        {
+            let path = path.display().to_string();
+            return Err(Error::NoImage { path, why: error.to_string() });
+        }
+        let launcher = self.take(&spec.image)?;
+        let pipe = || io::pipe().step("make a pipe");
+        let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
+        let sizes = spec.files.iter().map(|file| file.bytes.len()).collect();
+        let tail: Vec<&[u8]> = spec.files.iter().map(|file| file.bytes.as_slice()).collect();
+        let fds = [stdin.0.as_fd(), stdout.1.as_fd(), stderr.1.as_fd()];
+        let order = ToLauncher::Run(Order { spec, sizes });
+        launcher.channel.send_all(&order, &tail, &fds).step("tell the launcher")?;
+        drop((stdin.0, stdout.1, stderr.1));
+        let received = launcher.channel.receive::<FromLauncher>().step("hear the launcher")?;
+        let received = received.ok_or_else(|| Error::failed("hear the launcher", "it is gone"))?;
+        let proxy = received.fds.into_iter().next().map(TcpListener::from);
+        match received.message {
+            FromLauncher::Started => Ok(Running::new(launcher, stdin.1, stdout.0, stderr.0, proxy)),
+            FromLauncher::Failed(error) => Err(error),
+            FromLauncher::Ended(_) => Err(Error::failed("start", "it ended before it began")),
+        }
+    }
+}
+
+impl Host {
+    /// The same host, if nobody may use its cgroups.
+    fn without_cgroups(&mut self) {
+        self.places = crate::cgroup::Places::default();
+        for layer in [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu, Layer::CgroupFreeze]
+        {
+            if let Some(found) = self.layers.get_mut(&layer) {
+                found.standing = Standing::Absent;
+                "switched off".clone_into(&mut found.found);
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What to run, and in what.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::host::Layer;
+use crate::limits::Limits;
+
+/// The directories of its own that every sandbox can write into.
+pub const WRITABLE: [&str; 3] = ["/tmp", "/work", "/dev/shm"];
+/// What all files of a spec may weigh together, in any case.
+const MAX_FILES_BYTES: usize = 64 << 20;
+const MAX_WORDS: usize = 4_096;
+const MAX_WORD_BYTES: usize = 128 << 10;
+const MAX_BINDS: usize = 64;
+const MAX_FILES: usize = 10_000;
+
+/// A program, what it sees, and what it may use.
+///
+/// ```
+/// use guild_sandbox::{Limits, Spec};
+/// let spec = Spec::new(["python3", "-I", "/work/main.py"], Limits::judge())
+///     .file("/work/main.py", b"print(6 * 7)");
+/// assert!(spec.check().is_ok());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spec {
+    /// The program and its arguments. A name without `/` is looked for in the spec's own `PATH`.
+    pub argv: Vec<String>,
+    /// Its whole environment: nothing is inherited.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts.
+    pub cwd: String,
+    /// The system it sees.
+    pub image: Image,
+    /// Directories and files of the host that it sees too.
+    pub binds: Vec<Bind>,
+    /// Files that are written before it starts. Outside of the writable directories it cannot change them.
+    pub files: Vec<File>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Which system calls it may make.
+    pub profile: Profile,
+    /// Layers without which it must not run.
+    pub require: BTreeSet<Layer>,
+    /// Whom it can talk to.
+    pub network: Network,
+}
+
+/// The system that a sandbox sees, read-only.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Image {
+    /// The host's `/usr`, and of `/etc` only what programs need to start.
+    Host,
+    /// The directories below this one.
+    Directory(PathBuf),
+}
+
+/// Something of the host that the sandbox sees at another place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bind {
+    /// On the host. The sandbox has its own user: others must be able to read it (and write, if it is writable).
+    pub host: PathBuf,
+    /// In the sandbox.
+    pub at: String,
+    /// Whether the sandbox can write there. Its disk limit does not hold there.
+    pub writable: bool,
+}
+
+/// A file that is put into the sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct File {
+    /// Where.
+    pub at: String,
+    /// Whether it can be executed.
+    pub executable: bool,
+    /// What is in it. On its way to the launcher it follows the rest.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+}
+
+/// Which system calls a program may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// What one process without threads or children needs. Anything else ends it.
+    Strict,
+    /// Threads, children, temporary files. What is not listed fails; what is dangerous ends it.
+    Python,
+    /// Nearly everything, sockets too: the namespaces hold them. What is dangerous fails and is flagged.
+    Hosted,
+}
+
+/// Whom a sandbox can talk to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Network {
+    /// Nobody.
+    None,
+    /// Whoever listens on this port of its own loopback: [`crate::Running::proxy`] is that listener.
+    Proxy {
+        /// The port.
+        port: u16,
+    },
+}
+
+impl Spec {
+    /// A program in the host's `/usr` with the profile `python`, a plain environment and no network.
+    pub fn new(argv: impl IntoIterator<Item = impl Into<String>>, limits: Limits) -> Spec {
+        let env = [
+            ("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"),
+            ("HOME", "/tmp"),
+            ("LANG", "C.UTF-8"),
+            ("TZ", "UTC"),
+        ];
+        Spec {
+            argv: argv.into_iter().map(Into::into).collect(),
+            env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
+            cwd: "/work".to_owned(),
+            image: Image::Host,
+            binds: Vec::new(),
+            files: Vec::new(),
+            limits,
+            profile: Profile::Python,
+            require: BTreeSet::new(),
+            network: Network::None,
+        }
+    }
+
+    /// The same with one more file.
+    #[must_use]
+    pub fn file(mut self, at: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Spec {
+        self.files.push(File { at: at.into(), executable: false, bytes: bytes.into() });
+        self
+    }
+
+    /// Whether all of it can be meant.
+    pub fn check(&self) -> Result<()> {
+        self.limits.check()?;
+        self.check_words()?;
+        let many = |field, count, most| match count > most {
+            true => Err(Error::spec(field, format!("there are {count}, at most {most}"))),
+            false => Ok(()),
+        };
+        many("binds", self.binds.len(), MAX_BINDS)?;
+        many("files", self.files.len(), MAX_FILES)?;
+        inside("cwd", &self.cwd)?;
+        let mut bytes = 0usize;
+        for file in &self.files {
+            taken_place("files.at", &file.at)?;
+            bytes = bytes.saturating_add(file.bytes.len());
+        }
+        let most = usize::try_from(self.limits.disk_bytes).unwrap_or(usize::MAX);
+        let most = most.min(MAX_FILES_BYTES);
+        if bytes > most {
+            let why = format!("{bytes} bytes are more than fit, {most}");
+            return Err(Error::spec("files", why));
+        }
+        for bind in &self.binds {
+            taken_place("binds.at", &bind.at)?;
+            if !bind.host.is_absolute() {
+                return Err(Error::spec("binds.host", "the path is not absolute"));
+            }
+        }
+        if let Image::Directory(path) = &self.image
+            && !path.is_absolute()
+        {
+            return Err(Error::spec("image", "the path is not absolute"));
+        }
+        match self.network {
+            Network::Proxy { port: 0 } => Err(Error::spec("network.port", "0 is no port")),
+            Network::Proxy { .. } if self.profile != Profile::Hosted => {
+                let why = "only the profile hosted may open sockets";
+                Err(Error::spec("network", why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_words(&self) -> Result<()> {
+        if self.argv.first().is_none_or(String::is_empty) {
+            return Err(Error::spec("argv", "there is no program"));
+        }
+        if self.argv.len() + self.env.len() > MAX_WORDS {
+            return Err(Error::spec("argv", format!("there are more than {MAX_WORDS} words")));
+        }
+        for (field, word) in self
+            .argv
+            .iter()
+            .map(|word| ("argv", word))
+            .chain(self.env.iter().flat_map(|(key, value)| [("env", key), ("env", value)]))
+        {
+            if word.contains('\0') {
+                return Err(Error::spec(field, "there is a zero byte in a word"));
+            }
+            if word.len() > MAX_WORD_BYTES {
+                return Err(Error::spec(field, "a word is too long"));
+            }
+        }
+        match self.env.keys().find(|key| key.is_empty() || key.contains('=')) {
+            Some(key) => Err(Error::spec("env", format!("{key:?} is no name of a variable"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A path inside the sandbox: absolute, without `.`, `..` and empty parts.
+fn inside(field: &str, path: &str) -> Result<()> {
+    let Some(rest) = path.strip_prefix('/') else {
+        return Err(Error::spec(field, format!("{path:?} is not absolute")));
+    };
+    let odd = |part: &str| part.is_empty() || part == "." || part == ".." || part.contains('\0');
+    if path.len() > 4_000 || (!rest.is_empty() && rest.split('/').any(odd)) {
+        return Err(Error::spec(field, format!("{path:?} is not a plain path")));
+    }
+    Ok(())
+}
+
+/// A path that something can be put at: not the root, and not in what the launcher makes itself.
+fn taken_place(field: &str, path: &str) -> Result<()> {
+    inside(field, path)?;
+    let below = |top: &str| path == top || path.starts_with(&format!("{top}/"));
+    if path == "/" || below("/proc") || (below("/dev") && !path.starts_with("/dev/shm/")) {
+        return Err(Error::spec(field, format!("{path:?} is kept by the sandbox")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named() {
+        let good = Spec::new(["true"], Limits::judge());
+        assert_eq!(good.check(), Ok(()));
+        let bind =
+            |host: &str, at: &str| Bind { host: host.into(), at: at.to_owned(), writable: false };
+        let wrong: [(Spec, &str); 12] = [
+            (Spec { argv: vec![], ..good.clone() }, "argv: there is no program"),
+            (Spec { argv: vec!["a\0b".into()], ..good.clone() }, "argv: there is a zero byte"),
+            (Spec { cwd: "work".into(), ..good.clone() }, "cwd: \"work\" is not absolute"),
+            (Spec { cwd: "/work/../etc".into(), ..good.clone() }, "cwd: \"/work/../etc\" is not"),
+            (good.clone().file("/../x", ""), "files.at: \"/../x\" is not a plain path"),
+            (good.clone().file("/proc/x", ""), "files.at: \"/proc/x\" is kept"),
+            (good.clone().file("/", ""), "files.at: \"/\" is kept"),
+            (Spec { binds: vec![bind("x", "/y")], ..good.clone() }, "binds.host: the path is not"),
+            (
+                Spec { binds: vec![bind("/x", "/dev")], ..good.clone() },
+                "binds.at: \"/dev\" is kept",
+            ),
+            (Spec { image: Image::Directory("x".into()), ..good.clone() }, "image: the path is"),
+            (Spec { network: Network::Proxy { port: 1 }, ..good.clone() }, "network: only"),
+            (
+                Spec { env: [("A=B".to_owned(), String::new())].into(), ..good.clone() },
+                "env: \"A=B\" is no name",
+            ),
+        ];
+        for (spec, says) in wrong {
+            let error = spec.check().unwrap_err();
+            assert!(error.to_string().starts_with(says), "{error}");
+            assert_eq!(error.code().name, "sandbox.bad_spec");
+        }
+        let heavy = good.file("/work/x", vec![0; MAX_FILES_BYTES + 1]);
+        assert!(heavy.check().unwrap_err().to_string().contains("more than fit"));
+    }
+}

@@ -1,0 +1,254 @@
+//! Sandboxes that are frozen, stopped and killed, and callers that die.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use guild_sandbox::{Class, Ns, Options, Sandbox};
+
+use super::support::{
+    LOOK, Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell,
+};
+
+#[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
+fn sleep_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
+
+/// Waits until nothing is left; a launcher whose caller is gone needs a moment.
+fn assert_nothing_is_left() {
+    for _ in 0..200 {
+        if Traces::now().is_none() {
+            return;
+        }
+        sleep_ms(25);
+    }
+    Traces::now().assert_none();
+}
+
+#[test]
+fn a_handle_kills_everything() {
+    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
+        let running = sandbox.start(&shell("sleep 1000 & sleep 1000")).unwrap();
+        let handle = running.handle();
+        let waiting = std::thread::spawn(move || running.wait());
+        handle.kill().unwrap();
+        let outcome = waiting.join().unwrap().unwrap();
+        assert_eq!((outcome.class, outcome.signal), (Class::Stopped, Some(9)));
+        assert_nothing_is_left();
+        // Later words reach nobody, which is no error.
+        handle.kill().unwrap();
+        handle.freeze().unwrap();
+    }
+}
+
+#[test]
+fn dropping_kills_everything() {
+    drop(sandbox().start(&shell("sleep 1000 & sleep 1000")).unwrap());
+    assert_nothing_is_left();
+}
+
+#[test]
+fn a_signal_reaches_the_program() {
+    let spec = shell("trap 'echo told; exit 7' USR1; echo ready; while :; do sleep 0.05; done");
+    let mut running = sandbox().start(&spec).unwrap();
+    let mut lines = BufReader::new(running.stdout.take().unwrap());
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    running.handle().signal(10).unwrap();
+    assert_eq!(running.handle().signal(0).unwrap_err().code().name, "sandbox.bad_spec");
+    lines.read_line(&mut line).unwrap();
+    assert_eq!((line.as_str(), running.wait().unwrap().exit_code), ("ready\ntold\n", Some(7)));
+}
+
+/// While frozen the wall clock stands still: after a longer time than it allows, the program goes on and answers.
+#[test]
+fn frozen_things_stand_still() {
+    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
+        let mut spec = shell("trap 'exit 7' USR1; echo ready; while :; do sleep 0.02; done");
+        spec.limits.wall_ms = 3_000;
+        let mut running = sandbox.start(&spec).unwrap();
+        running.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+        let handle = running.handle();
+        handle.freeze().unwrap();
+        sleep_ms(3_500);
+        handle.thaw().unwrap();
+        handle.signal(10).unwrap();
+        let outcome = running.wait().unwrap();
+        assert_eq!((outcome.class, outcome.exit_code), (Class::Exited, Some(7)), "{outcome:?}");
+        assert!(outcome.usage.wall_us < 3_000_000, "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_frozen_sandbox_can_be_killed() {
+    let running = sandbox().start(&shell("sleep 1000")).unwrap();
+    running.handle().freeze().unwrap();
+    running.handle().kill().unwrap();
+    assert_eq!(running.wait().unwrap().class, Class::Stopped);
+    assert_nothing_is_left();
+}
+
+#[test]
+fn input_and_output_are_streamed() {
+    let mut running =
+        sandbox().start(&shell("while read line; do echo \"<$line>\"; done")).unwrap();
+    let mut stdin = running.stdin.take().unwrap();
+    let mut stdout = BufReader::new(running.stdout.take().unwrap());
+    for word in ["one", "two"] {
+        writeln!(stdin, "{word}").unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("<{word}>\n"));
+    }
+    drop(stdin);
+    assert!(running.wait().unwrap().succeeded());
+}
+
+#[test]
+fn output_can_be_read_after_the_end() {
+    let mut running = sandbox().start(&shell("head -c 100000 /dev/zero")).unwrap();
+    let mut stdout = running.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        sleep_ms(300);
+        let mut all = Vec::new();
+        stdout.read_to_end(&mut all).unwrap();
+        all.len()
+    });
+    assert!(running.wait().unwrap().succeeded());
+    assert_eq!(reader.join().unwrap(), 100_000);
+}
+
+/// Sandboxes that are killed at any moment, also while they are being made, leave nothing.
+#[test]
+fn two_hundred_are_killed_at_any_moment() {
+    let sandbox = Ns::new(Options { ahead: 2, ..Options::new(launcher()) }).unwrap();
+    let mut seed = 7u64;
+    for turn in 0..200 {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        if turn % 3 == 0 {
+            sandbox.prepare().unwrap();
+        }
+        let spec = shell("while :; do (sleep 0.01 &); echo x; done");
+        let running = sandbox.start(&spec).unwrap();
+        sleep_ms((seed >> 40) % 12);
+        match turn % 4 {
+            0 => drop(running),
+            1 => {
+                running.handle().kill().unwrap();
+                assert_eq!(running.wait().unwrap().class, Class::Stopped);
+            }
+            2 => {
+                running.handle().freeze().unwrap();
+                running.handle().kill().unwrap();
+                drop(running);
+            }
+            _ => {
+                let handle = running.handle();
+                let waiting = std::thread::spawn(move || running.wait());
+                handle.kill().unwrap();
+                waiting.join().unwrap().unwrap();
+            }
+        }
+    }
+    drop(sandbox);
+    assert_nothing_is_left();
+}
+
+/// A caller that is killed with `kill -9` takes all its sandboxes with it: running, waiting and being made.
+#[test]
+fn a_caller_that_is_killed_leaves_nothing() {
+    for pause_ms in [0, 3, 10, 40] {
+        let mut caller =
+            Command::new(launcher()).args(["hold", "6"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(caller.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        sleep_ms(pause_ms);
+        caller.kill().unwrap();
+        caller.wait().unwrap();
+        assert_nothing_is_left();
+    }
+}
+
+/// If even the launchers are killed, the kernel ends the sandboxes, and the next start removes their cgroups.
+#[test]
+fn launchers_that_are_killed_are_swept() {
+    let mut caller =
+        Command::new(launcher()).args(["hold", "3"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let children = format!("/proc/{0}/task/{0}/children", caller.id());
+    let children = std::fs::read_to_string(children).unwrap();
+    assert!(children.split_whitespace().count() >= 3, "{children}");
+    let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
+    for pid in children.split_whitespace() {
+        assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+    }
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    for _ in 0..200 {
+        // Looks for what the dead have left, and removes it.
+        drop(Ns::new(Options::new(launcher())).unwrap());
+        if Traces::seen().is_none() {
+            return;
+        }
+        sleep_ms(25);
+    }
+    Traces::seen().assert_none();
+}
+
+#[test]
+fn launchers_made_ahead_are_used_once() {
+    let sandbox = Ns::new(Options { ahead: 2, ..Options::new(launcher()) }).unwrap();
+    sandbox.prepare().unwrap();
+    for _ in 0..3 {
+        let collected = run(&sandbox, &shell("ls /tmp /work; echo x > /tmp/x; echo $$"));
+        // Nothing of the one before; always the second process of new ones.
+        assert_eq!(printed(&collected), "/tmp:\n\n/work:\n2\n");
+    }
+    sandbox.prepare().unwrap();
+    drop(sandbox);
+    assert_nothing_is_left();
+}
+
+/// A caller that starts nothing more has no dead children for long.
+#[test]
+fn launchers_are_waited_for() {
+    let sandbox = Ns::new(Options::new(launcher())).unwrap();
+    run(&sandbox, &shell("true"));
+    let own = std::process::id();
+    let zombies = || {
+        let children = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
+            let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+            status.contains(&format!("PPid:\t{own}\n")) && status.contains("State:\tZ")
+        });
+        children.map(|entry| entry.file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    // Others run beside: a zombie of theirs is not the same for long.
+    let mut stubborn = zombies();
+    for _ in 0..200 {
+        if stubborn.is_empty() {
+            return;
+        }
+        sleep_ms(10);
+        stubborn = stubborn.intersection(&zombies()).cloned().collect();
+    }
+    panic!("not waited for: {stubborn:?}");
+}
+
+#[test]
+fn many_at_once() {
+    let sandbox = sandbox();
+    std::thread::scope(|scope| {
+        for number in 0..50 {
+            scope.spawn(move || {
+                let collected = run(sandbox, &shell(&format!("echo {number}")));
+                assert_eq!(printed(&collected), format!("{number}\n"));
+            });
+        }
+    });
+    assert_nothing_is_left();
+}

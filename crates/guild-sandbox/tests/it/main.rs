@@ -1,0 +1,8 @@
+//! Sandboxes as their users see them.
+
+mod attack;
+mod bad_input;
+mod killed;
+mod ordinary;
+mod run;
+mod support;

@@ -1,0 +1,44 @@
+//! Plain programs.
+
+use guild_sandbox::{Class, Layer, Limit, Standing};
+
+use super::support::{printed, python, run, sandbox, sandbox_without_cgroups, shell};
+
+#[test]
+fn a_program_runs_with_every_layer() {
+    let collected = run(sandbox(), &shell("echo hello; echo oops >&2; exit 3"));
+    let outcome = &collected.outcome;
+    assert_eq!((outcome.class, outcome.exit_code), (Class::Exited, Some(3)));
+    assert_eq!(
+        (collected.stdout.as_slice(), collected.stderr.as_slice()),
+        (&b"hello\n"[..], &b"oops\n"[..])
+    );
+    assert_eq!(outcome.usage.output_bytes, 11);
+    for layer in [Layer::UserNamespace, Layer::Namespaces, Layer::Seccomp, Layer::SeccompNotify] {
+        assert_eq!(outcome.layers[&layer], Standing::Enforced, "{layer}");
+    }
+    assert_eq!(outcome.limits.len(), Limit::ALL.len());
+    assert!(outcome.flags.is_empty());
+}
+
+#[test]
+fn usage_is_never_nothing() {
+    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
+        let usage = run(sandbox, &shell("true")).outcome.usage;
+        assert!(usage.wall_us > 0 && usage.cpu_us > 0 && usage.pids_peak >= 1, "{usage:?}");
+        assert!(usage.memory_peak_bytes > 100_000, "{usage:?}");
+    }
+}
+
+#[test]
+fn python_runs() {
+    let collected = run(
+        sandbox(),
+        &python(
+            "import os, json, threading, subprocess\nprint(os.getuid(), os.getcwd(), sorted(os.environ), sorted(os.listdir('/')))",
+        ),
+    );
+    assert!(collected.outcome.succeeded(), "{:?} {}", collected.outcome, printed(&collected));
+    let expected = "1000 /work ['HOME', 'LANG', 'PATH', 'TZ'] ['bin', 'dev', 'etc', 'judge', 'lib', 'lib64', 'proc', 'sbin', 'tmp', 'usr', 'work']\n";
+    assert_eq!(printed(&collected), expected);
+}
