@@ -133,7 +133,7 @@ impl Story<'_> {
         }
         let changed_ms = order.changed_ms;
         let words = order.words.as_deref().filter(|_| self.may_tell);
-        let words = words.map(|words| format!(" {words}")).unwrap_or_default();
+        let words = words.map(|words| format!(", saying “{words}”")).unwrap_or_default();
         let back =
             if order.budget.0 > 0 { format!(" The {budget} went back.") } else { String::new() };
         let end = |text: String| self.step(StepKind::End, Tone::Bad, changed_ms, None, text);
@@ -152,7 +152,7 @@ impl Story<'_> {
             order::State::Expired => steps.push(end(format!("Nothing came in time.{back}"))),
             order::State::Cancelled => steps.push(end(format!("Its buyer took it back.{back}"))),
             order::State::Failed => {
-                steps.push(end(format!("The provider gave it up.{words}{back}")));
+                steps.push(end(format!("The provider gave it up{words}.{back}")));
             }
         }
         steps

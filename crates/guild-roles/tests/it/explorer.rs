@@ -246,7 +246,7 @@ fn bad_ends_say_why() {
             told(&refused)[2..],
             [
                 "- Feedback: It does not do it: too busy",
-                "- End: The provider gave it up. too busy The 8 sat went back."
+                "- End: The provider gave it up, saying “too busy”. The 8 sat went back."
             ]
         );
     });
