@@ -23,6 +23,8 @@ use crate::{Error, Result, code};
 const GROUPS_ON_THEIR_WAY: usize = 1;
 /// So many events of others are read at a time.
 const GAP_STEP: usize = 64;
+/// So often an event is tried again alone before it is taken for the cause.
+const TRIES_ALONE: u32 = 9;
 /// When events of others could not be read, so long it takes until the next try.
 const RETRY_MS: i64 = 1_000;
 
@@ -184,8 +186,8 @@ async fn put_all(store: &Store, clock: &Arc<dyn Clock>, events: &Events) -> Vec<
                 let middle = part.start.midpoint(part.end);
                 parts.extend([middle..part.end, part.start..middle]);
             }
-            Err(error) => match store.write(archive::touch).await {
-                Ok(()) => puts.push(Err(unstorable(events.get(part.start), &error))),
+            Err(error) => match put_alone(store, clock, events, part.clone(), error).await {
+                Ok(put) => puts.push(put),
                 // It was not the event, and the others would fare no better.
                 Err(error) => puts.resize(events.len(), Err(error)),
             },
@@ -195,6 +197,27 @@ async fn put_all(store: &Store, clock: &Arc<dyn Clock>, events: &Events) -> Vec<
         }
     }
     puts
+}
+
+/// Tries an event that has failed alone again and again while the archive can be written otherwise: only then it is its
+/// own fault. To call it that is to lose it, and a database may fail once and not again. An error if the archive cannot
+/// be written at all.
+async fn put_alone(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    events: &Events,
+    part: Range<usize>,
+    mut error: Error,
+) -> Result<Result<Put>> {
+    for _ in 0..TRIES_ALONE {
+        store.write(archive::touch).await?;
+        match put(store, clock, events.clone(), part.clone()).await {
+            Ok(done) => return Ok(done.into_iter().next().ok_or(error)),
+            Err(again) if may_be_one_event(&again) => error = again,
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Err(unstorable(events.get(part.start), &error)))
 }
 
 fn unstorable(event: Option<&(Verified, Arc<str>)>, error: &Error) -> Error {
