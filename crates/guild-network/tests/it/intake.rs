@@ -318,8 +318,8 @@ fn an_event_that_cannot_be_stored_takes_no_other_down_and_need_not_come_again() 
     let scratch = failing(&failures);
     with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
         let source = intake.source(&Origin::Client(1));
-        // The first group, and its first event alone.
-        failures.store(2, Ordering::SeqCst);
+        // The first group, and its first event alone, as often as it is tried.
+        failures.store(11, Ordering::SeqCst);
         let pending =
             [source.try_offer(note(1)), source.try_offer(note(2)), source.try_offer(note(3))];
         let mut verdicts = Vec::new();
@@ -334,6 +334,20 @@ fn an_event_that_cannot_be_stored_takes_no_other_down_and_need_not_come_again() 
         assert_eq!(intake.counts().refused, 2);
     });
     assert_eq!(kept(&scratch), ["2", "3"]);
+}
+
+#[test]
+fn an_event_that_fails_by_chance_is_stored() {
+    let failures = Arc::new(AtomicU32::new(0));
+    let scratch = failing(&failures);
+    with_intake(&scratch, Options { workers: 0, ..Options::default() }, async |intake| {
+        let source = intake.source(&Origin::Client(1));
+        for (n, failed) in [(1, 1), (2, 2), (3, 9)] {
+            failures.store(failed, Ordering::SeqCst);
+            assert!(matches!(source.offer(note(n)).await, Verdict::Stored { .. }), "{failed}");
+        }
+    });
+    assert_eq!(kept(&scratch), ["1", "2", "3"]);
 }
 
 #[test]
