@@ -30,7 +30,7 @@ pub struct Limits {
     pub memory_hard_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
-    /// What it can write into its own directories (`/tmp`, `/work`, `/dev/shm`).
+    /// What it can write into its own directories (`/tmp`, `/workspace`, `/dev/shm`).
     pub disk_bytes: u64,
     /// How many files there can be in them.
     pub inodes: u32,

@@ -10,7 +10,7 @@ use crate::host::Layer;
 use crate::limits::Limits;
 
 /// The directories of its own that every sandbox can write into.
-pub const WRITABLE: [&str; 3] = ["/tmp", "/work", "/dev/shm"];
+pub const WRITABLE: [&str; 3] = ["/tmp", "/workspace", "/dev/shm"];
 /// What all files of a spec may weigh together, in any case.
 const MAX_FILES_BYTES: usize = 64 << 20;
 const MAX_WORDS: usize = 4_096;
@@ -22,8 +22,8 @@ const MAX_FILES: usize = 10_000;
 ///
 /// ```
 /// use guild_sandbox::{Limits, Spec};
-/// let spec = Spec::new(["python3", "-I", "/work/main.py"], Limits::judge())
-///     .file("/work/main.py", b"print(6 * 7)");
+/// let spec = Spec::new(["python3", "-I", "/workspace/main.py"], Limits::judge())
+///     .file("/workspace/main.py", b"print(6 * 7)");
 /// assert!(spec.check().is_ok());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,7 +120,7 @@ impl Spec {
         Spec {
             argv: argv.into_iter().map(Into::into).collect(),
             env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
-            cwd: "/work".to_owned(),
+            cwd: "/workspace".to_owned(),
             image: Image::Host,
             binds: Vec::new(),
             files: Vec::new(),
@@ -244,7 +244,10 @@ mod tests {
             (Spec { argv: vec![], ..good.clone() }, "argv: there is no program"),
             (Spec { argv: vec!["a\0b".into()], ..good.clone() }, "argv: there is a zero byte"),
             (Spec { cwd: "work".into(), ..good.clone() }, "cwd: \"work\" is not absolute"),
-            (Spec { cwd: "/work/../etc".into(), ..good.clone() }, "cwd: \"/work/../etc\" is not"),
+            (
+                Spec { cwd: "/workspace/../etc".into(), ..good.clone() },
+                "cwd: \"/workspace/../etc\" is not",
+            ),
             (good.clone().file("/../x", ""), "files.at: \"/../x\" is not a plain path"),
             (good.clone().file("/proc/x", ""), "files.at: \"/proc/x\" is kept"),
             (good.clone().file("/", ""), "files.at: \"/\" is kept"),
@@ -265,7 +268,7 @@ mod tests {
             assert!(error.to_string().starts_with(says), "{error}");
             assert_eq!(error.code().name, "sandbox.bad_spec");
         }
-        let heavy = good.file("/work/x", vec![0; MAX_FILES_BYTES + 1]);
+        let heavy = good.file("/workspace/x", vec![0; MAX_FILES_BYTES + 1]);
         assert!(heavy.check().unwrap_err().to_string().contains("more than fit"));
     }
 }

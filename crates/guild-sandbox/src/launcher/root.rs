@@ -29,7 +29,7 @@ const ETC: [&str; 3] = ["etc/ld.so.cache", "etc/alternatives", "etc/ssl/certs"];
 /// The directories of the host that hold programs, some of them links.
 const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 /// What the launcher makes itself, whatever an image has there.
-const OWN: [&str; 5] = ["proc", "sys", "dev", "tmp", "work"];
+const OWN: [&str; 5] = ["proc", "sys", "dev", "tmp", "workspace"];
 
 const NO_SUID: u64 = 0x2;
 const NO_DEVICES: u64 = 0x4;
@@ -125,7 +125,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?;
         let mut root = Root { top, site: SITE };
-        for name in ["proc", "dev", "dev/shm", "tmp", "work", "etc"] {
+        for name in ["proc", "dev", "dev/shm", "tmp", "workspace", "etc"] {
             root.make_directory(name).step("make a directory")?;
         }
         root.devices()?;

@@ -38,7 +38,8 @@ fn a_missing_program() {
 
 #[test]
 fn a_missing_interpreter() {
-    let mut spec = Spec::new(["/work/x"], limits()).file("/work/x", "#!/no/such/interpreter\n");
+    let mut spec =
+        Spec::new(["/workspace/x"], limits()).file("/workspace/x", "#!/no/such/interpreter\n");
     spec.files[0].executable = true;
     assert_eq!(refused(&spec).code().name, "sandbox.not_started");
 }

@@ -205,9 +205,9 @@ fn launchers_made_ahead_are_used_once() {
     let sandbox = Ns::new(Options { ahead: 2, ..Options::new(launcher()) }).unwrap();
     sandbox.prepare().unwrap();
     for _ in 0..3 {
-        let collected = run(&sandbox, &shell("ls /tmp /work; echo x > /tmp/x; echo $$"));
+        let collected = run(&sandbox, &shell("ls /tmp /workspace; echo x > /tmp/x; echo $$"));
         // Nothing of the one before; always the second process of new ones.
-        assert_eq!(printed(&collected), "/tmp:\n\n/work:\n2\n");
+        assert_eq!(printed(&collected), "/tmp:\n\n/workspace:\n2\n");
     }
     sandbox.prepare().unwrap();
     drop(sandbox);

@@ -39,6 +39,6 @@ fn python_runs() {
         ),
     );
     assert!(collected.outcome.succeeded(), "{:?} {}", collected.outcome, printed(&collected));
-    let expected = "1000 /work ['HOME', 'LANG', 'PATH', 'TZ'] ['bin', 'dev', 'etc', 'judge', 'lib', 'lib64', 'proc', 'sbin', 'tmp', 'usr', 'work']\n";
+    let expected = "1000 /workspace ['HOME', 'LANG', 'PATH', 'TZ'] ['bin', 'dev', 'etc', 'judge', 'lib', 'lib64', 'proc', 'sbin', 'tmp', 'usr', 'workspace']\n";
     assert_eq!(printed(&collected), expected);
 }

@@ -27,8 +27,8 @@ pub(crate) enum Command {
 
 /// Run a program in a sandbox, and say how it went
 ///
-/// The program sees the host's /usr (or an image) read-only, /tmp and /work of its own, and no network. What it prints
-/// goes to standard output and errors; how it ended, what it used and what it tried is told at the end.
+/// The program sees the host's /usr (or an image) read-only, /tmp and /workspace of its own, and no network. What it
+/// prints goes to standard output and errors; how it ended, what it used and what it tried is told at the end.
 ///
 /// The exit code is 0 if the program exited with 0 and tried nothing forbidden, 1 if not, 2 if it could not be started
 /// as asked, and 3 if the sandbox itself failed.
@@ -53,7 +53,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     env: Vec<Pair>,
     /// Where the program starts
-    #[arg(long, value_name = "DIR", default_value = "/work")]
+    #[arg(long, value_name = "DIR", default_value = "/workspace")]
     cwd: String,
     /// Refuse to run without this layer, such as landlock; `guild doctor` lists them; may be repeated
     #[arg(long, value_name = "LAYER", value_parser = layer)]

@@ -129,8 +129,8 @@ fn time_and_locale_are_the_same_everywhere() {
 #[test]
 fn a_variable_that_names_a_library_reaches_only_the_program() {
     let mut spec = shell("true");
-    spec.env.insert("LD_PRELOAD".to_owned(), "/work/evil.so".to_owned());
-    spec.env.insert("LD_LIBRARY_PATH".to_owned(), "/work".to_owned());
+    spec.env.insert("LD_PRELOAD".to_owned(), "/workspace/evil.so".to_owned());
+    spec.env.insert("LD_LIBRARY_PATH".to_owned(), "/workspace".to_owned());
     let collected = attack(&spec);
     // The loader complains inside; launcher and init have long been started without it.
     assert_eq!(collected.outcome.exit_code, Some(0));

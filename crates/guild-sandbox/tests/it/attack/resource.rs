@@ -92,7 +92,7 @@ fn memory_in_files_without_a_name() {
 
 #[test]
 fn disk_fill() {
-    let code = "import os\nn = 0\ntry:\n    for i in range(100):\n        for place in ('/tmp', '/work', '/dev/shm'):\n            open(f'{place}/{i}', 'wb').write(b'x' * (1 << 20))\n            n += 1\nexcept OSError as error: print(n, error.errno)\n";
+    let code = "import os\nn = 0\ntry:\n    for i in range(100):\n        for place in ('/tmp', '/workspace', '/dev/shm'):\n            open(f'{place}/{i}', 'wb').write(b'x' * (1 << 20))\n            n += 1\nexcept OSError as error: print(n, error.errno)\n";
     both(&python(code), |collected| {
         let text = printed(collected);
         assert!(["15 28\n", "16 28\n"].contains(&text.as_str()), "{text}");
