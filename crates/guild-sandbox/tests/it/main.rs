@@ -2,6 +2,7 @@
 
 mod attack;
 mod bad_input;
+mod egress;
 mod killed;
 mod ordinary;
 mod run;
