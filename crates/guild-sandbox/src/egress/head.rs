@@ -199,7 +199,10 @@ impl<'a> Fields<'a> {
                 if FRAMING.contains(&word.as_str()) {
                     return Err("Connection names a field that must stay");
                 }
-                dropped.push(word);
+                // A word of its own, and no field.
+                if word != "close" {
+                    dropped.push(word);
+                }
             }
         }
         Ok(self.0.iter().filter(|(name, _)| name != "host" && !dropped.contains(name)).collect())
