@@ -145,7 +145,6 @@ impl Carry<'_> {
         let (sent, ended, done) = (0, false, false);
         let mut up = Flow { from: client, to: server, pending, sent, framing, ended, done };
         up.accept(start)?;
-        up.ended |= up.framing.as_ref().is_some_and(Framing::is_done);
         let pending = Vec::new();
         let mut down = Flow { from: server, to: client, pending, sent, framing: None, ended, done };
         let mut idle_at = now_ms() + idle_ms;
