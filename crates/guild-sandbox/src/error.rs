@@ -13,6 +13,10 @@ pub mod code {
         BAD_SPEC = "sandbox.bad_spec", Invalid,
             "What a sandbox is to run, or how, is not written as it must be.",
             "The message names the field and what it takes.";
+        BAD_RULE = "sandbox.bad_rule", Invalid,
+            "A rule of a list of whom a sandbox may reach is not written as it must be.",
+            "The message names the rule. There are `example.org`, `*.example.org`, `192.0.2.0/24`, `[2001:db8::/32]`, \
+             each also with ports, as in `example.org:443,8000-8080` or `example.org:*`.";
         BAD_LIMIT = "sandbox.bad_limit", Invalid,
             "A limit is outside its range, or two limits contradict each other.",
             "The message names the limit and what it takes.";
@@ -64,6 +68,14 @@ pub enum Error {
     BadSpec {
         /// The field.
         field: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A rule of whom a sandbox may reach, and what is wrong with it.
+    #[error("the rule {rule:?}: {why}")]
+    BadRule {
+        /// The rule.
+        rule: String,
         /// What is wrong.
         why: String,
     },
@@ -172,6 +184,7 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::BadSpec { .. } => &code::BAD_SPEC,
+            Error::BadRule { .. } => &code::BAD_RULE,
             Error::BadLimit { .. } => &code::BAD_LIMIT,
             Error::NoImage { .. } => &code::NO_IMAGE,
             Error::LayerMissing { .. } => &code::LAYER_MISSING,

@@ -23,6 +23,7 @@
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
 mod cgroup;
+pub mod egress;
 mod error;
 mod exec;
 mod host;

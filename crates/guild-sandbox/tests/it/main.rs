@@ -3,6 +3,7 @@
 mod attack;
 mod bad_input;
 mod exec;
+mod egress;
 mod killed;
 mod ordinary;
 mod run;

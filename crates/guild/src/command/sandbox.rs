@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::thread;
 
+use guild_sandbox::egress::{self, Allow, Egress, Refusal, Report};
 use guild_sandbox::{
     Bind, Class, Collected, Image, Layer, Limits, Ns, Options, Outcome, Profile, Running, Sandbox,
     Spec, Standing,
@@ -30,6 +31,12 @@ pub(crate) enum Command {
 /// The program sees the host's /usr (or an image) read-only, /tmp and /workspace of its own, and no network. What it
 /// prints goes to standard output and errors; how it ended, what it used and what it tried is told at the end.
 ///
+/// With --allow-host there is one way out, an HTTP proxy that the usual variables (http_proxy, https_proxy, …) name. It
+/// lets through what a rule names, and tells at the end what else was wanted: `example.org` is that name with the ports
+/// 80 and 443, `*.example.org` every name below it, `192.0.2.0/24` and `[2001:db8::/32]` are addresses, and each takes
+/// ports, as in `example.org:443,8000-8080` or `example.org:*`. Loopback and private addresses are reached only by
+/// rules that are written as such addresses.
+///
 /// The exit code is 0 if the program exited with 0 and tried nothing forbidden, 1 if not, 2 if it could not be started
 /// as asked, and 3 if the sandbox itself failed.
 #[derive(Debug, clap::Args)]
@@ -43,9 +50,12 @@ pub(crate) struct RunArgs {
     /// Set one limit, as in `--limit wall_ms=2000`; may be repeated
     #[arg(long, value_name = "NAME=VALUE")]
     limit: Vec<Pair>,
-    /// Which system calls: strict, python or hosted
-    #[arg(long, value_name = "NAME", default_value = "python", value_parser = profile)]
-    profile: Profile,
+    /// Which system calls: strict, python or hosted; python by default, and hosted with --allow-host
+    #[arg(long, value_name = "NAME", value_parser = profile)]
+    profile: Option<Profile>,
+    /// Let the program reach this host; may be repeated
+    #[arg(long, value_name = "RULE")]
+    allow_host: Vec<String>,
     /// Show a path of the host at another place; :rw makes it writable
     #[arg(long, value_name = "HOST:AT[:rw]", value_parser = bind)]
     bind: Vec<Bind>,
@@ -108,25 +118,33 @@ struct Body<'a> {
     outcome: &'a Outcome,
     stdout: String,
     stderr: String,
+    /// Whom it wanted to reach, if it could reach anybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    egress: Option<Report>,
 }
 
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     let Command::Run(args) = command;
-    let spec = spec(args)?;
+    let (spec, allow) = (spec(args)?, Allow::parse(&args.allow_host)?);
     let sandbox = Ns::new(Options::new(THIS_PROGRAM))?;
     let mut running = sandbox.start(&spec)?;
+    let proxy = running.proxy.take();
+    let egress = proxy.map(|proxy| Egress::serve(proxy, allow, egress::Options::default()));
+    let egress = egress.transpose()?;
     feed(&mut running);
     if cx.out.json() {
         let Collected { outcome, stdout, stderr } = running.collect()?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         let ok = outcome.succeeded();
         let (stdout, stderr) = (text(stdout), text(stderr));
-        cx.out.object(ok, Body { outcome: &outcome, stdout, stderr })?;
+        let egress = egress.map(Egress::finish);
+        cx.out.object(ok, Body { outcome: &outcome, stdout, stderr, egress })?;
         return Ok(Answer::of(ok));
     }
     let outcome = show(running)?;
-    for line in summary(&outcome) {
-        cx.out.remark(&line);
+    let reached = egress.map(|egress| reached(&egress.finish())).unwrap_or_default();
+    for line in summary(&outcome).iter().chain(&reached) {
+        cx.out.remark(line);
     }
     Ok(Answer::of(outcome.succeeded()))
 }
@@ -139,7 +157,12 @@ fn spec(args: &RunArgs) -> Result<Spec> {
         spec.image = Image::Directory(image);
     }
     spec.env.extend(args.env.iter().map(|Pair(key, value)| (key.clone(), value.clone())));
-    spec.profile = args.profile;
+    if !args.allow_host.is_empty() {
+        spec = egress::through_proxy(spec);
+    }
+    if let Some(profile) = args.profile {
+        spec.profile = profile;
+    }
     spec.binds.clone_from(&args.bind);
     spec.cwd.clone_from(&args.cwd);
     spec.require = args.require.iter().copied().collect();
@@ -237,5 +260,22 @@ fn summary(outcome: &Outcome) -> Vec<String> {
             lines.push(format!("the limit of {} is weaker here: {}", limit.name(), report.by));
         }
     }
+    lines
+}
+
+/// Whom it reached, and whom it wanted to.
+fn reached(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    if report.allowed > 0 {
+        lines.push(format!(
+            "reached the network {} times: {} bytes sent, {} received",
+            report.allowed, report.up_bytes, report.down_bytes
+        ));
+    }
+    lines.extend(report.refusals.iter().map(|refusal| {
+        let Refusal { host, port, reason, detail, count } = refusal;
+        let whom = if host.is_empty() { "somebody".to_owned() } else { format!("{host}:{port}") };
+        format!("wanted {whom} {count} times: {} ({detail})", reason.name())
+    }));
     lines
 }

@@ -52,13 +52,15 @@ fn what_is_forbidden_is_named() {
 #[test]
 fn mistakes_are_named() {
     let home = Home::new();
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 8] = [
         (&["--image", "/no/such/image", "--", "true"], 2, "sandbox.no_image"),
         (&["--", "no-such-program"], 2, "sandbox.not_started"),
         (&["--limit", "wall_ms=0", "--", "true"], 2, "sandbox.bad_limit"),
         (&["--limit", "walls=7", "--", "true"], 2, "cli.usage"),
         (&["--cwd", "here", "--", "true"], 2, "sandbox.bad_spec"),
         (&["--require", "mac", "--", "true"], 2, "sandbox.layer_missing"),
+        (&["--allow-host", "a b", "--", "true"], 2, "sandbox.bad_rule"),
+        (&["--allow-host", "a.b", "--profile", "python", "--", "true"], 2, "sandbox.bad_spec"),
     ];
     for (args, exit, name) in cases {
         let (code, answer) = json(&home, args);
@@ -66,4 +68,43 @@ fn mistakes_are_named() {
     }
     let (code, answer) = json(&home, &["--require", "magic", "--", "true"]);
     assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("cli.usage")));
+}
+
+/// Gets one page after the other, and says what came of it.
+const GET: &str = "import sys, urllib.request, urllib.error
+for url in sys.argv[1:]:
+    try: print(urllib.request.urlopen(url).read().decode())
+    except urllib.error.URLError as error: print(error)
+";
+
+#[test]
+fn whom_it_reached_and_wanted_is_told() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = std::io::Read::read(&mut stream, &mut [0; 4096]);
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+            let _ = std::io::Write::write_all(&mut stream, answer);
+        }
+    });
+    let home = Home::new();
+    let (rule, url) = (format!("127.0.0.1:{port}"), format!("http://127.0.0.1:{port}/"));
+    // Loopback is usually the sandbox's own.
+    let args = ["--allow-host", &rule, "--env", "no_proxy=", "--env", "NO_PROXY=", "--", "python3"];
+    let args = [&args[..], &["-I", "-c", GET, &url, "http://other.test/"]].concat();
+    let (code, answer) = json(&home, &args);
+    assert_eq!((code, answer["class"].as_str()), (0, Some("exited")), "{answer}");
+    assert_eq!(answer["stdout"], "hello\nHTTP Error 403: Forbidden\n");
+    let egress = &answer["egress"];
+    assert_eq!((egress["allowed"].as_u64(), egress["refused"].as_u64()), (Some(1), Some(1)));
+    assert_eq!(egress["refusals"][0]["host"], "other.test");
+    assert_eq!(egress["refusals"][0]["reason"], "not_listed");
+    assert_eq!(egress["attempts"][0]["verdict"], "allowed");
+    let run = home.run(&[&["sandbox", "run"], &args[..]].concat());
+    assert!(run.stderr.contains("\nreached the network 1 times: "), "{run:?}");
+    let wanted = "\nwanted other.test:80 1 times: not_listed (no rule names it)\n";
+    assert!(run.stderr.contains(wanted), "{run:?}");
+    let (_, answer) = json(&home, &["--", "true"]);
+    assert_eq!(answer.get("egress"), None);
 }
