@@ -119,7 +119,8 @@ impl Shared {
         let after = before.map_or(0, |before| before.created_at.saturating_add(1));
         let event = card.draft(unix_s(now_ms).max(after))?.sign(&self.key)?;
         let to = Destinations::own(&self.options.relays);
-        Ok(publish::enqueue(tx, &Verified::check(event)?, &to, now_ms)?)
+        // What is announced anew replaces it, and what is evicted is announced anew: it need not be kept for ever.
+        Ok(publish::enqueue_unpinned(tx, &Verified::check(event)?, &to, now_ms)?)
     }
 
     fn models(&self) -> Vec<String> {

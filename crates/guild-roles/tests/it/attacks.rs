@@ -578,3 +578,20 @@ fn an_announcement_is_made_once_and_says_what_is_offered() {
         assert_eq!(kept.await.unwrap().len(), 1, "older beats are replaced");
     });
 }
+
+#[test]
+fn an_announcement_that_was_replaced_is_not_kept() {
+    let mut town = Town::new();
+    let node = town.node();
+    let offer = guild_roles::provider::Options { announce_ms: 1, ..Town::offer() };
+    let provider = town.provider_with(node, key(2), offer, Arc::new(Embedder));
+    let (store, clock) = (town.store(node).clone(), town.clock.clone());
+    town.tell(async move {
+        until(&clock, "four versions", || async { provider.counts().of("announced") >= 4 }).await;
+        let kept = store.read(|rx| {
+            let kept = "SELECT count(*), sum(pinned) FROM nostr_event WHERE kind = 31990";
+            rx.first::<(i64, i64)>(kept, &[])
+        });
+        assert_eq!(kept.await.unwrap(), Some((1, 0)));
+    });
+}
