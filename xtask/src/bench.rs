@@ -61,6 +61,21 @@ const fn limited(name: &'static str, needs: Needs) -> Case {
     Case { name, needs, programs: &[Program::Ours] }
 }
 
+/// One that writes to a directory on a disk.
+const fn on_disk(name: &'static str) -> Case {
+    limited(name, Needs::Disk)
+}
+
+/// One that writes to a server.
+const fn on_server(name: &'static str) -> Case {
+    limited(name, Needs::Postgres)
+}
+
+/// Cases whose numbers are how often something is done in a second.
+const fn often(name: &'static str, package: &'static str, cases: &'static [Case]) -> Bench {
+    Bench { name, package, unit: "/s", cases }
+}
+
 /// Every bench.
 pub(crate) const BENCHES: &[Bench] = &[
     Bench {
@@ -77,7 +92,7 @@ pub(crate) const BENCHES: &[Bench] = &[
         name: "footprint",
         package: "guild",
         unit: "nodes",
-        cases: &[limited("memory", Needs::Disk), limited("ready", Needs::Disk)],
+        cases: &[on_disk("memory"), on_disk("ready")],
     },
     Bench {
         name: "hash",
@@ -89,35 +104,24 @@ pub(crate) const BENCHES: &[Bench] = &[
             programs: &[Program::Ours, Program::Peer("hash.mjs")],
         }],
     },
-    Bench {
-        name: "intake",
-        package: "guild-network",
-        unit: "/s",
-        cases: &[
-            limited("new_sqlite", Needs::Disk),
-            limited("new_postgres", Needs::Postgres),
-            limited("known_sqlite", Needs::Disk),
+    often(
+        "intake",
+        "guild-network",
+        &[on_disk("new_sqlite"), on_server("new_postgres"), on_disk("known_sqlite")],
+    ),
+    often(
+        "ledger",
+        "guild-ledger",
+        &[
+            on_disk("batched_sqlite"),
+            on_server("batched_postgres"),
+            on_disk("direct_sqlite"),
+            on_server("direct_postgres"),
+            on_disk("ready_sqlite"),
+            on_server("ready_postgres"),
         ],
-    },
-    Bench {
-        name: "ledger",
-        package: "guild-ledger",
-        unit: "/s",
-        cases: &[
-            limited("batched_sqlite", Needs::Disk),
-            limited("batched_postgres", Needs::Postgres),
-            limited("direct_sqlite", Needs::Disk),
-            limited("direct_postgres", Needs::Postgres),
-            limited("ready_sqlite", Needs::Disk),
-            limited("ready_postgres", Needs::Postgres),
-        ],
-    },
-    Bench {
-        name: "relay",
-        package: "guild",
-        unit: "/s",
-        cases: &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)],
-    },
+    ),
+    often("relay", "guild", &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)]),
     Bench {
         name: "sandbox",
         package: "guild",
@@ -144,12 +148,12 @@ pub(crate) const BENCHES: &[Bench] = &[
                     Program::Peer("pg-boss.mjs"),
                 ],
             },
-            limited("cycle_sqlite_1", Needs::Disk),
-            limited("cycle_sqlite_8", Needs::Disk),
-            limited("cycle_sqlite_64", Needs::Disk),
-            limited("cycle_postgres_1", Needs::Postgres),
-            limited("cycle_postgres_8", Needs::Postgres),
-            limited("cycle_postgres_64", Needs::Postgres),
+            on_disk("cycle_sqlite_1"),
+            on_disk("cycle_sqlite_8"),
+            on_disk("cycle_sqlite_64"),
+            on_server("cycle_postgres_1"),
+            on_server("cycle_postgres_8"),
+            on_server("cycle_postgres_64"),
         ],
     },
 ];

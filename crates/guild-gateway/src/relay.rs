@@ -1,5 +1,6 @@
 //! The relay's door: a WebSocket, and what the relay says about itself (NIP-11), on one path.
 
+use std::error::Error as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::serve::IncomingStream;
 use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use guild_network::relay::{Frame, Full, Peer, Relay};
+use tokio_tungstenite::tungstenite;
 
 use crate::socket::Limited;
 use crate::{Error, Result, Shared, guard};
@@ -120,16 +122,30 @@ impl Stream for Socket {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let read = ready!(self.0.poll_next_unpin(cx));
         Poll::Ready(read.map(|message| {
-            Ok(match message? {
-                Message::Text(text) => Frame::Text(text.to_string()),
-                // Not one of ours; the relay will say so if it is no message.
-                Message::Binary(bytes) => Frame::Text(String::from_utf8_lossy(&bytes).into_owned()),
-                Message::Ping(_) => Frame::Ping,
-                Message::Pong(_) => Frame::Pong,
-                Message::Close(_) => Frame::Close,
+            Ok(match message {
+                Err(error) if is_too_large(&error) => Frame::TooLarge,
+                Err(error) => return Err(error),
+                Ok(message) => frame(message),
             })
         }))
     }
+}
+
+fn frame(message: Message) -> Frame {
+    match message {
+        Message::Text(text) => Frame::Text(text.to_string()),
+        // Not one of ours; the relay will say so if it is no message.
+        Message::Binary(bytes) => Frame::Text(String::from_utf8_lossy(&bytes).into_owned()),
+        Message::Ping(_) => Frame::Ping,
+        Message::Pong(_) => Frame::Pong,
+        Message::Close(_) => Frame::Close,
+    }
+}
+
+/// Whether what came is more than may be read.
+fn is_too_large(error: &axum::Error) -> bool {
+    let cause = error.source().and_then(|cause| cause.downcast_ref());
+    matches!(cause, Some(tungstenite::Error::Capacity(_)))
 }
 
 impl Sink<Frame> for Socket {
@@ -144,7 +160,7 @@ impl Sink<Frame> for Socket {
             Frame::Text(text) => Message::Text(text.into()),
             Frame::Ping => Message::Ping(Default::default()),
             Frame::Pong => Message::Pong(Default::default()),
-            Frame::Close => Message::Close(None),
+            Frame::Close | Frame::TooLarge => Message::Close(None),
         })
     }
 

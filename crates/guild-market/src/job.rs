@@ -32,12 +32,12 @@ use crate::{Error, Result};
 
 mod consider;
 mod read;
+mod stability;
 mod state;
 
 pub use consider::{Decision, Offer, Refusal, Shop, Standing, consider, payload_text};
-pub use read::{
-    Stability, TakenJob, accepted, find, forget_refused, get, page_before, stability, unpaid_after,
-};
+pub use read::{TakenJob, accepted, find, forget_refused, get, page_before, unpaid_after};
+pub use stability::{Stability, stability};
 pub use state::{Act, State};
 
 /// What became of a request.
@@ -311,8 +311,10 @@ fn check_receipt(job: &TakenJob, receipt: &Receipt, us: &PublicKey) -> Result<()
     Ok(())
 }
 
+/// Counts and tells what a job has become.
 fn changed(tx: &mut Tx<'_>, request_id: &EventId, now_ms: UnixMs) -> Result<TakenJob> {
     let job = get(tx, request_id)?;
+    stability::count(tx, &job)?;
     tell_of(tx, &job, now_ms)?;
     Ok(job)
 }

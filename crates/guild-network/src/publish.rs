@@ -1,8 +1,8 @@
 //! Our own events on their way to relays.
 //!
-//! An event is kept, pinned and queued in the transaction that decides it: one message for each relay, named by what it
-//! is. Whatever dies when, every relay of our own is offered the same signed event until it has it or refuses it for
-//! good, and what it said is written down.
+//! An event is kept and queued in the transaction that decides it, and pinned if it proves something: one message for
+//! each relay, named by what it is. Whatever dies when, every relay of our own is offered the same signed event until it
+//! has it or refuses it for good, and what it said is written down.
 //!
 //! Relays that somebody else names are guests: they have a sink of their own, with few lanes and few attempts, and one
 //! lane for whoever named them. So whatever strangers name, our own relays and other strangers wait for none of it.
@@ -51,36 +51,39 @@ pub enum AckState {
     Acked,
     /// The relay will never take it.
     Refused,
+    /// It could not be brought there. A relay of our own gets it when it is back; a guest does not.
+    GivenUp,
 }
 
 impl AckState {
-    /// As it is stored.
+    /// As it is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             AckState::Queued => "queued",
             AckState::Acked => "acked",
             AckState::Refused => "refused",
+            AckState::GivenUp => "given_up",
         }
     }
 
     fn read(text: &str) -> Result<AckState> {
-        let all = [AckState::Queued, AckState::Acked, AckState::Refused];
+        let all = [AckState::Queued, AckState::Acked, AckState::Refused, AckState::GivenUp];
         all.into_iter()
             .find(|state| state.as_str() == text)
             .ok_or_else(|| StoreError::Decode(format!("{text:?} is no state of an ack")).into())
     }
 }
 
-/// What a relay said about an event.
+/// How an event stands at a relay, and what was said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayAck {
     /// Which relay.
     pub relay: String,
     /// How the event stands there.
     pub state: AckState,
-    /// The relay's words.
+    /// The relay's words; or why it was not taken the last time, if it waits or was given up.
     pub message: String,
-    /// When.
+    /// When the relay said so, or when it was queued.
     pub at_ms: UnixMs,
 }
 
@@ -91,8 +94,8 @@ pub fn enqueue(tx: &mut Tx<'_>, event: &Verified, to: &Destinations, now_ms: Uni
     Ok(())
 }
 
-/// The same for what proves nothing, and what strangers can make us say any number of times: it is kept as the events
-/// of others are.
+/// The same for what proves nothing, what we replace ourselves, and what strangers can make us say any number of times:
+/// it is kept as the events of others are.
 pub fn enqueue_unpinned(
     tx: &mut Tx<'_>,
     event: &Verified,
@@ -131,7 +134,7 @@ fn queue(
         // The outbox forgets what it delivered before this table does.
         return Ok(());
     }
-    let idempotency_key = format!("{NAMED}{url}:{id}");
+    let idempotency_key = message_name(url, &id);
     let message =
         NewMessage { sink, key: lane, idempotency_key: &idempotency_key, body: event.json() };
     Ok(outbox::enqueue(tx, &message, now_ms)?)
@@ -139,6 +142,11 @@ fn queue(
 
 /// How the names of these messages begin.
 const NAMED: &str = "relay:";
+
+/// Names the message that brings an event to a relay.
+fn message_name(url: &str, id: &EventId) -> String {
+    format!("{NAMED}{url}:{id}")
+}
 
 /// The relay that a message is for, and the event that it carries: its name says so.
 ///
@@ -166,16 +174,36 @@ pub fn has_mail(rx: &mut Rx<'_>) -> Result<bool> {
     Ok(false)
 }
 
-/// What every relay said about an event, by address.
+/// How an event stands at every relay, by address.
 pub fn acks(rx: &mut Rx<'_>, id: &EventId) -> Result<Vec<RelayAck>> {
     let rows: Vec<(String, String, String, i64)> = rx.all(
         "SELECT relay, state, message, at_ms FROM nostr_ack WHERE event_id = $1 ORDER BY relay",
         args![&id.hex()],
     )?;
-    let ack = |(relay, state, message, at_ms): (String, String, String, i64)| {
-        Ok(RelayAck { relay, state: AckState::read(&state)?, message, at_ms })
-    };
-    rows.into_iter().map(ack).collect()
+    let mut acks = Vec::new();
+    for (relay, state, message, at_ms) in rows {
+        let ack = RelayAck { relay, state: AckState::read(&state)?, message, at_ms };
+        acks.push(match ack.state {
+            AckState::Queued => on_its_way(rx, id, ack)?,
+            _ => ack,
+        });
+    }
+    Ok(acks)
+}
+
+/// What no relay has spoken about is where the outbox says that it is. Only there is it known what was given up, and
+/// what is tried again.
+fn on_its_way(rx: &mut Rx<'_>, id: &EventId, ack: RelayAck) -> Result<RelayAck> {
+    let name = message_name(&ack.relay, id);
+    let mut message = None;
+    for sink in [SINK, GUEST_SINK] {
+        message = message.or(outbox::find(rx, sink, &name)?);
+    }
+    let waits = message.as_ref().is_some_and(|message| message.state == outbox::State::Queued);
+    // One that is not there at all was given up and forgotten: what is delivered has an ack first.
+    let state = if waits { AckState::Queued } else { AckState::GivenUp };
+    let words = message.and_then(|message| message.last_error).unwrap_or_default();
+    Ok(RelayAck { state, message: words, ..ack })
 }
 
 /// Writes down what a relay said.

@@ -51,6 +51,8 @@ pub enum Frame {
     Pong,
     /// The end.
     Close,
+    /// One that comes in and is larger than may be read. Nothing behind it can be.
+    TooLarge,
 }
 
 /// Where a client comes from, and whom it asked.

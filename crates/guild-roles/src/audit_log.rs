@@ -8,11 +8,12 @@ use guild_bus::{Bus, Listener};
 use guild_protocol::env::{Clock, Random};
 use guild_protocol::id::EntryId;
 use guild_store::audit::{self, NewEntry};
+use guild_store::event;
 use guild_store::outbox::{Deliver, Failure, Message};
-use guild_store::{Store, event};
 use serde_json::{Map, Value};
 
 use crate::Result;
+use crate::turn::Turns;
 
 pub use guild_store::audit::Entry;
 
@@ -35,7 +36,7 @@ impl Default for Options {
 #[derive(Clone)]
 pub struct AuditLog {
     options: Options,
-    store: Store,
+    turns: Turns,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -57,15 +58,15 @@ pub struct Note {
 }
 
 impl AuditLog {
-    /// The log of this store, with bells from this bus.
+    /// The log of the store with these turns, with bells from this bus. Anybody may read it, so it is read in turn.
     pub fn new(
         options: Options,
-        store: Store,
+        turns: Turns,
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> AuditLog {
-        AuditLog { options, store, bus, clock, random }
+        AuditLog { options, turns, bus, clock, random }
     }
 
     /// Writes a note down, once. Answers after the commit, with its id and number.
@@ -79,19 +80,20 @@ impl AuditLog {
             detail: note.detail,
         };
         let (entry_id, now_ms) = (entry.entry_id.clone(), self.clock.now_ms());
-        let appended = self.store.write(move |tx| audit::append(tx, &entry, now_ms)).await?;
+        let appended =
+            self.turns.store().write(move |tx| audit::append(tx, &entry, now_ms)).await?;
         Ok((entry_id, appended.seq()))
     }
 
     /// Up to `limit` entries after number `after`, never more than a page.
     pub async fn page(&self, after: i64, limit: i64) -> Result<Vec<Entry>> {
         let limit = limit.clamp(0, self.options.page_max);
-        Ok(self.store.read(move |rx| audit::after(rx, after, limit)).await?)
+        Ok(self.turns.read(move |rx| audit::after(rx, after, limit)).await?)
     }
 
     /// The number before the last `count` entries.
     pub async fn before_last(&self, count: i64) -> Result<i64> {
-        Ok(self.store.read(move |rx| event::before_last(rx, audit::TOPIC, count)).await?)
+        Ok(self.turns.read(move |rx| event::before_last(rx, audit::TOPIC, count)).await?)
     }
 
     /// Every entry after number `after`, in order, as they come.

@@ -150,7 +150,7 @@ pub struct Progress {
 impl Buyer {
     /// A buyer under this key, and the service that must run for it.
     pub fn new(options: Options, key: SecretKey, node: Node) -> (Buyer, Service) {
-        let shared = Arc::new(Shared { options, key, node, counts: Counts::default() });
+        let shared = Arc::new(Shared { options, key, node, counts: Counts::of_role("buyer") });
         (Buyer(shared.clone()), Service(shared))
     }
 

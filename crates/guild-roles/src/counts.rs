@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How often each thing has happened, by a word for it. Cheap to clone; clones count together.
-#[derive(Debug, Clone, Default)]
-pub struct Counts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
+/// How often each thing has happened, by a word for it. Cheap to clone; clones count together. The same is counted in
+/// `role_met_total{role, what}`, over all that are of one role in this process.
+#[derive(Debug, Clone)]
+pub struct Counts {
+    role: &'static str,
+    counts: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+}
 
 impl Counts {
+    pub(crate) fn of_role(role: &'static str) -> Counts {
+        Counts { role, counts: Arc::default() }
+    }
+
     /// One more.
     pub(crate) fn add(&self, word: &'static str) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        metrics::counter!("role_met_total", "role" => self.role, "what" => word).increment(1);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(word).or_default();
         *count = count.saturating_add(1);
     }
@@ -22,6 +31,6 @@ impl Counts {
 
     /// Everything that has happened, by its word.
     pub fn all(&self) -> BTreeMap<&'static str, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

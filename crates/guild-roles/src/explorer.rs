@@ -10,7 +10,6 @@ mod people;
 mod receipt;
 mod request;
 mod story;
-mod turn;
 mod view;
 mod words;
 
@@ -23,10 +22,9 @@ use guild_protocol::env::{Clock, UnixMs};
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
-use guild_store::Store;
 use tokio::sync::Mutex;
 
-use self::turn::Turns;
+use crate::turn::Turns;
 use crate::{Error, Result};
 
 pub use follow::{Follower, Happening};
@@ -48,19 +46,11 @@ pub struct Options {
     pub summary_lines: usize,
     /// For how long a summary is given to others who ask: it counts everything that there is.
     pub summary_ms: i64,
-    /// How many reads may be with the store at once. Fewer than the store has readers: the roles need one too.
-    pub reads_at_once: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            live_ms: 900_000,
-            sweep_ms: 1_000,
-            summary_lines: 6,
-            summary_ms: 1_000,
-            reads_at_once: 1,
-        }
+        Options { live_ms: 900_000, sweep_ms: 1_000, summary_lines: 6, summary_ms: 1_000 }
     }
 }
 
@@ -84,8 +74,6 @@ impl Reader {
 pub struct Explorer {
     reader: Reader,
     options: Options,
-    /// Without a turn, for what must be known also while many read.
-    store: Store,
     turns: Turns,
     /// The last summary for strangers. Held while it is made, so that it is made once for all who ask meanwhile.
     recent: Arc<Mutex<Option<(UnixMs, Summary)>>>,
@@ -114,17 +102,16 @@ pub struct Kept {
 }
 
 impl Explorer {
-    /// Reads this store, with bells from this bus. Of private work it tells what anybody may know: that it is asked
+    /// Reads in these turns, with bells from this bus. Of private work it tells what anybody may know: that it is asked
     /// for, by whom, of whom, and how it stands; not what it is, and not what the two wrote each other.
     pub fn new(
         options: Options,
-        store: Store,
+        turns: Turns,
         bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
     ) -> Explorer {
-        let turns = Turns::new(store.clone(), options.reads_at_once);
         let recent = Arc::default();
-        Explorer { reader: Reader::Stranger, options, store, turns, recent, bus, clock }
+        Explorer { reader: Reader::Stranger, options, turns, recent, bus, clock }
     }
 
     /// The same for whoever this node works for: nothing is left out.
@@ -133,9 +120,9 @@ impl Explorer {
         Explorer { reader: Reader::Owner, ..self.clone() }
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers. Without a turn: it must be known also while many read.
     pub async fn ping(&self) -> Result<()> {
-        let _: Option<(i64,)> = self.store.read(|rx| rx.first("SELECT 1", &[])).await?;
+        let _: Option<(i64,)> = self.turns.store().read(|rx| rx.first("SELECT 1", &[])).await?;
         Ok(())
     }
 

@@ -191,7 +191,7 @@ impl Provider {
             credit: options.credit,
             unpaid_ms: options.unpaid_ms,
         };
-        let counts = Counts::default();
+        let counts = Counts::of_role("provider");
         let shared = Arc::new(Shared { options, offer, key, worker, broadcast, node, counts });
         Ok((Provider(shared.clone()), Service(shared)))
     }

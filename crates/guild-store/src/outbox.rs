@@ -16,7 +16,7 @@ mod lane;
 mod listing;
 
 pub use drainer::{Deliver, Drainer, Failure, Options, Wake};
-pub use listing::{Filter, Listed, State, list, retry_dead};
+pub use listing::{Filter, Listed, State, find, list, retry_dead};
 
 /// The topic of the bell that rings when a message has been queued.
 pub const TOPIC: &str = "outbox";

@@ -20,6 +20,7 @@ use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
+use guild_roles::turn::Turns;
 use guild_store::outbox::{self, Drainer};
 use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
 use serde_json::{Map, Value, json};
@@ -80,6 +81,8 @@ pub(crate) struct Parts {
     _hold: Hold,
     service: StoreService,
     store: Store,
+    /// For all that strangers may read.
+    turns: Turns,
     bus: bus::Wired,
     clock: Arc<dyn Clock>,
     /// The same clock, if it must be kept right.
@@ -119,15 +122,27 @@ impl Parts {
         let service =
             StoreService::open(&store_options(loaded), &migrations(), hooks, clock.now_ms())?;
         let store = service.handle();
+        let turns = Turns::new(store.clone());
         let log = AuditLog::new(
             LogOptions::default(),
-            store.clone(),
+            turns.clone(),
             bus.handle.clone(),
             clock.clone(),
             random.clone(),
         );
         let outbox = Outbox::new(store.clone(), clock.clone());
-        Ok(Parts { _hold: hold, service, store, bus, clock, database_clock, random, log, outbox })
+        Ok(Parts {
+            _hold: hold,
+            service,
+            store,
+            turns,
+            bus,
+            clock,
+            database_clock,
+            random,
+            log,
+            outbox,
+        })
     }
 
     /// Reads the database's clock, if that is another host's.
@@ -216,8 +231,8 @@ impl Parts {
 
     /// The market, for readers.
     fn explorer(&self) -> Explorer {
-        let (store, bus) = (self.store.clone(), self.bus.handle.clone());
-        Explorer::new(ExplorerOptions::default(), store, bus, self.clock.clone())
+        let (turns, bus) = (self.turns.clone(), self.bus.handle.clone());
+        Explorer::new(ExplorerOptions::default(), turns, bus, self.clock.clone())
     }
 
     /// The relays of others, as they are used by a process that does not stay.

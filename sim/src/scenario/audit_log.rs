@@ -19,6 +19,7 @@ use guild_bus::Bus;
 use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::turn::Turns;
 use guild_store::outbox::{self, Deliver, Drainer, Failure, Message, Options as OutboxOptions};
 use guild_store::{Error, Migrations, Point, Store, args, audit};
 use serde_json::Map;
@@ -158,7 +159,7 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) {
     let clock = executor.spawn_clock(life, &store);
     let log = AuditLog::new(
         LogOptions { page_max: 4, sweep_ms: sweep_ms(shared.bug) },
-        store.clone(),
+        Turns::new(store.clone()),
         bus.clone(),
         clock.clone(),
         Arc::new(shared.world.clone()),

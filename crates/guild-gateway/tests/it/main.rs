@@ -12,12 +12,12 @@ mod relay;
 mod relays;
 mod slow;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use guild_bus::{Bus, Local};
 use guild_gateway::{Options, Roles, Service, Services};
 use guild_ledger::policy::Bundle;
@@ -29,7 +29,8 @@ use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
-use guild_store::{Hooks, Service as StoreService, Store};
+use guild_roles::turn::Turns;
+use guild_store::{Hooks, Rx, Service as StoreService, Store};
 use http_body_util::BodyExt;
 use serde_json::{Map, Value, json};
 use tower::ServiceExt;
@@ -69,6 +70,7 @@ struct Scene {
     _dir: tempfile::TempDir,
     store: Option<StoreService>,
     log: AuditLog,
+    turns: Turns,
     roles: Roles,
     bus: Arc<Local>,
     shutdown: Shutdown,
@@ -93,10 +95,10 @@ impl Scene {
         let dir = tempfile::tempdir().unwrap();
         let file = guild_store::Options::file(&dir.path().join("node.db"));
         let store = StoreService::open(&file, &bazaar::migrations(), Hooks::default(), 0).unwrap();
-        let bus = Arc::new(Local::new());
+        let (bus, turns) = (Arc::new(Local::new()), Turns::new(store.handle()));
         let log = AuditLog::new(
             LogOptions::default(),
-            store.handle(),
+            turns.clone(),
             bus.clone(),
             Arc::new(Still),
             Arc::new(Counting::default()),
@@ -113,7 +115,7 @@ impl Scene {
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
         let explorer = Explorer::new(
             ExplorerOptions::default(),
-            store.handle(),
+            turns.clone(),
             bus.clone(),
             Arc::new(MinuteLater),
         );
@@ -134,7 +136,7 @@ impl Scene {
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());
-        Scene { _dir: dir, store: Some(store), log, roles, bus, shutdown, gateway }
+        Scene { _dir: dir, store: Some(store), log, turns, roles, bus, shutdown, gateway }
     }
 
     async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
@@ -451,6 +453,32 @@ async fn half_a_request_does_not_hold_up_the_end() {
     };
     let (served, _half) = futures_util::join!(gateway.run(listener), client);
     served.unwrap();
+}
+
+/// Strangers who read the log must not keep the node from its work, whatever they read.
+#[tokio::test]
+async fn the_log_and_its_stream_wait_for_their_turn() {
+    let scene = Scene::new(Options::default());
+    scene.note("a.one").await;
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let long = move |_: &mut Rx<'_>| {
+        let _ = wait.lock().unwrap().recv();
+        Ok::<_, guild_store::Error>(())
+    };
+    assert!(Box::pin(scene.turns.read(long)).now_or_never().is_none());
+    let paths = ["/api/log", "/api/events?last=1", "/api/receipts", "/api/market/events?last=1"];
+    for path in paths {
+        let asked = scene.gateway.router().oneshot(get(path));
+        assert!(Box::pin(asked).now_or_never().is_none(), "{path}");
+    }
+    let stream = scene.gateway.router().oneshot(get("/api/events")).await.unwrap();
+    let mut events = stream.into_body().into_data_stream();
+    assert!(events.next().now_or_never().is_none());
+    assert_eq!(scene.ask(get("/readyz")).await.0, StatusCode::OK);
+    go.send(()).unwrap();
+    assert!(events.next().await.is_some());
+    assert_eq!(scene.ask(get("/api/log")).await.0, StatusCode::OK);
 }
 
 #[tokio::test]

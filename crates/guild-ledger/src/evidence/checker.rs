@@ -179,7 +179,7 @@ impl Checker {
         }
         self.report.receipts = self.receipts.count();
         let promises = self.receipts.take_promises();
-        self.findings.append(self.receipts.finish());
+        self.findings.append(self.receipts.finish(self.keys.as_ref().and_then(Keys::npubs)));
         let mut dealings = self.dealings;
         if let Some(keys) = self.keys {
             let (npubs, problem) = keys.into_parts();

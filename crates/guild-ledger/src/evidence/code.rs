@@ -107,6 +107,9 @@ guild_protocol::codes! {
     RECEIPT_STEP = "evidence.receipt_step", Invalid,
         "A receipt states a payment and names a transfer that moved nothing, or the other way round.",
         "Do not trust the receipt: the book says what became of the money.";
+    RECEIPT_PAYEE = "evidence.receipt_payee", Invalid,
+        "A receipt of the node itself states a payment and names a transfer that is not owed to its provider.",
+        "Do not trust the receipt: the money went elsewhere.";
     RECEIPT_DOUBLED = "evidence.receipt_doubled", Invalid,
         "Two receipts state one transfer as their payment.",
         "Do not trust the later receipt: the money moved once.";

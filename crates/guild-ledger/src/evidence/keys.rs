@@ -54,6 +54,11 @@ impl Keys {
         Keys { npubs: BTreeSet::new(), problem: Some(problem) }
     }
 
+    /// All of them, if the file can be read.
+    pub(super) fn npubs(&self) -> Option<&BTreeSet<String>> {
+        self.problem.is_none().then_some(&self.npubs)
+    }
+
     pub(super) fn into_parts(self) -> (BTreeSet<String>, Option<Problem>) {
         (self.npubs, self.problem)
     }

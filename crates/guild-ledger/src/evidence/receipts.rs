@@ -1,6 +1,6 @@
 //! `receipts/*.json`: whether they hold, and whether the ledger holds what they name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_protocol::amount::Amount;
 use guild_protocol::hash::Hash;
@@ -39,15 +39,26 @@ struct Owed {
 struct Claim {
     name: String,
     receipt_id: String,
+    buyer: String,
+    /// The account in which the buyer keeps what it owes the provider.
+    payable: AccountKey,
     transfer_id: String,
     amount: Amount,
     status: Status,
     head: Hash,
 }
 
+impl Claim {
+    /// Whether it says that money moved.
+    fn pays(&self) -> bool {
+        matches!(self.status, Status::Released | Status::Prepaid)
+    }
+}
+
 #[derive(Debug)]
 struct Paid {
     seq: i64,
+    credit: AccountKey,
     asset_id: Option<String>,
     units: i128,
     /// Whether it moved anything: holding and giving back do not.
@@ -98,12 +109,16 @@ impl Receipts {
                 self.transfers.insert(key, None);
             }
             self.heads.insert(*ledger_head, None);
-            let debtor = receivable_of(&stated.buyer_id.npub(), stated.amount.asset_id.as_str());
+            let (buyer, asset_id) = (stated.buyer_id.npub(), stated.amount.asset_id.as_str());
+            let debtor = account_of(&buyer, "receivable", asset_id);
+            let payable = account_of(&stated.provider_id.npub(), "payable", asset_id);
             let owed = Owed { debtor, booked: None };
             self.owed.insert(receipt.receipt_id().to_string(), owed);
             self.claims.push(Claim {
                 name: name.to_owned(),
                 receipt_id: receipt.receipt_id().to_string(),
+                buyer,
+                payable,
                 transfer_id: transfer_id.clone(),
                 amount: stated.amount.clone(),
                 status: stated.status,
@@ -122,6 +137,7 @@ impl Receipts {
     pub(super) fn booked(&mut self, transfer: &Transfer<'_>, seq: i64, asset_id: Option<&str>) {
         let paid = || Paid {
             seq,
+            credit: transfer.credit,
             asset_id: asset_id.map(str::to_owned),
             units: transfer.units,
             moved: matches!(transfer.step, Step::Post | Step::Settle { .. }),
@@ -146,11 +162,17 @@ impl Receipts {
         }
     }
 
-    /// After the whole ledger: what it does not hold.
-    pub(super) fn finish(mut self) -> Findings {
+    /// After the whole ledger: what it does not hold. `keys` are those of its node, if they are known.
+    pub(super) fn finish(mut self, keys: Option<&BTreeSet<String>>) -> Findings {
         let mut claimed = BTreeMap::new();
         for claim in std::mem::take(&mut self.claims) {
-            let checked = self.check(&claim).and_then(|()| self.check_once(&claim, &mut claimed));
+            let checked = match keys {
+                // Anybody can name a transfer. Only of whoever keeps this book does it show that it was paid.
+                Some(keys) if !keys.contains(&claim.buyer) => self.check_owed(&claim),
+                Some(_) => self.check_paid_to(&claim, &mut claimed),
+                None if self.paid(&claim).is_none() => self.check_owed(&claim),
+                None => self.check_paid(&claim, &mut claimed),
+            };
             if let Err(refusal) = checked {
                 self.refuse(&claim.name, refusal);
             }
@@ -162,9 +184,21 @@ impl Receipts {
         self.transfers.get(&transfer_key_of(&claim.transfer_id)?)?.as_ref()
     }
 
-    fn check(&self, claim: &Claim) -> Result<(), Refusal> {
+    /// The ledger is that of the buyer: what it says that it has paid is owed to the provider.
+    fn check_paid_to(&self, claim: &Claim, claimed: &mut Claimed) -> Result<(), Refusal> {
+        self.check_paid(claim, claimed)?;
+        match self.paid(claim) {
+            Some(paid) if claim.pays() && paid.credit != claim.payable => {
+                let message = format!("{} is not owed to its provider", claim.transfer_id);
+                Err(Refusal::new(&code::RECEIPT_PAYEE, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_paid(&self, claim: &Claim, claimed: &mut Claimed) -> Result<(), Refusal> {
         let Claim { transfer_id, head, .. } = claim;
-        let Some(paid) = self.paid(claim) else { return self.check_owed(claim) };
+        let Some(paid) = self.paid(claim) else { return Err(not_there(claim)) };
         check_amount(claim, paid, transfer_id)?;
         if paid.moved == (claim.status == Status::Withheld) {
             let did = if paid.moved { "moved" } else { "did not move" };
@@ -172,50 +206,54 @@ impl Receipts {
             return Err(Refusal::new(&code::RECEIPT_STEP, message));
         }
         match self.heads.get(head).copied().flatten() {
-            None => Err(Refusal::new(
-                &code::RECEIPT_HEAD,
-                format!("the ledger never had the head {head}"),
-            )),
+            None => {
+                let message = format!("the ledger never had the head {head}");
+                return Err(Refusal::new(&code::RECEIPT_HEAD, message));
+            }
             Some(last_seq) if last_seq < paid.seq => {
                 let message = format!("{head} is of record {last_seq}, before {transfer_id}");
-                Err(Refusal::new(&code::RECEIPT_HEAD, message))
+                return Err(Refusal::new(&code::RECEIPT_HEAD, message));
             }
-            Some(_) => Ok(()),
+            Some(_) => {}
         }
+        check_once(claim, claimed)
     }
 
-    /// A transfer of this ledger pays for one receipt. What was given back later is the same payment.
-    fn check_once(
-        &self,
-        claim: &Claim,
-        claimed: &mut BTreeMap<String, String>,
-    ) -> Result<(), Refusal> {
-        let pays = matches!(claim.status, Status::Released | Status::Prepaid);
-        if !pays || self.paid(claim).is_none() {
-            return Ok(());
-        }
-        let first = claimed.entry(claim.transfer_id.clone()).or_insert(claim.receipt_id.clone());
-        if *first == claim.receipt_id {
-            return Ok(());
-        }
-        let message = format!("{} is already the payment of {first}", claim.transfer_id);
-        Err(Refusal::new(&code::RECEIPT_DOUBLED, message))
-    }
-
-    /// The payment is not in this ledger, so it must be the buyer's, and this one the provider's. What was withheld
-    /// is owed to nobody.
+    /// The ledger is that of the provider, and the payment in the buyer's. What moved nothing is owed to nobody.
     fn check_owed(&self, claim: &Claim) -> Result<(), Refusal> {
-        match self.owed.get(&claim.receipt_id).and_then(|owed| owed.booked.as_ref()) {
-            None if claim.status == Status::Withheld => Ok(()),
-            Some(owed) => check_amount(claim, owed, "what is booked as owed"),
-            None => {
-                let transfer_id = quoted(&claim.transfer_id);
-                let message =
-                    format!("the ledger holds neither the transfer {transfer_id} nor the debt");
-                Err(Refusal::new(&code::RECEIPT_TRANSFER, message))
+        let owed = self.owed.get(&claim.receipt_id).and_then(|owed| owed.booked.as_ref());
+        match (claim.pays(), owed) {
+            (true, Some(owed)) => check_amount(claim, owed, "what is booked as owed"),
+            (true, None) => Err(not_there(claim)),
+            (false, None) => Ok(()),
+            (false, Some(_)) => {
+                let message = format!("it is {}, a debt is booked", claim.status.as_str());
+                Err(Refusal::new(&code::RECEIPT_STEP, message))
             }
         }
     }
+}
+
+/// The receipt that a transfer is the payment of.
+type Claimed = BTreeMap<String, String>;
+
+/// A transfer of this ledger pays for one receipt. What was given back later is the same payment.
+fn check_once(claim: &Claim, claimed: &mut Claimed) -> Result<(), Refusal> {
+    if !claim.pays() {
+        return Ok(());
+    }
+    let first = claimed.entry(claim.transfer_id.clone()).or_insert(claim.receipt_id.clone());
+    if *first == claim.receipt_id {
+        return Ok(());
+    }
+    let message = format!("{} is already the payment of {first}", claim.transfer_id);
+    Err(Refusal::new(&code::RECEIPT_DOUBLED, message))
+}
+
+fn not_there(claim: &Claim) -> Refusal {
+    let transfer_id = quoted(&claim.transfer_id);
+    let message = format!("the ledger holds neither the transfer {transfer_id} nor the debt");
+    Refusal::new(&code::RECEIPT_TRANSFER, message)
 }
 
 /// The receipt that an entry says it is owed by.
@@ -223,9 +261,9 @@ fn receipt_in<'a>(transfer: &Transfer<'a>) -> Option<&'a str> {
     transfer.memo.strip_prefix("iou ")
 }
 
-/// The account in which a provider keeps what this buyer owes it.
-fn receivable_of(npub: &str, asset_id: &str) -> AccountKey {
-    let name = format!("guild.account.v1\n{npub}\nreceivable\n{asset_id}");
+/// The account of somebody with whom there are debts.
+fn account_of(npub: &str, purpose: &str, asset_id: &str) -> AccountKey {
+    let name = format!("guild.account.v1\n{npub}\n{purpose}\n{asset_id}");
     *Hash::of(name.as_bytes()).as_bytes()
 }
 

@@ -93,6 +93,15 @@ CREATE INDEX market_job_not_paid ON market_job (buyer, delivered_ms)
 CREATE INDEX market_job_refused ON market_job (taken_ms) WHERE state = 'refused';
 CREATE INDEX market_job_taken ON market_job (taken_ms);
 
+-- How well each of our keys has done, counted when a job ends, so that nobody has to read all jobs.
+CREATE TABLE market_stability (
+    provider   TEXT   PRIMARY KEY,
+    good       BIGINT NOT NULL CHECK (good >= 0),
+    bad        BIGINT NOT NULL CHECK (bad >= 0),
+    delivered  BIGINT NOT NULL CHECK (delivered >= 0),
+    latency_ms BIGINT NOT NULL CHECK (latency_ms >= 0)
+);
+
 -- Receipts that we gave as a buyer and took as a provider, in their own bytes.
 CREATE TABLE market_receipt (
     receipt_id TEXT   PRIMARY KEY,

@@ -5,7 +5,7 @@ use guild_protocol::env::UnixMs;
 use guild_protocol::hash::Hash;
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::{Event, EventId, Limits, announcement};
+use guild_protocol::nostr::{Event, EventId, Limits};
 use guild_protocol::schema::SchemaId;
 use guild_store::{Columns, Decode, Rx, Tx, args};
 
@@ -184,49 +184,4 @@ pub fn forget_refused(
            WHERE state = 'refused' AND taken_ms < $1 ORDER BY taken_ms LIMIT $2)",
         args![before_ms, page(limit)],
     )?)
-}
-
-/// How well we have done, measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Stability {
-    /// Jobs that ended well: delivered, and not turned down by their buyer.
-    pub good: u64,
-    /// Jobs that ended otherwise: failed, or turned down.
-    pub bad: u64,
-    /// From the request to the result, on average over all that were delivered.
-    pub avg_latency_ms: u64,
-}
-
-impl Stability {
-    /// As it is announced: nothing is claimed before the first job has ended.
-    pub fn announced(&self) -> Option<announcement::Stability> {
-        let all = self.good.saturating_add(self.bad);
-        if all == 0 {
-            return None;
-        }
-        // Thousandths, so that the announcement does not change with every job.
-        let thousandths = self.good.saturating_mul(1_000).checked_div(all).unwrap_or(0);
-        Some(announcement::Stability {
-            success_rate: Some(f64::from(u32::try_from(thousandths).unwrap_or(0)) / 1_000.0),
-            avg_latency_ms: Some(self.avg_latency_ms),
-            jobs_completed: Some(self.good),
-            ..announcement::Stability::default()
-        })
-    }
-}
-
-/// How well we have done, from our own rows.
-pub fn stability(rx: &mut Rx<'_>) -> Result<Stability> {
-    let row: Option<(i64, i64, i64)> = rx.first(
-        "SELECT count(CASE WHEN state IN ('delivered', 'paid', 'underpaid') THEN 1 END),
-           count(CASE WHEN state IN ('withheld', 'failed') THEN 1 END),
-           CAST(coalesce(avg(delivered_ms - taken_ms), 0) AS BIGINT) FROM market_job WHERE state <> 'refused'",
-        args![],
-    )?;
-    let count = |units: i64| u64::try_from(units).unwrap_or(0);
-    Ok(row.map_or_else(Stability::default, |(good, bad, latency_ms)| Stability {
-        good: count(good),
-        bad: count(bad),
-        avg_latency_ms: count(latency_ms),
-    }))
 }

@@ -371,10 +371,15 @@ fn what_is_not_ours_leaves_no_row() {
     });
 }
 
+/// How well the provider has done.
+fn stability(node: &Node) -> Stability {
+    node.read(|rx| job::stability(rx, &provider().public_key()))
+}
+
 #[test]
 fn stability_is_measured() {
     both(|node| {
-        assert_eq!(node.read(job::stability).announced(), None);
+        assert_eq!(stability(node).announced(), None);
         for order_key in ["a", "b", "c"] {
             done(node, order_key);
         }
@@ -388,9 +393,25 @@ fn stability_is_measured() {
         assert_eq!((fail().state, fail().words), (State::Failed, Some("the machine broke".into())));
         let nothing = Draft { status: Status::Withheld, payment_proof: None, ..draft("c", 100) };
         node.take_receipt(&signed(&nothing), 1_000).unwrap();
-        let stability = node.read(job::stability);
-        assert_eq!(stability, Stability { good: 2, bad: 2, avg_latency_ms: 40 });
-        let announced = stability.announced().unwrap();
+        assert_eq!(stability(node), Stability { good: 2, bad: 2, avg_latency_ms: 40 });
+        let announced = stability(node).announced().unwrap();
         assert_eq!((announced.success_rate, announced.jobs_completed), (Some(0.5), Some(2)));
+        // Of another key nothing is known.
+        let other = node.read(|rx| job::stability(rx, &key(9).public_key()));
+        assert_eq!(other, Stability::default());
+    });
+}
+
+/// It is asked for every few seconds: what it costs must not grow with the jobs.
+#[test]
+fn stability_does_not_read_the_jobs() {
+    both(|node| {
+        done(node, "a");
+        let before = stability(node);
+        let hidden =
+            node.write(|tx| Ok(tx.exec("ALTER TABLE market_job RENAME TO elsewhere", &[])?));
+        hidden.unwrap();
+        assert_eq!(stability(node), before);
+        assert_eq!(before, Stability { good: 1, bad: 0, avg_latency_ms: 40 });
     });
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_ledger::evidence::{Checker, Receipts};
-use guild_market::job::{self, State as JobState};
+use guild_market::job::{self, Stability, State as JobState, TakenJob};
 use guild_market::order::{self, OrderId, State};
 use guild_market::receipts;
 use guild_protocol::env::Signer;
@@ -176,8 +176,26 @@ impl World {
         let owed: i64 = jobs.iter().filter_map(|job| job.paid).map(|paid| paid.0).sum();
         assert_eq!(self.provider.receivable(), owed);
         assert!(owed <= paid);
+        self.check_stability(&jobs);
         assert_eq!(self.buyer.problems(), Vec::<String>::new());
         assert_eq!(self.provider.problems(), Vec::<String>::new());
+    }
+
+    /// What is counted when jobs end is what the jobs say.
+    fn check_stability(&self, jobs: &[TakenJob]) {
+        let counted = self.provider.read(|rx| job::stability(rx, &provider().public_key()));
+        let in_states = |states: &[JobState]| {
+            u64::try_from(jobs.iter().filter(|job| states.contains(&job.state)).count()).unwrap()
+        };
+        let waited = jobs.iter().filter_map(|job| Some(job.delivered_ms? - job.taken_ms));
+        let waited: Vec<i64> = waited.collect();
+        let all = i64::try_from(waited.len().max(1)).unwrap();
+        let measured = Stability {
+            good: in_states(&[JobState::Delivered, JobState::Paid, JobState::Underpaid]),
+            bad: in_states(&[JobState::Failed, JobState::Withheld]),
+            avg_latency_ms: u64::try_from(waited.iter().sum::<i64>() / all).unwrap(),
+        };
+        assert_eq!(counted, measured);
     }
 
     /// Everything that is open comes to its end: afterwards the two books say the same.

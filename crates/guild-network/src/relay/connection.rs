@@ -202,6 +202,10 @@ impl Connection {
                         self.session.take(&text, allows, now_ms)
                     }
                     Frame::Close => return Err("closed"),
+                    Frame::TooLarge => {
+                        refused("frame_size");
+                        return Err("frame_size");
+                    }
                     Frame::Ping | Frame::Pong => Vec::new(),
                 }
             }

@@ -182,6 +182,38 @@ fn a_relay_that_is_back_gets_what_was_given_up_but_not_what_it_refused() {
 }
 
 #[test]
+fn what_was_given_up_is_not_said_to_be_on_its_way() {
+    both(|scratch| {
+        let ours = event(1, kind::DEFAULT_REQUEST, NOW_S, &[], "");
+        let verified = Verified::check(ours.clone()).unwrap();
+        let to = Destinations::own(&[RELAYS[0].to_owned()]);
+        let to = to.and_of(&key(7).public_key(), ["ws://guest.example"], 1);
+        let said = scratch.store.write(move |tx| publish::enqueue(tx, &verified, &to, 5));
+        block_on(said).unwrap();
+        let change = |sql: &'static str| {
+            block_on(scratch.store.write(move |tx| tx.exec(sql, &[]))).unwrap();
+            let id = ours.id;
+            let acks = block_on(scratch.store.read(move |rx| publish::acks(rx, &id))).unwrap();
+            let ack = |ack: publish::RelayAck| (ack.state, ack.message);
+            let [own, guest] = acks.into_iter().map(ack).collect::<Vec<_>>().try_into().unwrap();
+            [own, guest]
+        };
+        let stands = |state, words: &str| (state, words.to_owned());
+        let failing = "UPDATE outbox SET attempts = 1, last_error = 'no route'";
+        assert_eq!(change(failing), [(); 2].map(|()| stands(AckState::Queued, "no route")));
+        let dead = "UPDATE outbox SET state = 'dead', closed_ms = 1";
+        assert_eq!(change(dead), [(); 2].map(|()| stands(AckState::GivenUp, "no route")));
+        // The relay is back: it is on its way again. The guest's is forgotten.
+        let revive = scratch.store.write(|tx| publish::revive(tx, RELAYS[0], 0, 10));
+        block_on(revive).unwrap();
+        assert_eq!(
+            change("DELETE FROM outbox WHERE sink = 'relay-guest'"),
+            [stands(AckState::Queued, "no route"), stands(AckState::GivenUp, "")]
+        );
+    });
+}
+
+#[test]
 fn a_mark_is_kept_for_each_relay_and_filter() {
     both(|scratch| {
         let get = |relay: &'static str, name: &'static str| {

@@ -104,7 +104,7 @@ impl Client {
                 Frame::Text(text) => {
                     return Some(RelayMessage::parse(text.as_bytes(), &Limits::DEFAULT).unwrap());
                 }
-                Frame::Close => return None,
+                Frame::Close | Frame::TooLarge => return None,
                 Frame::Ping | Frame::Pong => {}
             }
         }

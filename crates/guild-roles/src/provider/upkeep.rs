@@ -98,7 +98,7 @@ impl Shared {
     fn wanted(&self, rx: &mut guild_store::Rx<'_>) -> Result<bool> {
         let now_ms = self.now_ms();
         let Some(there) = self.announced(rx)? else { return Ok(true) };
-        let card = card(&self.options, self.models(), &job::stability(rx)?);
+        let card = card(&self.options, self.models(), &job::stability(rx, &self.us())?);
         let age_ms = now_ms.saturating_sub(there.last_ms);
         Ok(!same_offer(&card, &there.card)
             || age_ms >= self.options.announce_ms
@@ -114,12 +114,13 @@ impl Shared {
     fn announce_in(&self, tx: &mut Tx<'_>) -> Result<()> {
         let now_ms = self.now_ms();
         let before = self.announced(tx)?;
-        let card = card(&self.options, self.models(), &job::stability(tx)?);
+        let card = card(&self.options, self.models(), &job::stability(tx, &self.us())?);
         // A version of the same second might lose against the one before.
         let after = before.map_or(0, |before| before.created_at.saturating_add(1));
         let event = card.draft(unix_s(now_ms).max(after))?.sign(&self.key)?;
         let to = Destinations::own(&self.options.relays);
-        Ok(publish::enqueue(tx, &Verified::check(event)?, &to, now_ms)?)
+        // What is announced anew replaces it, and what is evicted is announced anew: it need not be kept for ever.
+        Ok(publish::enqueue_unpinned(tx, &Verified::check(event)?, &to, now_ms)?)
     }
 
     fn models(&self) -> Vec<String> {

@@ -1,12 +1,13 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 
 use futures_util::FutureExt;
 use guild_bus::{Bus, Local};
 use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
 use guild_roles::audit_log::{AuditLog, Entry, Note, Options, bell_sink};
+use guild_roles::turn::Turns;
 use guild_store::outbox::{Failure, Message};
-use guild_store::{Hooks, Migrations, Service, audit};
+use guild_store::{Hooks, Migrations, Rx, Service, audit};
 use serde_json::Map;
 
 /// Time passes only when the test says so; then every wait is over.
@@ -38,6 +39,7 @@ struct Scene {
     service: Option<Service>,
     bus: Arc<Local>,
     clock: Arc<Hand>,
+    turns: Turns,
     log: AuditLog,
 }
 
@@ -47,14 +49,15 @@ impl Scene {
         let options = guild_store::Options::file(&dir.path().join("node.db"));
         let service = Service::open(&options, &Migrations::store(), Hooks::default(), 0).unwrap();
         let (bus, clock) = (Arc::new(Local::new()), Arc::new(Hand::default()));
+        let turns = Turns::new(service.handle());
         let log = AuditLog::new(
             Options { page_max: 3, ..Options::default() },
-            service.handle(),
+            turns.clone(),
             bus.clone(),
             clock.clone(),
             Arc::new(Counting::default()),
         );
-        Scene { _dir: dir, service: Some(service), bus, clock, log }
+        Scene { _dir: dir, service: Some(service), bus, clock, turns, log }
     }
 
     async fn append(&self, id: Option<u64>) -> i64 {
@@ -105,6 +108,31 @@ async fn pages_have_a_limit_whatever_is_asked_for() {
         assert_eq!(scene.log.page(0, limit).await.unwrap().len(), expected, "{limit}");
     }
     assert_eq!(scene.log.before_last(2).await.unwrap(), 3);
+}
+
+/// Anybody may read the log. While others read something, it waits; writing does not.
+#[tokio::test]
+async fn the_log_is_read_in_turn() {
+    let scene = Scene::new();
+    scene.append(None).await;
+    let (go, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let long = move |_: &mut Rx<'_>| {
+        let _ = wait.lock().unwrap().recv();
+        Ok::<_, guild_store::Error>(())
+    };
+    assert!(Box::pin(scene.turns.read(long)).now_or_never().is_none());
+    let mut follower = scene.log.follow(0);
+    let mut followed = Box::pin(follower.next());
+    for _ in 0..50 {
+        assert!(Box::pin(scene.log.page(0, 1)).now_or_never().is_none());
+        assert!(Box::pin(scene.log.before_last(1)).now_or_never().is_none());
+        assert!(followed.as_mut().now_or_never().is_none());
+    }
+    assert_eq!(scene.append(None).await, 2);
+    go.send(()).unwrap();
+    assert_eq!(numbers(&followed.await.unwrap()), [1, 2]);
+    assert_eq!(scene.log.before_last(1).await.unwrap(), 1);
 }
 
 #[tokio::test]

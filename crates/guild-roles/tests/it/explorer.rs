@@ -13,6 +13,7 @@ use guild_protocol::receipt;
 use guild_roles::explorer::{
     Cursor, Explorer, Options, Page, RequestDetail, Side, Standing, StepKind, Tone, Wanted,
 };
+use guild_roles::turn::Turns;
 use guild_store::{Hooks, Service};
 
 use crate::bazaar::{
@@ -48,7 +49,7 @@ fn a_summary_is_made_once_for_all_who_ask_within_a_second() {
     let service = Service::open(&file, &migrations(), Hooks::default(), 0).unwrap();
     let clock = Arc::new(Set(AtomicI64::new(T0)));
     let (store, bus) = (service.handle(), Arc::new(Local::new()));
-    let explorer = Explorer::new(Options::default(), store.clone(), bus, clock.clone());
+    let explorer = Explorer::new(Options::default(), Turns::new(store.clone()), bus, clock.clone());
     let bazaar = Bazaar { store };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
@@ -107,7 +108,7 @@ fn both<F: Future<Output = ()>>(story: impl Fn(Bazaar, Explorer) -> F) {
         let service = Service::open(&options, &migrations(), Hooks::default(), 0).unwrap();
         let explorer = Explorer::new(
             Options::default(),
-            service.handle(),
+            Turns::new(service.handle()),
             Arc::new(Local::new()),
             Arc::new(Later),
         );

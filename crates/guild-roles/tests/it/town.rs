@@ -112,6 +112,11 @@ impl Hub {
         }
     }
 
+    /// How many events came to a node that had them already, over all nodes.
+    pub(crate) fn known(&self) -> u64 {
+        self.intakes.lock().unwrap().iter().map(|intake| intake.counts().known).sum()
+    }
+
     fn sink(&self) -> Deliver {
         let hub = self.clone();
         Arc::new(move |message: Message| {

@@ -67,9 +67,16 @@ pub struct Listed {
     pub last_error: Option<String>,
 }
 
+type Row = (i64, String, String, String, String, i64, i64, Option<String>);
+
+fn listed(row: Row) -> Result<Listed> {
+    let (seq, sink, key, idempotency_key, state, attempts, due_ms, last_error) = row;
+    let state = State::read(&state)?;
+    Ok(Listed { seq, sink, key, idempotency_key, state, attempts, due_ms, last_error })
+}
+
 /// Up to `limit` messages, oldest first. None means that there are no more.
 pub fn list(rx: &mut Rx<'_>, filter: &Filter, limit: i64) -> Result<Vec<Listed>> {
-    type Row = (i64, String, String, String, String, i64, i64, Option<String>);
     let state = filter.state.map_or("", State::as_str);
     let sink = filter.sink.as_deref().unwrap_or("");
     let rows: Vec<Row> = rx.all(
@@ -79,11 +86,17 @@ pub fn list(rx: &mut Rx<'_>, filter: &Filter, limit: i64) -> Result<Vec<Listed>>
         // Less than nothing would be everything on SQLite, and refused by PostgreSQL.
         args![filter.after, state, sink, limit.max(0)],
     )?;
-    let listed = |(seq, sink, key, idempotency_key, state, attempts, due_ms, last_error): Row| {
-        let state = State::read(&state)?;
-        Ok(Listed { seq, sink, key, idempotency_key, state, attempts, due_ms, last_error })
-    };
     rows.into_iter().map(listed).collect()
+}
+
+/// The message with this name, for as long as it is remembered.
+pub fn find(rx: &mut Rx<'_>, sink: &str, idempotency_key: &str) -> Result<Option<Listed>> {
+    let row: Option<Row> = rx.first(
+        "SELECT seq, sink, key, idempotency_key, state, attempts, due_ms, last_error FROM outbox
+         WHERE sink = $1 AND idempotency_key = $2",
+        args![sink, idempotency_key],
+    )?;
+    row.map(listed).transpose()
 }
 
 /// How many dead letters are revived in one transaction.

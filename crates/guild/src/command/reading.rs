@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use guild_bus::Local;
 use guild_roles::explorer::{Cursor, Explorer, Listed, Options, Page};
+use guild_roles::turn::Turns;
 use serde::Serialize;
 
 use super::Context;
@@ -37,8 +38,8 @@ where
 {
     let service = node::open_read_only(loaded)?;
     let (bus, clock) = (Arc::new(Local::new()), Arc::new(SystemClock));
-    let explorer = Explorer::new(Options::default(), service.handle(), bus, clock).for_owner();
-    let answer = runtime().map(|runtime| runtime.block_on(ask(explorer)));
+    let explorer = Explorer::new(Options::default(), Turns::new(service.handle()), bus, clock);
+    let answer = runtime().map(|runtime| runtime.block_on(ask(explorer.for_owner())));
     service.close();
     Ok(answer??)
 }

@@ -72,7 +72,7 @@ fn honest_evidence_holds() {
     evidence: the evidence holds
       ok           ledger.jsonl  3 transfers between 3 accounts, 4 heads
       ok           calls.jsonl   4 calls
-      ok           receipts      1 receipts
+      ok           receipts      1 receipts, nobody says whose
       absent       keys.json
       ok           events.jsonl  2 events, their form only
       not checked  photo.jpg
@@ -94,7 +94,7 @@ fn every_problem_is_shown_with_its_place() {
     evidence: the evidence does NOT hold
       FAILED       ledger.jsonl  3 transfers between 3 accounts, 4 heads, 3 problems
       absent       calls.jsonl
-      FAILED       receipts      1 receipts, 1 problems
+      FAILED       receipts      1 receipts, nobody says whose, 1 problems
       absent       keys.json
       absent       events.jsonl
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
+use crate::explorer::counted;
 use crate::node::{ANY_PORT, Node};
 use crate::support::Home;
 
@@ -68,6 +69,11 @@ fn event(author: u32, content: &str) -> Event {
     Draft { kind: 1, created_at, tags: vec![], content: content.to_owned() }.sign(&key).unwrap()
 }
 
+/// How often the relay of a node has refused something, by its own count.
+fn refusals(node: &Node, why: &str) -> u64 {
+    counted(node, &format!("relay_refused_total{{why=\"{why}\"}}")).unwrap_or(0)
+}
+
 fn run(test: impl Future<Output = ()>) {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
 }
@@ -116,7 +122,7 @@ fn a_relay_that_is_not_wanted_is_not_there() {
 }
 
 #[test]
-fn a_flood_of_a_hundred_thousand_events_is_refused_in_words_and_costs_no_memory() {
+fn a_flood_of_a_hundred_thousand_events_is_refused_in_words_counted_and_costs_no_memory() {
     const FLOOD: usize = 100_000;
     let home = Home::new();
     let options = [&ANY_PORT[..], &["--set", "relay.frames_per_minute=1000000"]].concat();
@@ -147,6 +153,9 @@ fn a_flood_of_a_hundred_thousand_events_is_refused_in_words_and_costs_no_memory(
         };
         futures_util::future::join(flood, answers).await;
         assert!(refused > 80_000 && taken >= 6_000, "{taken} taken, {refused} refused");
+        let counted = ["events", "key_events"].map(|why| refusals(&node, why));
+        assert_eq!(counted.iter().sum::<u64>(), u64::try_from(refused).unwrap(), "{counted:?}");
+        assert!(counted[0] > 80_000, "most are too many of one connection: {counted:?}");
         assert!(Client::works(&node, "in the middle of it").await);
     });
     let resident_kb = node.resident_kb();
@@ -192,7 +201,7 @@ fn readers_that_never_read_cost_little_and_hold_up_nobody() {
 }
 
 #[test]
-fn half_handshakes_oversized_frames_and_rubbish_harm_nobody() {
+fn half_handshakes_oversized_frames_and_rubbish_are_counted_and_harm_nobody() {
     let home = Home::new();
     let node = Node::up(&home, &ANY_PORT);
     let mut half = Vec::new();
@@ -218,6 +227,8 @@ fn half_handshakes_oversized_frames_and_rubbish_harm_nobody() {
         }
         assert!(Client::works(&node, "after all of that").await);
     });
+    assert_eq!((refusals(&node, "frame_size"), refusals(&node, "malformed")), (1, 5));
+    assert_eq!(counted(&node, "relay_ended_total{why=\"frame_size\"}"), Some(1));
     assert!(node.resident_kb() < RESIDENT_MAX_KB);
     assert_eq!(node.stop(), 0);
 }

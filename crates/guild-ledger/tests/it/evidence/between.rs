@@ -13,7 +13,7 @@ use super::export::{History, account_id, transfer_id};
 use super::{USD, codes, outside};
 
 /// The codes that this file plants bugs for.
-pub(super) const CODES: [&str; 7] = [
+pub(super) const CODES: [&str; 8] = [
     "evidence.debt_amount",
     "evidence.debt_balance",
     "evidence.debt_doubled",
@@ -21,6 +21,7 @@ pub(super) const CODES: [&str; 7] = [
     "evidence.debt_unpaid",
     "evidence.debt_unproven",
     "evidence.keys",
+    "evidence.receipt_payee",
 ];
 
 fn key(n: u8) -> SecretKey {
@@ -315,6 +316,55 @@ fn the_receipt_of_another_buyer_is_not_that_of_a_payment() {
     ledger.records.last_mut().unwrap()["debit"] = account_id(&npub, "receivable", USD).into();
     ledger.commit();
     assert_eq!(found(&nodes), ["evidence.debt_missing"]);
+}
+
+/// What is found in the evidence of one node alone.
+fn found_alone(node: &Node) -> Vec<&'static str> {
+    codes(&node.check().0)
+}
+
+/// A receipt proves a payment only by the book of the one who signed it.
+#[test]
+fn a_receipt_that_names_a_transfer_of_ours_is_not_ours() {
+    let stranger = Draft { buyer_id: key(5).public_key(), ..draft("second", 30, Status::Released) };
+    let stranger = stranger.sign(&key(5)).unwrap();
+    let [mut node, _] = honest();
+    node.receipts = vec![stranger.as_bytes().to_vec()];
+    assert_eq!(found_alone(&node), ["evidence.receipt_transfer"]);
+    // Nobody can tell as long as the node does not say who it is.
+    node.keys = None;
+    assert_eq!(found_alone(&node), [""; 0]);
+    // What a buyer names may be in the book of its provider, too. What counts there is the debt.
+    let [_, mut node] = honest();
+    node.ledger.account("outside", "main", USD, "none");
+    node.ledger.account("node", "wallet", USD, "never_negative");
+    node.ledger.post("second", &outside(), &wallet(), 7);
+    node.ledger.commit();
+    assert_eq!(found_alone(&node), [""; 0]);
+}
+
+/// Nobody else has signed it: what it names must at least be a debt to the one whom it says to have paid.
+#[test]
+fn a_receipt_of_our_own_is_about_what_we_owe_its_provider() {
+    let [mut node, _] = honest();
+    let deposit = signed(&draft("deposit", 1_000, Status::Released));
+    node.receipts.push(deposit.as_bytes().to_vec());
+    assert_eq!(found_alone(&node), ["evidence.receipt_payee"]);
+    let other = Draft { provider_id: key(6).public_key(), ..draft("first", 50, Status::Released) };
+    node.receipts = vec![signed(&other).as_bytes().to_vec()];
+    assert_eq!(found_alone(&node), ["evidence.receipt_payee"]);
+}
+
+#[test]
+fn what_was_withheld_is_owed_to_nobody() {
+    let [_, mut node] = honest();
+    let proof = draft("first", 70, Status::Released).payment_proof;
+    let withheld = signed(&Draft { payment_proof: proof, ..draft("bad", 70, Status::Withheld) });
+    node.receipts.push(withheld.as_bytes().to_vec());
+    assert_eq!(found_alone(&node), [""; 0]);
+    owe(&mut node.ledger, &withheld, "iou", 70);
+    node.ledger.commit();
+    assert_eq!(found_alone(&node), ["evidence.receipt_step"]);
 }
 
 #[test]

@@ -44,6 +44,17 @@ async fn answer(peer: &mut Peer, events: &[Event]) -> Option<String> {
     }
 }
 
+/// A relay with this script, which knows an announcement.
+async fn relay_with_card<F, Fut>(script: F) -> (Event, Relay)
+where
+    F: Fn(Peer, Event) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    let card = card(1, 60);
+    let known = card.clone();
+    (card, Relay::script(move |peer| script(peer, known.clone())).await)
+}
+
 #[test]
 fn changed_content_under_a_known_id_is_refused_and_the_relay_banned_while_others_go_on() {
     run(async {
@@ -164,35 +175,30 @@ fn what_a_relay_refuses_of_one_want_is_all_that_is_missing() {
 #[test]
 fn a_key_is_proven_to_a_relay_that_asks_and_only_then() {
     run(async {
-        let card = card(1, 60);
-        let wanted = card.clone();
-        let relay = Relay::script(move |mut peer| {
-            let card = wanted.clone();
-            async move {
-                let challenge = format!("challenge {}", peer.number);
-                peer.say(&RelayMessage::Auth(challenge.clone())).await;
-                let mut known = false;
-                while let Some(message) = peer.hear().await {
-                    match message {
-                        ClientMessage::Auth(proof) => {
-                            known = proof.verify().is_ok()
-                                && proof.kind == kind::AUTH
-                                && proof.tag("challenge") == Some(&challenge);
-                            peer.ok(&proof, known, "").await;
-                        }
-                        ClientMessage::Req { sub, .. } if known => {
-                            peer.event(&sub, &card).await;
-                            peer.eose(&sub).await;
-                        }
-                        ClientMessage::Req { sub, .. } => {
-                            peer.closed(&sub, "auth-required: who are you?").await;
-                        }
-                        ClientMessage::Event(event) if known => peer.ok(&event, true, "").await,
-                        ClientMessage::Event(event) => {
-                            peer.ok(&event, false, "auth-required: who are you?").await;
-                        }
-                        _ => {}
+        let (card, relay) = relay_with_card(|mut peer, card| async move {
+            let challenge = format!("challenge {}", peer.number);
+            peer.say(&RelayMessage::Auth(challenge.clone())).await;
+            let mut known = false;
+            while let Some(message) = peer.hear().await {
+                match message {
+                    ClientMessage::Auth(proof) => {
+                        known = proof.verify().is_ok()
+                            && proof.kind == kind::AUTH
+                            && proof.tag("challenge") == Some(&challenge);
+                        peer.ok(&proof, known, "").await;
                     }
+                    ClientMessage::Req { sub, .. } if known => {
+                        peer.event(&sub, &card).await;
+                        peer.eose(&sub).await;
+                    }
+                    ClientMessage::Req { sub, .. } => {
+                        peer.closed(&sub, "auth-required: who are you?").await;
+                    }
+                    ClientMessage::Event(event) if known => peer.ok(&event, true, "").await,
+                    ClientMessage::Event(event) => {
+                        peer.ok(&event, false, "auth-required: who are you?").await;
+                    }
+                    _ => {}
                 }
             }
         })
@@ -251,10 +257,7 @@ fn a_relay_that_lets_nobody_in_is_told_about() {
 #[test]
 fn frames_that_are_too_long_are_counted_and_what_comes_behind_them_is_read() {
     run(async {
-        let card = card(1, 60);
-        let wanted = card.clone();
-        let relay = Relay::script(move |mut peer| {
-            let card = wanted.clone();
+        let (card, relay) = relay_with_card(|mut peer, card| {
             async move {
                 if peer.number == 0 {
                     // More than is read at all.
@@ -281,10 +284,7 @@ fn frames_that_are_too_long_are_counted_and_what_comes_behind_them_is_read() {
 #[test]
 fn whatever_a_relay_sends_the_next_connection_gets_what_is_there() {
     run(async {
-        let card = card(1, 60);
-        let wanted = card.clone();
-        let relay = Relay::script(move |mut peer| {
-            let card = wanted.clone();
+        let (card, relay) = relay_with_card(|mut peer, card| {
             async move {
                 match peer.number {
                     // Rubbish in every form that a frame can have, then the end of the connection.

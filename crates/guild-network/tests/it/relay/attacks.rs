@@ -1,5 +1,6 @@
 //! Clients that mean harm: each is answered in words or sent away, and costs a bounded amount.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -7,15 +8,15 @@ use std::task::{Context, Poll};
 
 use futures_util::future::FutureExt;
 use futures_util::{Sink, Stream};
-use guild_network::intake::{Intake, Options as IntakeOptions};
-use guild_network::relay::{Frame, Options, Relay};
+use guild_network::intake::{Intake, Options as IntakeOptions, Service as IntakeService};
+use guild_network::relay::{Frame, Options, Relay, Service};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::message::{ClientMessage, RelayMessage};
 use guild_protocol::nostr::{Event, Filter};
 use tokio::sync::mpsc;
 
 use super::{Server, Zeros, peer, with_relay};
-use crate::support::{NOW_S, Scratch, SetClock, event};
+use crate::support::{NOW_S, Scratch, SetClock, block_on, event};
 
 #[test]
 fn a_reader_that_never_reads_loses_its_subscriptions_and_nobody_waits_for_it() {
@@ -155,16 +156,21 @@ fn an_author_has_a_limit_over_all_connections_and_forgeries_do_not_use_it_up() {
     });
 }
 
-/// A socket of which everything can be read at once, and what was read of it.
-struct Eager {
-    frames: std::vec::IntoIter<Frame>,
+/// A socket of which everything can be read at once. It counts what was read of it and what it has taken.
+#[derive(Default)]
+struct Socket {
+    frames: VecDeque<Frame>,
     read: Arc<AtomicUsize>,
+    taken: Arc<AtomicUsize>,
+    /// A client that takes a second for every frame, by this clock; otherwise none at all.
+    slow: Option<Slow>,
+    polls: usize,
 }
 
-impl Stream for Eager {
+impl Stream for Socket {
     type Item = Result<Frame, ()>;
     fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        match self.frames.next() {
+        match self.frames.pop_front() {
             Some(frame) => {
                 self.read.fetch_add(1, Ordering::SeqCst);
                 Poll::Ready(Some(Ok(frame)))
@@ -174,12 +180,21 @@ impl Stream for Eager {
     }
 }
 
-impl Sink<Frame> for Eager {
+impl Sink<Frame> for Socket {
     type Error = ();
-    fn poll_ready(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        Poll::Ready(Ok(()))
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        self.polls += 1;
+        match &self.slow {
+            Some(clock) if !self.polls.is_multiple_of(3) => {
+                clock.0.fetch_add(500, Ordering::SeqCst);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            _ => Poll::Ready(Ok(())),
+        }
     }
     fn start_send(self: Pin<&mut Self>, _: Frame) -> Result<(), ()> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
@@ -190,29 +205,63 @@ impl Sink<Frame> for Eager {
     }
 }
 
+/// A relay whose services do not run: what it is brought waits for ever.
+struct Idle {
+    relay: Relay,
+    /// There, so that nobody is told that they have ended.
+    _services: (IntakeService, Service),
+}
+
+impl Idle {
+    fn new(
+        scratch: &Scratch,
+        (options, intake): (Options, IntakeOptions),
+        clock: Arc<dyn Clock>,
+    ) -> Idle {
+        let store = scratch.store.clone();
+        let (intake, storing) = Intake::new(intake, store.clone(), &*scratch.bus, clock.clone());
+        let (relay, passing) = Relay::new(options, intake, store, clock, Arc::new(Zeros));
+        Idle { relay, _services: (storing, passing) }
+    }
+
+    /// Serves a client until one of both ends it.
+    async fn serve<S>(&self, socket: S)
+    where
+        S: Stream<Item = Result<Frame, ()>> + Sink<Frame, Error = ()> + Unpin,
+    {
+        self.relay.admit(peer()).unwrap().serve(socket).await;
+    }
+}
+
 #[test]
 fn events_that_cannot_be_stored_as_fast_stay_with_whoever_brings_them() {
     let scratch = Scratch::sqlite();
-    let clock = SetClock::at(NOW_S);
-    // Nobody stores anything: the service of the intake does not run.
-    let options = IntakeOptions { origin_max_bytes: 1_000_000, ..IntakeOptions::default() };
-    let (intake, _service) =
-        Intake::new(options, scratch.store.clone(), &*scratch.bus, clock.clone());
-    let (relay, _service) =
-        Relay::new(Options::default(), intake, scratch.store.clone(), clock, Arc::new(Zeros));
+    let intake = IntakeOptions { origin_max_bytes: 1_000_000, ..IntakeOptions::default() };
+    let relay = Idle::new(&scratch, (Options::default(), intake), SetClock::at(NOW_S));
     let large = "x".repeat(100_000);
     let frame = |n: u64| {
         Frame::Text(format!(r#"["EVENT",{}]"#, event(1, 1, NOW_S - n, &[], &large).to_json()))
     };
-    let frames: Vec<Frame> = (0..50).map(frame).collect();
-    let read = Arc::new(AtomicUsize::new(0));
-    let socket = Eager { frames: frames.into_iter(), read: read.clone() };
-    let mut serving = Box::pin(relay.admit(peer()).unwrap().serve(socket));
+    let socket = Socket { frames: (0..50).map(frame).collect(), ..Socket::default() };
+    let read = socket.read.clone();
+    let mut serving = Box::pin(relay.serve(socket));
     for _ in 0..200 {
         assert!((&mut serving).now_or_never().is_none());
     }
     // An event of 100 kB counts twice; one waits for room, and behind it nothing is read.
     assert_eq!(read.load(Ordering::SeqCst), 5);
+}
+
+#[test]
+fn a_frame_that_is_too_large_ends_the_connection() {
+    let scratch = Scratch::sqlite();
+    let relay = Idle::new(&scratch, Default::default(), SetClock::at(NOW_S));
+    let behind = Frame::Text(r#"["REQ","s",{}]"#.to_owned());
+    let socket = Socket { frames: [Frame::TooLarge, behind].into(), ..Socket::default() };
+    let (read, taken) = (socket.read.clone(), socket.taken.clone());
+    block_on(relay.serve(socket));
+    // The greeting and the farewell went out.
+    assert_eq!((read.load(Ordering::SeqCst), taken.load(Ordering::SeqCst)), (1, 2));
 }
 
 /// Time passes only while somebody takes a frame.
@@ -232,59 +281,17 @@ impl Clock for Slow {
     }
 }
 
-/// A client that asks for much, and takes a second for every frame.
-struct Dripping {
-    question: Option<Frame>,
-    clock: Slow,
-    taken: Arc<AtomicUsize>,
-    polls: usize,
-}
-
-impl Stream for Dripping {
-    type Item = Result<Frame, ()>;
-    fn poll_next(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.question.take().map_or(Poll::Pending, |frame| Poll::Ready(Some(Ok(frame))))
-    }
-}
-
-impl Sink<Frame> for Dripping {
-    type Error = ();
-    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        cx.waker().wake_by_ref();
-        self.polls += 1;
-        if self.polls.is_multiple_of(3) {
-            return Poll::Ready(Ok(()));
-        }
-        self.clock.0.fetch_add(500, Ordering::SeqCst);
-        Poll::Pending
-    }
-    fn start_send(self: Pin<&mut Self>, _: Frame) -> Result<(), ()> {
-        self.taken.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        Poll::Ready(Ok(()))
-    }
-    fn poll_close(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        Poll::Ready(Ok(()))
-    }
-}
-
 #[test]
 fn an_answer_has_one_deadline_however_many_frames_it_has() {
     let scratch = Scratch::sqlite();
     let notes: Vec<_> = (0..500).map(|n| event(1, 1, NOW_S - n, &[], "")).collect();
     scratch.put(&notes);
     let slow = Slow::default();
-    let clock = Arc::new(slow.clone());
-    let (intake, _service) =
-        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
-    let (relay, _service) =
-        Relay::new(Options::default(), intake, scratch.store.clone(), clock, Arc::new(Zeros));
-    let taken = Arc::new(AtomicUsize::new(0));
-    let question = Some(Frame::Text(r#"["REQ","s",{"kinds":[1]}]"#.to_owned()));
-    let socket = Dripping { question, clock: slow, taken: taken.clone(), polls: 0 };
-    crate::support::block_on(relay.admit(peer()).unwrap().serve(socket));
+    let relay = Idle::new(&scratch, Default::default(), Arc::new(slow.clone()));
+    let question = Frame::Text(r#"["REQ","s",{"kinds":[1]}]"#.to_owned());
+    let socket = Socket { frames: [question].into(), slow: Some(slow), ..Socket::default() };
+    let taken = socket.taken.clone();
+    block_on(relay.serve(socket));
     let taken = taken.load(Ordering::SeqCst);
     assert!((30..100).contains(&taken), "{taken} frames were sent, one each second");
 }
@@ -334,16 +341,13 @@ impl Clock for Hasty {
 fn kept(says: &[&str]) -> (usize, i64) {
     let scratch = Scratch::sqlite();
     let clock = Arc::new(Hasty::default());
-    let (intake, _service) =
-        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
     let options = Options { ping_ms: 10_000, silence_max_ms: 30_000, ..Options::default() };
-    let (relay, _service) =
-        Relay::new(options, intake, scratch.store.clone(), clock.clone(), Arc::new(Zeros));
+    let relay = Idle::new(&scratch, (options, IntakeOptions::default()), clock.clone());
     let (to_relay, from_client) = mpsc::unbounded_channel();
     let (to_client, mut from_relay) = mpsc::channel(1_000);
     says.iter().for_each(|text| to_relay.send(Frame::Text((*text).to_owned())).unwrap());
     let server = Server { from_client, to_client, permit: None, reserving: None };
-    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    block_on(relay.serve(server));
     let mut pings = 0;
     while let Ok(frame) = from_relay.try_recv() {
         pings += usize::from(frame == Frame::Ping);
@@ -363,20 +367,12 @@ fn whoever_says_nothing_is_asked_and_then_let_go() {
 fn a_socket_that_takes_nothing_is_given_up() {
     let scratch = Scratch::sqlite();
     let clock = Arc::new(Hasty::default());
-    let (intake, _service) =
-        Intake::new(IntakeOptions::default(), scratch.store.clone(), &*scratch.bus, clock.clone());
-    let (relay, _service) = Relay::new(
-        Options::default(),
-        intake,
-        scratch.store.clone(),
-        clock.clone(),
-        Arc::new(Zeros),
-    );
+    let relay = Idle::new(&scratch, Default::default(), clock.clone());
     let (to_relay, from_client) = mpsc::unbounded_channel();
     // Room for the greeting, and nothing more, for ever.
     let (to_client, _from_relay) = mpsc::channel(1);
     to_relay.send(Frame::Text("rubbish".to_owned())).unwrap();
     let server = Server { from_client, to_client, permit: None, reserving: None };
-    crate::support::block_on(relay.admit(peer()).unwrap().serve(server));
+    block_on(relay.serve(server));
     assert!(clock.now_ms() >= Options::default().silence_max_ms);
 }

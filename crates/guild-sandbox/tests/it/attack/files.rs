@@ -1,12 +1,27 @@
 //! Programs that look for the host's files, or for a way to change what is not theirs.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use guild_sandbox::{Bind, Image, Spec};
+use guild_sandbox::{Bind, Image, Sandbox, Spec};
+use tempfile::TempDir;
 
-use super::super::support::{printed, python, shell};
+use super::super::support::{printed, python, sandbox, shell};
 use super::{attack, hosted, is_refused};
+
+/// A directory of the host into which anybody may write.
+fn open_directory() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    directory
+}
+
+/// A program that sees a directory of the host.
+fn beside(host: &TempDir, at: &str, writable: bool, spec: Spec) -> Spec {
+    let bind = Bind { host: host.path().to_owned(), at: at.to_owned(), writable };
+    Spec { binds: vec![bind], ..spec }
+}
 
 /// Writing there fails.
 fn cannot_write(path: &str) {
@@ -136,13 +151,11 @@ fn inherited_descriptors() {
 
 #[test]
 fn a_read_only_bind_is_read_only_in_depth() {
-    let host = tempfile::tempdir().unwrap();
-    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let host = open_directory();
     fs::create_dir(host.path().join("deep")).unwrap();
     fs::set_permissions(host.path().join("deep"), fs::Permissions::from_mode(0o777)).unwrap();
-    let bind = Bind { host: host.path().to_owned(), at: "/data/here".to_owned(), writable: false };
     let code = "import os\nfor path in ('/data/here/x', '/data/here/deep/x', '/data/x'):\n    try: open(path, 'w')\n    except OSError as error: print(error.errno)\n";
-    let collected = attack(&Spec { binds: vec![bind], ..python(code) });
+    let collected = attack(&beside(&host, "/data/here", false, python(code)));
     assert!(
         printed(&collected).lines().all(|errno| ["13", "30"].contains(&errno)),
         "{}",
@@ -153,12 +166,10 @@ fn a_read_only_bind_is_read_only_in_depth() {
 
 #[test]
 fn a_writable_bind_is_the_only_thing_outside_that_changes() {
-    let host = tempfile::tempdir().unwrap();
-    fs::set_permissions(host.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let host = open_directory();
     symlink("/etc", host.path().join("out")).unwrap();
-    let bind = Bind { host: host.path().to_owned(), at: "/data".to_owned(), writable: true };
     let code = "import os\nopen('/data/x', 'w').write('7')\nprint(os.path.exists('/data/out/hostname'), os.path.exists('/data/../etc/shadow'))";
-    let collected = attack(&Spec { binds: vec![bind], ..python(code) });
+    let collected = attack(&beside(&host, "/data", true, python(code)));
     assert_eq!(printed(&collected), "False False\n");
     assert_eq!(fs::read_to_string(host.path().join("x")).unwrap(), "7");
 }
@@ -186,16 +197,10 @@ fn links_in_an_image_do_not_lead_to_the_host() {
 
 #[test]
 fn files_are_not_put_through_links() {
-    let host = tempfile::tempdir().unwrap();
-    let outside = tempfile::tempdir().unwrap();
-    for directory in [&host, &outside] {
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    }
+    let (host, outside) = (open_directory(), open_directory());
     symlink(outside.path(), host.path().join("link")).unwrap();
-    let bind = Bind { host: host.path().to_owned(), at: "/data".to_owned(), writable: true };
-    let spec = Spec { binds: vec![bind], ..shell("true") }.file("/data/link/x", "x");
-    use guild_sandbox::Sandbox;
-    let error = super::super::support::sandbox().start(&spec).unwrap_err();
+    let spec = beside(&host, "/data", true, shell("true")).file("/data/link/x", "x");
+    let error = sandbox().start(&spec).unwrap_err();
     assert_eq!(error.code().name, "sandbox.bad_spec", "{error}");
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }

@@ -10,12 +10,14 @@ use crate::error::Result;
 const PARTS: [Part; 5] = [Part::Ledger, Part::Calls, Part::Receipts, Part::Keys, Part::Events];
 
 /// What was checked of a part, in words.
-fn extent(part: Part, report: &Report) -> String {
+fn extent(part: Part, node: &Checked<'_>) -> String {
+    let Checked { directory, report, .. } = node;
     let Report { accounts, transfers, heads, .. } = report;
+    let whose = if directory.has(Part::Keys) { "" } else { ", nobody says whose" };
     match part {
         Part::Ledger => format!("{transfers} transfers between {accounts} accounts, {heads} heads"),
         Part::Calls => format!("{} calls", report.calls),
-        Part::Receipts => format!("{} receipts", report.receipts),
+        Part::Receipts => format!("{} receipts{whose}", report.receipts),
         Part::Keys => "the keys of the node".to_owned(),
         Part::Events => format!("{} events, their form only", report.events),
     }
@@ -47,10 +49,10 @@ fn one(node: &Checked<'_>, cx: &mut Context<'_>) -> Result<()> {
         match (directory.has(part), report.found_in(part)) {
             (false, _) => cx.out.line(&format!("  absent       {name}"))?,
             (true, 0) => {
-                cx.out.line(&format!("  ok           {name:<12}  {}", extent(part, report)))?;
+                cx.out.line(&format!("  ok           {name:<12}  {}", extent(part, node)))?;
             }
             (true, problems) => {
-                let extent = extent(part, report);
+                let extent = extent(part, node);
                 cx.out
                     .line(&format!("  FAILED       {name:<12}  {extent}, {problems} problems"))?;
             }

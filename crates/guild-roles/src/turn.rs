@@ -1,28 +1,37 @@
 //! Readers take turns.
 //!
 //! Anybody may ask for pages, and the roles of the node read the same store: whoever asks often must not keep them from
-//! their work. So few reads of the explorer are with the store at once; further ones wait here, and one whose reader
-//! has gone meanwhile is never made.
+//! their work. So one read for strangers is with the store at once, whatever it is about; further ones wait here, and
+//! one whose reader has gone meanwhile is never made.
 
 use std::sync::Arc;
 
 use guild_store::{Rx, Store};
 use tokio::sync::Semaphore;
 
-/// A store that is read in turn.
+/// Fewer than a store has readers: the roles need one too.
+const READS_AT_ONCE: usize = 1;
+
+/// A store that is read in turn. All clones share the turns.
 #[derive(Clone)]
-pub(super) struct Turns {
+pub struct Turns {
     store: Store,
     free: Arc<Semaphore>,
 }
 
 impl Turns {
-    pub(super) fn new(store: Store, reads_at_once: usize) -> Turns {
-        Turns { store, free: Arc::new(Semaphore::new(reads_at_once.max(1))) }
+    /// The turns at this store. A node has one set of them, for all that strangers may read.
+    pub fn new(store: Store) -> Turns {
+        Turns { store, free: Arc::new(Semaphore::new(READS_AT_ONCE)) }
+    }
+
+    /// The store itself, for what needs no turn.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     /// Reads when there is a turn. It lasts as long as the read does, also if nobody waits for the answer any more.
-    pub(super) async fn read<T, E, F>(&self, closure: F) -> Result<T, E>
+    pub async fn read<T, E, F>(&self, closure: F) -> Result<T, E>
     where
         T: Send + 'static,
         E: From<guild_store::Error> + Send + 'static,
@@ -54,7 +63,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = Options::file(&dir.path().join("node.db"));
         let service = Service::open(&file, &Migrations::store(), Hooks::default(), 0).unwrap();
-        let turns = Turns::new(service.handle(), 1);
+        let turns = Turns::new(service.handle());
         let made = Arc::new(AtomicUsize::new(0));
         let count = |made: &Arc<AtomicUsize>| {
             let made = made.clone();
