@@ -5,5 +5,6 @@ mod bad_input;
 mod egress;
 mod killed;
 mod ordinary;
+mod programs;
 mod run;
 mod support;
