@@ -3,8 +3,8 @@
 /// A call as the C headers spell it, and its number.
 pub(super) type Call = (&'static str, i64);
 
-/// Names with their numbers; those after the first semicolon exist on x86 only, and those after a second one are
-/// listed elsewhere there, because the C library has an older call for the same.
+/// Names with their numbers; those after the first semicolon are listed on x86 only, and those after a second one
+/// everywhere else, because on x86 the C library has an older call for the same.
 macro_rules! calls {
     ($($name:ident)*; $($old:ident)* $(; $($new:ident)*)?) => {
         &[
