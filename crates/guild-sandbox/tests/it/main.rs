@@ -6,6 +6,7 @@ mod exec;
 mod egress;
 mod killed;
 mod ordinary;
+mod programs;
 mod run;
 mod support;
 mod workspace;
