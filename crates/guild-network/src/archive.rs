@@ -112,13 +112,18 @@ pub fn received_ms(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<UnixMs>> {
     Ok(row.map(|(received_ms,)| received_ms))
 }
 
-/// When the last event up to a number came. What has a larger number came no earlier.
-pub fn received_up_to(rx: &mut Rx<'_>, seq: i64) -> Result<Option<UnixMs>> {
-    let row: Option<(UnixMs,)> = rx.first(
-        "SELECT received_ms FROM nostr_event WHERE seq <= $1 ORDER BY seq DESC LIMIT 1",
-        args![seq],
+/// So many events are looked at to see when the first of them came.
+const RECEIVED_MAX: i64 = 1_000;
+
+/// The earliest time at which one of the next events after a number came; none if there are none. Usually that is when
+/// the first of them came, but a clock may have been set back since.
+pub fn received_after(rx: &mut Rx<'_>, seq: i64) -> Result<Option<UnixMs>> {
+    let row: Option<(Option<UnixMs>,)> = rx.first(
+        "SELECT min(received_ms) FROM
+           (SELECT received_ms FROM nostr_event WHERE seq > $1 ORDER BY seq LIMIT $2) AS next",
+        args![seq, RECEIVED_MAX],
     )?;
-    Ok(row.map(|(received_ms,)| received_ms))
+    Ok(row.and_then(|(received_ms,)| received_ms))
 }
 
 macro_rules! after {

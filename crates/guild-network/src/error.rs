@@ -5,8 +5,6 @@ use guild_protocol::error::{Code, Kind};
 /// The codes of this crate.
 pub mod code {
     guild_protocol::codes! {
-        BUSY = "network.busy", Unavailable,
-            "Too many events wait to be checked.", "Send them again in a moment.";
         RELAY_URL = "network.relay_url", Invalid,
             "This is not the address of a relay.", "Write it as wss://host or ws://host:port/path.";
         RELAY_UNREACHABLE = "network.relay_unreachable", Unavailable,

@@ -13,9 +13,7 @@ pub use glance::{
     Counts, Progress, announces, answers_within, counts, is_name_shared, names, progress,
     results_by,
 };
-pub use read::{
-    Answer, Page, Provider, Request, Wanted, answers, provider, providers, request, requests,
-};
+pub use read::{Answer, Page, Provider, Request, Wanted, provider, providers, request, requests};
 pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 

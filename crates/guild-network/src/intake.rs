@@ -12,7 +12,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use guild_bus::Bus;
 use guild_protocol::env::Clock;
@@ -177,11 +176,10 @@ impl Shared {
     }
 
     fn check(&self, job: Job) -> Option<Ready> {
-        let Job { event, origin, held, answer, hostile } = job;
+        let Job { event, origin, held, answer } = job;
         match Verified::check_signature(event) {
             Ok(event) => Some(Ready { event, origin, held, answer }),
             Err(error) => {
-                hostile.fetch_add(1, Ordering::Relaxed);
                 self.answer(answer, Refusal::hostile(error).into());
                 None
             }

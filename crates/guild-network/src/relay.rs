@@ -13,7 +13,7 @@
 //! `relay_refused_total`, and in the end its connection is closed.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::{Either, select};
 use futures_util::{Sink, SinkExt, Stream};
@@ -22,6 +22,7 @@ use guild_store::Store;
 use tokio::sync::Semaphore;
 
 use crate::intake::{Intake, Lagged, Live};
+use crate::sync::lock;
 
 mod auth;
 mod connection;
@@ -233,9 +234,4 @@ impl Shared {
         let mut syncing = lock(&self.syncing);
         *syncing = syncing.saturating_sub(events);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing panics while holding one of these.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

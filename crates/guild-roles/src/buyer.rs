@@ -193,7 +193,7 @@ impl Buyer {
         let mut bell = shared.node.bus.listen(TOPIC);
         loop {
             let order = self.order(order_id.clone()).await?;
-            if is_over(&order) {
+            if order.state.is_closed() {
                 return Ok(order);
             }
             select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms)).await;
@@ -211,11 +211,6 @@ impl Buyer {
         });
         called.await
     }
-}
-
-/// Whether nothing more happens to an order.
-pub fn is_over(order: &Order) -> bool {
-    !matches!(order.state, order::State::Posted | order::State::Delivered)
 }
 
 impl Service {

@@ -6,11 +6,13 @@
 //! 2. what the buyer owes a provider is what that one has booked: each receipt once on both sides;
 //! 3. a request has at most one result of each provider, whoever died while it was worked on;
 //! 4. a cheat is never paid;
-//! 5. an order does not run out if its result was there in time;
+//! 5. an order does not run out if its result was there in time, by the clock of the buyer's node;
 //! 6. the history of every node passes the independent checker, and its database the audit.
 //!
 //! Where clocks are set to other times, an event may come from the future and be refused for days. There only what must
-//! never happen is asked for, not that everything comes to its end.
+//! never happen is asked for, not that everything comes to its end. And what came after an order had run out may show an
+//! earlier time than its deadline: there only what was in the archive when the order ran out is looked at, and only
+//! orders to a provider, since nobody can be believed whose announcement was refused.
 
 mod bug;
 mod check;
@@ -33,7 +35,7 @@ use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
 use guild_roles::provider::{self, Embedder, Provider, Task, Worker};
 use guild_store::outbox::{self, Drainer, Options as OutboxOptions};
-use guild_store::{Migrations, Store, Tx, args};
+use guild_store::{Migration, Migrations, Sql, Store, Tx, args};
 use serde_json::{Value, json};
 
 use self::client::Diary;
@@ -119,7 +121,20 @@ fn migrations() -> Migrations {
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
+        .and(vec![Migration { area: "sim", number: 1, name: "witness", sql: WITNESS }])
 }
+
+/// Who sees how far the archive went when an order ran out: times do not tell, where clocks are set.
+const WITNESS: Sql = {
+    const LITE: &str =
+        "CREATE TABLE sim_ran_out (order_id TEXT PRIMARY KEY, last_seq BIGINT NOT NULL);
+        CREATE TRIGGER sim_sees_it_run_out AFTER UPDATE OF state ON market_order
+        WHEN NEW.state = 'expired'
+        BEGIN
+            INSERT INTO sim_ran_out VALUES (NEW.order_id, (SELECT last_seq FROM nostr_archive));
+        END;";
+    Sql { lite: LITE, pg: LITE }
+};
 
 /// In one world of four the faults end while there is still much to do.
 fn faults_until_ms(seed: u64) -> UnixMs {

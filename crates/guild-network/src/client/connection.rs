@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn only_what_may_be_stored_later_must_come_again() {
-        let refused = |prefix| judgement(&Refusal::new(prefix, &crate::code::BUSY, "no").into());
+        let refused = |prefix| judgement(&Refusal::new(prefix, &crate::code::STOPPED, "no").into());
         for prefix in [Prefix::Error, Prefix::RateLimited] {
             assert_eq!(refused(prefix), None);
         }

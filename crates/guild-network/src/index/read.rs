@@ -236,17 +236,12 @@ fn request_of(row: RequestRow) -> Result<Request> {
 
 pub(super) type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
-const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
-       a.status, a.price_msat
-     FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-     WHERE a.request_key = $1 AND a.request_id = $2 ORDER BY a.seq";
 const REQUEST: &str = requests!("e.id_key = $1 AND e.event_id = $2");
 const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(&str, usize); 7] = [
-    (ANSWERS, 2),
+pub(crate) const STATEMENTS: [(&str, usize); 6] = [
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
@@ -254,12 +249,6 @@ pub(crate) const STATEMENTS: [(&str, usize); 7] = [
     (super::recommendation::OF_PROVIDER, 2),
     (super::glance::NAME_KEYS, 1),
 ];
-
-/// All results and feedback that name a request, in the order in which they came.
-pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
-    let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
-    rows.into_iter().map(|row| answer_of(request_id, row)).collect()
-}
 
 /// An answer to this request.
 pub(super) fn answer_of(request_id: &EventId, row: AnswerRow) -> Result<Answer> {

@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use guild_protocol::nostr::Event;
@@ -30,17 +29,9 @@ impl Room {
         Room { free: Arc::new(Semaphore::new(usize::try_from(max).unwrap_or(1))), max }
     }
 
-    /// An event that is larger than all the room takes all of it.
-    fn part(&self, bytes: u32) -> u32 {
-        bytes.min(self.max)
-    }
-
-    fn try_take(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
-        self.free.clone().try_acquire_many_owned(self.part(bytes)).ok()
-    }
-
+    /// Waits until there is room. An event that is larger than all of it takes all of it.
     async fn take(&self, bytes: u32) -> Option<OwnedSemaphorePermit> {
-        self.free.clone().acquire_many_owned(self.part(bytes)).await.ok()
+        self.free.clone().acquire_many_owned(bytes.min(self.max)).await.ok()
     }
 }
 
@@ -61,13 +52,12 @@ pub struct Source {
     shared: Arc<Shared>,
     origin: Arc<str>,
     room: Arc<Room>,
-    hostile: Arc<AtomicU64>,
 }
 
 impl Source {
     pub(super) fn new(shared: Arc<Shared>, origin: &Origin) -> Source {
         let room = Arc::new(Room::new(shared.options.origin_max_bytes));
-        Source { shared, origin: origin.name(), room, hostile: Arc::default() }
+        Source { shared, origin: origin.name(), room }
     }
 
     /// Offers an event; ready once it is stored or refused. Waits while too much of this source waits.
@@ -90,41 +80,13 @@ impl Source {
         self.queue(event, Held { _origin: origin, _total: total })
     }
 
-    /// Offers an event without waiting for anything: with too much on its way it is refused, `rate-limited`.
-    pub fn try_offer(&self, event: Event) -> Pending {
-        if let Err(verdict) = self.look(&event) {
-            return Pending::done(verdict);
-        }
-        let bytes = weight(&event);
-        let taken = self.room.try_take(bytes).zip(self.shared.room.try_take(bytes));
-        match taken {
-            Some((origin, total)) => self.queue(event, Held { _origin: origin, _total: total }),
-            None => {
-                let verdict = Refusal::busy().into();
-                self.shared.counters.count(&verdict);
-                Pending::done(verdict)
-            }
-        }
-    }
-
-    /// How many forged events it has brought.
-    pub fn hostile_events(&self) -> u64 {
-        self.hostile.load(Ordering::Relaxed)
-    }
-
     fn look(&self, event: &Event) -> Result<(), Verdict> {
-        self.shared.look(event).inspect_err(|verdict| {
-            self.shared.counters.count(verdict);
-            if matches!(verdict, Verdict::Refused(refusal) if refusal.is_hostile()) {
-                self.hostile.fetch_add(1, Ordering::Relaxed);
-            }
-        })
+        self.shared.look(event).inspect_err(|verdict| self.shared.counters.count(verdict))
     }
 
     fn queue(&self, event: Event, held: Held) -> Pending {
         let (answer, verdict) = oneshot::channel();
-        let hostile = self.hostile.clone();
-        let job = Job { event, origin: self.origin.clone(), held, answer, hostile };
+        let job = Job { event, origin: self.origin.clone(), held, answer };
         if self.shared.options.workers == 0 {
             if let Some(ready) = self.shared.check(job) {
                 // Nobody receives once the service has ended; the answer is then dropped, and says so.

@@ -123,11 +123,6 @@ impl Refusal {
         Refusal::new(Prefix::Invalid, &crate::code::FUTURE, words)
     }
 
-    pub(super) fn busy() -> Refusal {
-        let words = "too many events wait to be checked";
-        Refusal::new(Prefix::RateLimited, &crate::code::BUSY, words)
-    }
-
     /// Nobody need bring it again.
     pub(super) fn unstorable() -> Refusal {
         let words = "this event cannot be stored here";

@@ -1,7 +1,7 @@
 //! Signatures are checked by plain threads, on all cores.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use guild_protocol::nostr::Event;
@@ -17,8 +17,6 @@ pub(super) struct Job {
     pub(super) origin: Arc<str>,
     pub(super) held: Held,
     pub(super) answer: oneshot::Sender<Verdict>,
-    /// How many forged events its source has brought.
-    pub(super) hostile: Arc<AtomicU64>,
 }
 
 /// An event that can be stored.

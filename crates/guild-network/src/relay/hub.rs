@@ -1,7 +1,7 @@
 //! From the one feed of new events to the connections whose subscriptions want them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
@@ -10,6 +10,7 @@ use guild_protocol::nostr::Filter;
 use super::session::refused;
 use super::subscriptions::Subscriptions;
 use crate::intake::LiveEvent;
+use crate::sync::lock;
 
 /// What each event costs beside its text.
 const OVERHEAD_BYTES: usize = 64;
@@ -30,8 +31,7 @@ struct State {
 
 impl Hub {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while holding the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// A new connection: its number and where its events come in.
@@ -153,8 +153,7 @@ impl Mailbox {
     }
 
     fn lock(&self) -> MutexGuard<'_, Mail> {
-        // Nothing panics while holding the lock.
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mail)
     }
 
     fn put<T>(&self, change: impl FnOnce(&mut Mail) -> T) -> T {

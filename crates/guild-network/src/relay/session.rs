@@ -155,6 +155,7 @@ impl Session {
                 vec![Action::Sync { sub, message }]
             }
             ClientMessage::NegMsg { sub, .. } => {
+                refused("sync_message");
                 self.strike(sync_error(&sub, "closed: there is none of this name"), now_ms)
             }
             ClientMessage::NegClose(sub) => match self.syncs.remove(&sub) {

@@ -297,11 +297,21 @@ fn what_is_read_at_once_is_bounded_by_its_bytes() {
         assert_eq!(after(2, 2_000), (vec![3, 4], false));
         assert_eq!(after(4, 2_000), (vec![5], true));
         assert_eq!(after(0, 100_000), (vec![1, 2, 3, 4, 5], true));
-        let received = |seq: i64| {
-            block_on(scratch.store.read(move |rx| archive::received_up_to(rx, seq))).unwrap()
+    });
+}
+
+#[test]
+fn when_the_next_events_came_is_known_also_if_the_clock_was_set_back() {
+    both(|scratch| {
+        for (n, at_s) in [(1, NOW_S), (2, NOW_S + 1_000), (3, NOW_S + 5), (4, NOW_S + 6)] {
+            scratch.put_at(&[event(n, 1, n, &[], "")], at_s);
+        }
+        let after = |seq: i64| {
+            let read = scratch.store.read(move |rx| archive::received_after(rx, seq));
+            block_on(read).unwrap().map(|at_ms| at_ms / 1_000 - NOW_S.cast_signed())
         };
-        assert_eq!(received(0), None);
-        assert!(received(3).is_some() && received(99) == received(3));
+        assert_eq!([0, 1, 2, 3].map(after), [Some(0), Some(5), Some(5), Some(6)]);
+        assert_eq!(after(4), None);
     });
 }
 

@@ -25,7 +25,7 @@ impl Scratch {
     }
 
     fn answers(&self, request: EventId) -> Vec<Answer> {
-        block_on(self.store.read(move |rx| index::answers(rx, &request))).unwrap()
+        block_on(self.store.read(move |rx| index::answers_within(rx, &request, &[], 100))).unwrap()
     }
 }
 

@@ -156,7 +156,7 @@ impl Shared {
     }
 
     /// Ends the orders whose time is over and for which nothing can be there that was not read: the archive was read up
-    /// to a number, and whatever has a larger one came later.
+    /// to a number, and what has a larger one came after the deadline.
     async fn expire(self: &Arc<Shared>, up_to: i64) -> Result<()> {
         let this = self.clone();
         let now_ms = self.now_ms();
@@ -166,10 +166,7 @@ impl Shared {
         }
         let called = self.node.store.write(move |tx| {
             let now_ms = this.now_ms();
-            let read_until_ms = match archive::head(tx)?.last_seq > up_to {
-                true => archive::received_up_to(tx, up_to)?.unwrap_or(0).min(now_ms),
-                false => now_ms,
-            };
+            let read_until_ms = archive::received_after(tx, up_to)?.unwrap_or(now_ms);
             let over = order::expire(tx, read_until_ms, now_ms, EXPIRED_MAX)?;
             for order in &over {
                 this.take_back(tx, order, now_ms)?;

@@ -163,11 +163,6 @@ impl Standing {
             Standing::Failed => "failed",
         }
     }
-
-    /// Whether nothing more is expected.
-    pub fn is_final(self) -> bool {
-        !matches!(self, Standing::Open | Standing::Working | Standing::Delivered)
-    }
 }
 
 /// A request, as a line of a list.

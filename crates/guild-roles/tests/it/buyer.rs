@@ -1,5 +1,7 @@
 //! What a buyer believes, how much of it, and what it never orders.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, Approval, Verdict};
 use guild_market::order::{self, State};
@@ -137,6 +139,38 @@ fn judging_does_not_wait_for_the_end_of_a_flood() {
         let read =
             number(&alone.store, "SELECT seq FROM role_cursor WHERE name LIKE 'buyer:%'").await;
         assert!(read < last, "all {last} were read first");
+    });
+}
+
+/// A clock that was days ahead for a moment, and is right again, ends no order whose result is there and not yet read.
+#[test]
+fn a_clock_that_was_set_back_does_not_hide_what_came_in_time() {
+    let mut town = Town::new();
+    let options = buyer::Options { page_max: 1, ..buyer::Options::default() };
+    let alone = Alone::with(&mut town, options, Bundle::builtin().unwrap());
+    town.tell(async move {
+        let them = key(2).public_key();
+        let order = alone.hire("set back", Choice::Chosen(them)).await;
+        let created_at = order.request().unwrap().created_at;
+        let noise = Draft { kind: 6050, created_at, tags: vec![], content: String::new() };
+        let noise = Verified::check(noise.sign(&key(9)).unwrap()).unwrap();
+        let answer = result(&order, &honest(&order, them).await, &key(2));
+        let answer = Verified::check(answer).unwrap();
+        let (clock, in_time_ms) = (alone.clock.clone(), alone.clock.now_ms());
+        let passed = AtomicBool::new(false);
+        let put = move |tx: &mut guild_store::Tx<'_>| {
+            let ahead_ms = in_time_ms + 3 * 24 * 3_600_000;
+            archive::put(tx, std::slice::from_ref(&noise), "ws://noise.example", ahead_ms)?;
+            archive::put(tx, std::slice::from_ref(&answer), "ws://them.example", in_time_ms)?;
+            // By the time that both are there, the deadline has passed.
+            if !passed.swap(true, Ordering::SeqCst) {
+                clock.forward(61_000);
+            }
+            Ok::<_, guild_network::Error>(())
+        };
+        alone.store.write(put).await.unwrap();
+        let done = alone.buyer.wait(&order.order_id).await.unwrap();
+        assert_eq!((done.state, done.paid), (State::Released, Some(PRICE)));
     });
 }
 

@@ -9,7 +9,7 @@ use guild_market::order::{OrderId, State};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Clock, Signer};
 use guild_roles::Error;
-use guild_roles::buyer::{Choice, Wish, is_over};
+use guild_roles::buyer::{Choice, Wish};
 use serde_json::json;
 
 use super::{Door, Shared, key, lock};
@@ -112,7 +112,9 @@ async fn follow(shared: &Shared, order_id: &OrderId) {
         let Some(door) = shared.door() else { continue };
         let answer = asked(shared, &door, door.buyer.order(order_id.clone())).await;
         let Ok(order) = answer else { continue };
-        if is_over(&order) || !shared.is_strict() && shared.world.now_ms() > super::PATIENCE_MS {
+        if order.state.is_closed()
+            || !shared.is_strict() && shared.world.now_ms() > super::PATIENCE_MS
+        {
             shared.world.note_text(order.state.as_str());
             lock(&shared.diary).told.insert(order_id.clone(), order.state);
             return;
