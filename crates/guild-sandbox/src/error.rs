@@ -25,6 +25,10 @@ pub mod code {
         NOT_STARTED = "sandbox.not_started", Invalid,
             "The program could not be started inside the sandbox.",
             "Check that it exists in the image, is executable, and that its interpreter is there too.";
+        RUNTIME = "sandbox.runtime", Unavailable,
+            "The OCI runtime is not there, failed, or did not answer in time.",
+            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes of \
+             this host.";
         FAILED = "sandbox.failed", Unavailable,
             "The sandbox itself failed, so nothing is known about what ran in it.",
             "The message names the step; `guild doctor` says what this host can do.";
@@ -75,6 +79,14 @@ pub enum Error {
         /// What the system said.
         why: String,
     },
+    /// The OCI runtime.
+    #[error("{runtime}: {why}")]
+    Runtime {
+        /// The runtime.
+        runtime: String,
+        /// What is wrong with it, or what it said.
+        why: String,
+    },
     /// A step of the launcher.
     #[error("{step}: {why}")]
     Failed {
@@ -97,6 +109,7 @@ impl Error {
             Error::NoImage { .. } => &code::NO_IMAGE,
             Error::LayerMissing { .. } => &code::LAYER_MISSING,
             Error::NotStarted { .. } => &code::NOT_STARTED,
+            Error::Runtime { .. } => &code::RUNTIME,
             Error::Failed { .. } => &code::FAILED,
         }
     }

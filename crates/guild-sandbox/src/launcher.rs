@@ -28,6 +28,7 @@ use crate::sys::{self, Cloned, Reaped};
 use crate::wire::{Channel, FromLauncher, Preparation, ToInit, ToLauncher};
 
 mod init;
+mod oci;
 mod relay;
 mod root;
 mod supervise;
@@ -114,6 +115,9 @@ impl Prepared {
         let is_root = rustix::process::geteuid().is_root();
         if is_root {
             rustix::thread::set_thread_groups(&[]).step("leave the groups of root")?;
+        }
+        if let Some(runtime) = &preparation.runtime {
+            return oci::prepare(preparation, runtime);
         }
         let parts = root::parts(&preparation.image)?;
         let trees = if is_root { root::open_parts(&parts)? } else { Vec::new() };

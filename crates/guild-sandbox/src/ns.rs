@@ -12,6 +12,7 @@ use crate::Sandbox;
 use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::launcher::WORD;
+use crate::oci::Runtime;
 use crate::outcome::Standing;
 use crate::running::{Farewell, Launcher, Running};
 use crate::spec::{Defaults, Image, Spec};
@@ -43,6 +44,8 @@ impl Options {
 pub struct Ns {
     options: Options,
     host: Host,
+    /// Who makes the sandboxes, if it is not the launcher itself.
+    runtime: Option<Runtime>,
     waiting: Mutex<VecDeque<Launcher>>,
     farewell: Farewell,
 }
@@ -60,8 +63,17 @@ impl Ns {
         }
         host.require(&INDISPENSABLE.into())?;
         host.require(&options.defaults.require)?;
+        Ns::make(options, host, None)
+    }
+
+    /// The same, with launchers that call a runtime.
+    pub(crate) fn with_runtime(options: Options, host: Host, runtime: Runtime) -> Result<Ns> {
+        Ns::make(options, host, Some(runtime))
+    }
+
+    fn make(options: Options, host: Host, runtime: Option<Runtime>) -> Result<Ns> {
         let farewell = Farewell::new().step("start a thread")?;
-        Ok(Ns { options, host, waiting: Mutex::default(), farewell })
+        Ok(Ns { options, host, runtime, waiting: Mutex::default(), farewell })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
@@ -106,6 +118,7 @@ impl Ns {
             image: image.clone(),
             places: self.host.places.clone(),
             cores_milli: self.host.cores_milli,
+            runtime: self.runtime.clone(),
         };
         let message: ToLauncher = ToLauncher::Prepare(preparation);
         launcher.channel.send(&message).step("tell the launcher")?;

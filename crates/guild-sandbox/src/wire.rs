@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Places;
 use crate::error::Error;
+use crate::oci::Runtime;
 use crate::outcome::Outcome;
 use crate::spec::{Image, Spec};
 
@@ -36,6 +37,8 @@ pub(crate) struct Preparation {
     pub(crate) image: Image,
     pub(crate) places: Places,
     pub(crate) cores_milli: u32,
+    /// Who makes the sandbox, if it is not the launcher itself.
+    pub(crate) runtime: Option<Runtime>,
 }
 
 /// A spec; the bytes of its files follow the frame.

@@ -111,46 +111,69 @@ fn open(host: &Path, writable: bool) -> Result<OwnedFd> {
 pub(super) struct Root {
     top: OwnedFd,
     /// Where it is seen: at its site, or nothing once it is the root.
-    site: &'static str,
+    site: String,
+    /// Options of mounts that name whose they are, if that is not whoever mounts them.
+    owner: String,
 }
 
 impl Root {
     /// Everything that does not depend on the spec.
     pub(super) fn begin(parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<Root> {
-        let everything = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", everything).step("leave the host's mounts")?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let options = c"mode=0755,size=128m,nr_inodes=32768";
-        mount("tmpfs", SITE, "tmpfs", flags, options).step("mount the root")?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?;
-        let mut root = Root { top, site: SITE };
-        for name in ["proc", "dev", "dev/shm", "tmp", "workspace", "etc"] {
-            root.make_directory(name).step("make a directory")?;
-        }
-        root.devices()?;
+        leave_mounts()?;
+        let mut root = Root::mount(SITE.to_owned(), String::new())?;
         // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
         root.processes(c"hidepid=invisible")?;
         let opened_by_launcher = opened.is_some();
-        let mut opened = opened.map(Vec::into_iter);
-        for part in parts {
-            match &part.kind {
-                PartKind::Link(target) => root.link(target, &part.at)?,
-                PartKind::Tree { host, is_dir } => {
-                    let tree = match &mut opened {
-                        Some(trees) => trees.next().ok_or_else(|| missing("image"))?,
-                        None => open(host, false)?,
-                    };
-                    root.attach(&tree, &part.at, *is_dir)?;
-                }
-            }
-        }
-        root.names(parts)?;
+        root.show(parts, opened)?;
         // Leaving the host's root takes long, so it is done ahead if nothing of it will be needed.
         if opened_by_launcher {
             root.enter()?;
         }
         Ok(root)
+    }
+
+    /// The same for a runtime that makes it the root by itself: at another site, and for another owner.
+    pub(super) fn for_a_runtime(
+        site: String,
+        owner: u32,
+        parts: &[Part],
+        opened: Vec<OwnedFd>,
+    ) -> Result<Root> {
+        let root = Root::mount(site, format!(",uid={owner},gid={owner}"))?;
+        root.show(parts, Some(opened))?;
+        Ok(root)
+    }
+
+    /// With directories and devices, and nothing of an image.
+    fn mount(site: String, owner: String) -> Result<Root> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let options = options(format!("mode=0755,size=128m,nr_inodes=32768{owner}"))?;
+        mount("tmpfs", site.as_str(), "tmpfs", flags, options.as_c_str()).step("mount the root")?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let top = rustix::fs::open(&site, flags, Mode::empty()).step("open the root")?;
+        let root = Root { top, site, owner };
+        for name in ["proc", "dev", "dev/shm", "tmp", "workspace", "etc"] {
+            root.make_directory(name).step("make a directory")?;
+        }
+        root.devices()?;
+        Ok(root)
+    }
+
+    fn show(&self, parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<()> {
+        let mut opened = opened.map(Vec::into_iter);
+        for part in parts {
+            match &part.kind {
+                PartKind::Link(target) => self.link(target, &part.at)?,
+                PartKind::Tree { host, is_dir } => {
+                    let tree = match &mut opened {
+                        Some(trees) => trees.next().ok_or_else(|| missing("image"))?,
+                        None => open(host, false)?,
+                    };
+                    self.attach(&tree, &part.at, *is_dir)?;
+                }
+            }
+        }
+        self.names(parts)
     }
 
     fn devices(&self) -> Result<()> {
@@ -204,6 +227,12 @@ impl Root {
         move_mount(tree, "", &place, "", flags).step(&format!("mount /{at}"))
     }
 
+    /// Whether there is something at a path of the finished root, as a program inside would find it.
+    pub(super) fn find(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        openat2(&self.top, at, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+
     /// Opens what is at a path below the root; never through a link.
     fn walk(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -250,6 +279,45 @@ impl Root {
         bytes: &[&[u8]],
         opened: Option<Vec<OwnedFd>>,
     ) -> Result<()> {
+        self.fill(spec, bytes, opened)?;
+        // A bought sandbox sees what there is of the kernel; others see processes only, over it.
+        if spec.profile != Profile::Hosted {
+            self.processes(c"subset=pid,hidepid=invisible")?;
+        }
+        if !self.site.is_empty() {
+            self.enter()?;
+        }
+        self.lock()
+    }
+
+    /// As [`Root::finish`], for a runtime that enters it by itself; with processes, if it does not show its own.
+    pub(super) fn finish_for_a_runtime(
+        &self,
+        spec: &Spec,
+        bytes: &[&[u8]],
+        opened: Vec<OwnedFd>,
+        processes: bool,
+    ) -> Result<()> {
+        self.fill(spec, bytes, Some(opened))?;
+        match (processes, spec.profile) {
+            (false, _) => {}
+            (true, Profile::Hosted) => self.processes(c"hidepid=invisible")?,
+            (true, _) => self.processes(c"subset=pid,hidepid=invisible")?,
+        }
+        self.lock()
+    }
+
+    /// Nothing of the root itself can be changed any more.
+    fn lock(&self) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = if self.site.is_empty() { "/" } else { self.site.as_str() };
+        let root = rustix::fs::open(path, flags, Mode::empty()).step("open the root")?;
+        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
+            .step("make the root read-only")
+    }
+
+    /// The directories that can be written, the binds and the files.
+    fn fill(&self, spec: &Spec, bytes: &[&[u8]], opened: Option<Vec<OwnedFd>>) -> Result<()> {
         self.scratch(spec)?;
         let mut opened = opened.map(Vec::into_iter);
         for bind in &spec.binds {
@@ -271,24 +339,14 @@ impl Root {
                 Error::spec("files.at", why)
             })?;
         }
-        // A bought sandbox sees what there is of the kernel; others see processes only, over it.
-        if spec.profile != Profile::Hosted {
-            self.processes(c"subset=pid,hidepid=invisible")?;
-        }
-        if !self.site.is_empty() {
-            self.enter()?;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open("/", flags, Mode::empty()).step("open the root")?;
-        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
-            .step("make the root read-only")
+        Ok(())
     }
 
     /// One tmpfs for all directories that the program can write into, so that they share the limit.
     fn scratch(&self, spec: &Spec) -> Result<()> {
         let (size, inodes) = (spec.limits.disk_bytes, u64::from(spec.limits.inodes) + 8);
-        let options = CString::new(format!("mode=0755,size={size},nr_inodes={inodes}"));
-        let options = options.map_err(|error| Error::failed("mount the scratch", error))?;
+        let owner = &self.owner;
+        let options = options(format!("mode=0755,size={size},nr_inodes={inodes}{owner}"))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let top = format!("{}/tmp", self.site);
         mount("tmpfs", &top, "tmpfs", flags, options.as_c_str()).step("mount the scratch")?;
@@ -313,7 +371,7 @@ impl Root {
         rustix::process::fchdir(&self.top).step("enter the root")?;
         rustix::process::pivot_root(".", ".").step("change the root")?;
         unmount(".", UnmountFlags::DETACH).step("leave the host's root")?;
-        self.site = "";
+        self.site.clear();
         rustix::process::chdir("/").step("enter the root")
     }
 
@@ -323,6 +381,16 @@ impl Root {
         let at = format!("{}/proc", self.site);
         mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
     }
+}
+
+/// From here on what is mounted is seen by nobody else, and what others mount is not seen here.
+pub(super) fn leave_mounts() -> Result<()> {
+    let everything = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", everything).step("leave the host's mounts")
+}
+
+fn options(text: String) -> Result<CString> {
+    CString::new(text).map_err(|error| Error::failed("mount", error))
 }
 
 fn is_directory(tree: BorrowedFd<'_>) -> rustix::io::Result<bool> {

@@ -23,7 +23,7 @@ const START_WITHIN_US: u64 = 30_000_000;
 /// How many different attempts are told apart.
 const MAX_FLAGS: usize = 64;
 
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000 + ns.unwrap_or(0) / 1_000
@@ -166,7 +166,7 @@ fn hear_start(
     }
 }
 
-fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
+pub(super) fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
     let seconds = i64::try_from(at_most_us / 1_000_000).unwrap_or(i64::MAX);
     let ns = i64::try_from(at_most_us % 1_000_000 * 1_000).unwrap_or(0);
     match poll(fds, Some(&Timespec { tv_sec: seconds, tv_nsec: ns })) {
@@ -425,7 +425,9 @@ impl Watch {
         let reaped = self.prepared.init.reap();
         self.look();
         let usage = &mut self.usage;
-        usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        if self.prepared.group.cpu_us().is_none() {
+            usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        }
         if self.prepared.group.memory_peak().is_none() {
             // A short life may not have been looked at.
             usage.memory_peak_bytes = usage.memory_peak_bytes.max(reaped.memory_bytes);

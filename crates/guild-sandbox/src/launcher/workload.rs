@@ -193,7 +193,7 @@ fn read_report(reader: &OwnedFd, report: &mut [u8; REPORT_BYTES]) -> bool {
 }
 
 /// Where the program may be.
-fn candidates(spec: &Spec) -> Vec<String> {
+pub(super) fn candidates(spec: &Spec) -> Vec<String> {
     let Some(program) = spec.argv.first() else { return Vec::new() };
     if program.contains('/') {
         return vec![program.clone()];
@@ -202,7 +202,7 @@ fn candidates(spec: &Spec) -> Vec<String> {
     path.split(':').filter(|at| !at.is_empty()).map(|at| format!("{at}/{program}")).collect()
 }
 
-fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
+pub(super) fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let limits = &spec.limits;
     let mut list = vec![

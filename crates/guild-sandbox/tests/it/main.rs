@@ -3,6 +3,7 @@
 mod attack;
 mod bad_input;
 mod killed;
+mod oci;
 mod ordinary;
 mod run;
 mod support;
