@@ -94,7 +94,7 @@ pub struct Oci {
 /// Without these nothing runs, whatever the spec requires.
 const INDISPENSABLE: [Layer; 3] = [Layer::Namespaces, Layer::CgroupMemory, Layer::CgroupPids];
 /// A start may not take longer than the launcher waits.
-const MAX_TIMEOUT_MS: u64 = 25_000;
+const MAX_TIMEOUT_MS: u64 = 20_000;
 /// What a runtime needs itself, in the group of the program, until that runs.
 const MIN_PIDS: u32 = 16;
 

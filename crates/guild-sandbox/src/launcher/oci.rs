@@ -6,7 +6,7 @@
 //! it: the program has users of its own, and a `/proc` that shows nobody else's processes.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -37,6 +37,7 @@ const HOST_ROOT_IDS: u32 = 1_800_000_000;
 const OWN_KERNEL_PIDS: u32 = 512;
 /// The name of the one container of a runtime that serves only one sandbox.
 const NAME: &str = "box";
+const UNDO_WITHIN_US: u64 = 5_000_000;
 /// Directories of every host that a runtime needs nothing from: one of them is covered by the sandbox's own.
 const SITES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
@@ -141,7 +142,7 @@ impl First {
         self.write_bundle(&site, &spec, ids)?;
         let signals = sys::child_signals().step("watch children")?;
         let calls = Calls::new(&self.runtime, &site, &signals);
-        let program = self.start(&calls, &spec, streams)?;
+        let program = self.start(&calls, &spec, streams).inspect_err(|_| calls.undo())?;
         let message = FromInit::Started { notify: false, landlock: false };
         let fds: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
         channel.send_all(&message, &[], &fds).step("tell the launcher")?;
@@ -200,27 +201,24 @@ impl First {
         check_namespace(Layer::UserNamespace, "user", pid)?;
         check_namespace(Layer::Namespaces, "mnt", pid)?;
         calls.call(&["start", NAME], Vec::new())?;
-        let waits = match self.runtime.kind {
-            Kind::Shared => None,
-            // The program is no process of the host: only the runtime knows how it ends.
-            Kind::Own => Some(calls.spawn(&["wait", NAME], Vec::new(), Stdio::piped())?),
-        };
-        Ok(Program { pid, waits })
+        Ok(Program { pid, kind: self.runtime.kind })
     }
 }
 
-/// The program, or what stands for it.
+/// The process that the runtime made: the program, or the kernel of its own that ends as the program does.
 struct Program {
-    /// The process that the runtime made.
     pid: u32,
-    /// Who says how the program ended, if that process is another.
-    waits: Option<Child>,
+    kind: Kind,
 }
 
 impl Program {
     /// Until it ends. Whatever else there is then ends with us.
-    fn watch(mut self, channel: &Channel, calls: &Calls<'_>) -> Result<()> {
+    fn watch(self, channel: &Channel, calls: &Calls<'_>) -> Result<()> {
         loop {
+            // First of all: it may have ended while the runtime was still waited for.
+            if let Some(ended) = self.reap()? {
+                return channel.send(&ended).step("tell the launcher");
+            }
             let mut fds =
                 [PollFd::new(calls.signals, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
             wait(&mut fds, u64::MAX)?;
@@ -229,19 +227,14 @@ impl Program {
             if spoken && !self.obey(channel, calls)? {
                 return Ok(());
             }
-            if let Some(ended) = self.reap()? {
-                return channel.send(&ended).step("tell the launcher");
-            }
         }
     }
 
     /// Waits for everybody who has ended; says so if the program is one of them.
-    fn reap(&mut self) -> Result<Option<FromInit>> {
-        let wanted = self.waits.as_ref().map_or(self.pid, Child::id);
-        match init::reap(wanted)? {
-            Some(FromInit::Ended { exit_code, .. }) if self.waits.is_some() => {
-                let said = self.waits.as_mut().and_then(|child| child.stdout.take());
-                let (exit_code, signal) = told(exit_code, said);
+    fn reap(&self) -> Result<Option<FromInit>> {
+        match init::reap(self.pid)? {
+            Some(FromInit::Ended { exit_code, signal }) if self.kind == Kind::Own => {
+                let (exit_code, signal) = told(exit_code, signal);
                 Ok(Some(FromInit::Ended { exit_code, signal }))
             }
             ended => Ok(ended),
@@ -254,16 +247,12 @@ impl Program {
             return Ok(false);
         };
         if let ToInit::Signal { signal, all } = received.message {
-            match (&self.waits, all) {
-                (None, true) => sys::signal_all(signal),
-                (None, false) => sys::signal(self.pid, signal),
-                // It may have ended meanwhile. Whoever was started for this is reaped with everybody else.
-                (Some(_), _) => {
-                    drop(calls.spawn(
-                        &["kill", NAME, &signal.to_string()],
-                        Vec::new(),
-                        Stdio::null(),
-                    )?);
+            match (self.kind, all) {
+                (Kind::Shared, true) => sys::signal_all(signal),
+                (Kind::Shared, false) => sys::signal(self.pid, signal),
+                // It may have ended meanwhile. Whoever is started for this is reaped with everybody else.
+                (Kind::Own, _) => {
+                    drop(calls.spawn(&["kill", NAME, &signal.to_string()], Vec::new())?);
                 }
             }
         }
@@ -271,24 +260,12 @@ impl Program {
     }
 }
 
-/// How a program ended, as the runtime tells it: a signal is 128 and its number. Only that of the filter is taken for
+/// How a program ended, as its kernel tells it: a signal is 128 and its number. Only that of the filter is taken for
 /// one, since a program may exit with such a number by itself.
-fn told(exit_code: Option<i32>, said: Option<impl Read>) -> (Option<i32>, Option<i32>) {
-    #[derive(serde::Deserialize)]
-    struct Told {
-        #[serde(rename = "exitStatus")]
-        exit_status: i32,
-    }
-    let mut text = String::new();
-    let read = said.and_then(|said| said.take(4_096).read_to_string(&mut text).ok());
-    let told = read.and_then(|_| serde_json::from_str::<Told>(text.trim()).ok());
-    match told.filter(|_| exit_code == Some(0)) {
-        Some(Told { exit_status }) if exit_status == 128 + libc::SIGSYS => {
-            (None, Some(libc::SIGSYS))
-        }
-        Some(Told { exit_status }) => (Some(exit_status), None),
-        // The whole kernel of its own is gone.
-        None => (None, Some(libc::SIGKILL)),
+fn told(exit_code: Option<i32>, signal: Option<i32>) -> (Option<i32>, Option<i32>) {
+    match exit_code {
+        Some(code) if code == 128 + libc::SIGSYS => (None, Some(libc::SIGSYS)),
+        _ => (exit_code, signal),
     }
 }
 
@@ -344,7 +321,7 @@ impl<'a> Calls<'a> {
         Calls { runtime, site, signals, until_us }
     }
 
-    fn spawn(&self, words: &[&str], streams: Vec<OwnedFd>, stdout: Stdio) -> Result<Child> {
+    fn spawn(&self, words: &[&str], streams: Vec<OwnedFd>) -> Result<Child> {
         let Runtime { path, kind, platform, .. } = self.runtime;
         let mut command = Command::new(path);
         command.args(["--root", &self.site.at("state"), "--log", &self.site.at("log")]);
@@ -358,7 +335,7 @@ impl<'a> Calls<'a> {
         command.args(words).env_clear().current_dir("/");
         // Runtimes that are scripts look for programs.
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-        command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         if let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(streams) {
             command.stdin(stdin).stdout(stdout).stderr(stderr);
         }
@@ -367,7 +344,7 @@ impl<'a> Calls<'a> {
 
     /// Until it has ended well.
     fn call(&self, words: &[&str], streams: Vec<OwnedFd>) -> Result<()> {
-        let mut child = self.spawn(words, streams, Stdio::null())?;
+        let mut child = self.spawn(words, streams)?;
         loop {
             if let Some(status) = child.try_wait().step("wait for the runtime")? {
                 return if status.success() {
@@ -384,6 +361,16 @@ impl<'a> Calls<'a> {
             }
             wait(&mut [PollFd::new(self.signals, PollFlags::IN)], left_us)?;
             self.forget_signals();
+        }
+    }
+
+    /// Lets a runtime that did not do as it was told take back what it did elsewhere. What it did here goes with us.
+    fn undo(&self) {
+        let until_us = now_us().saturating_add(UNDO_WITHIN_US);
+        let has_made = Path::new(&self.site.at("pid")).exists();
+        if has_made {
+            // What brought us here is told, not this.
+            let _ = Calls { until_us, ..*self }.call(&["delete", "--force", NAME], Vec::new());
         }
     }
 
@@ -417,12 +404,9 @@ mod tests {
 
     #[test]
     fn a_second_kernel_s_word_is_read() {
-        let told = |code, text: &'static str| super::told(code, Some(text.as_bytes()));
-        assert_eq!(told(Some(0), "{\"id\":\"box\",\"exitStatus\":7}\n"), (Some(7), None));
-        assert_eq!(told(Some(0), "{\"id\":\"box\",\"exitStatus\":137}"), (Some(137), None));
-        assert_eq!(told(Some(0), "{\"id\":\"box\",\"exitStatus\":159}"), (None, Some(31)));
-        assert_eq!(told(Some(128), ""), (None, Some(9)));
-        assert_eq!(told(Some(0), "nonsense"), (None, Some(9)));
-        assert_eq!(super::told(Some(0), None::<&[u8]>), (None, Some(9)));
+        assert_eq!(told(Some(7), None), (Some(7), None));
+        assert_eq!(told(Some(137), None), (Some(137), None));
+        assert_eq!(told(Some(159), None), (None, Some(31)));
+        assert_eq!(told(None, Some(9)), (None, Some(9)));
     }
 }

@@ -67,6 +67,8 @@ impl Bundle<'_> {
                 "ambient": nothing,
             },
             "rlimits": rlimits,
+            // Told by root, it is also the least that the program can set: nobody makes itself unkillable.
+            "oomScoreAdj": 0,
         })
     }
 
