@@ -26,6 +26,7 @@ mod error;
 mod host;
 pub mod launcher;
 mod limits;
+mod mac;
 mod ns;
 mod oci;
 mod outcome;

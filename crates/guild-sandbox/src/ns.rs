@@ -62,7 +62,6 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
-        host.require(&options.defaults.require)?;
         Ns::make(options, host, None)
     }
 
@@ -71,7 +70,9 @@ impl Ns {
         Ns::make(options, host, Some(runtime))
     }
 
-    fn make(options: Options, host: Host, runtime: Option<Runtime>) -> Result<Ns> {
+    fn make(options: Options, mut host: Host, runtime: Option<Runtime>) -> Result<Ns> {
+        host.look_at_profile(options.defaults.mac.as_deref());
+        host.require(&options.defaults.require)?;
         let farewell = Farewell::new().step("start a thread")?;
         Ok(Ns { options, host, runtime, waiting: Mutex::default(), farewell })
     }
@@ -138,7 +139,7 @@ impl Sandbox for Ns {
     fn start(&self, spec: &Spec) -> Result<Running> {
         let spec = &*spec.with(&self.options.defaults);
         spec.check()?;
-        self.host.require(&spec.require)?;
+        self.host.require_for(spec)?;
         if let Image::Directory(path) = &spec.image
             && let Err(error) = std::fs::read_dir(path)
         {

@@ -122,7 +122,6 @@ impl Oci {
         // What is tried needs the host's programs, whatever image specs will see.
         let trial = Ns::with_runtime(Options::new(program.clone()), host.clone(), runtime.clone())?;
         host.learn(&try_out(&trial, kind)?);
-        host.require(&defaults.require)?;
         let options = Options { defaults, ..Options::new(program) };
         Ok(Oci { ns: Ns::with_runtime(options, host, runtime)?, kind, version })
     }

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Places;
 use crate::error::Error;
+use crate::mac::Module;
 use crate::oci::Runtime;
 use crate::outcome::Outcome;
 use crate::spec::{Image, Spec};
@@ -84,13 +85,15 @@ pub(crate) enum PartKind {
     Tree { host: PathBuf, is_dir: bool },
 }
 
-/// The limits that no cgroup holds, so that the program's own process must.
+/// What the program's own process must do: hold limits that no cgroup holds, and ask for its profile.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Weak {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     /// So many cores of those that the launcher may use.
     pub(crate) cores: Option<usize>,
+    /// Who is to be asked for the profile of the spec, if anybody.
+    pub(crate) mac: Option<Module>,
 }
 
 /// From init to the launcher.

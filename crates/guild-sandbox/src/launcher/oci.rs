@@ -25,6 +25,7 @@ use crate::cgroup::Group;
 use crate::cgroup::runtime::Held;
 use crate::error::{Error, Result, Step};
 use crate::host::Layer;
+use crate::mac::Module;
 use crate::oci::bundle::{Bundle, Ids};
 use crate::oci::{Kind, Runtime};
 use crate::spec::Spec;
@@ -127,7 +128,7 @@ impl First {
         let root = Root::for_a_runtime(site.at("root"), owner, &parts, fds)?;
         // This may take long: the launcher waits ahead of the spec. Its end is our end.
         let Some(received) = receive()? else { return Ok(()) };
-        let ToInit::Run { order, .. } = received.message else {
+        let ToInit::Run { order, weak, .. } = received.message else {
             return Err(Error::failed("hear the launcher", "it gave no order"));
         };
         let mut fds = received.fds.into_iter();
@@ -139,7 +140,7 @@ impl First {
         check_program(&root, &spec)?;
         sys::act_as(0).step("act as root")?;
         let proxy = init::network(&spec)?;
-        self.write_bundle(&site, &spec, ids)?;
+        self.write_bundle(&site, &spec, ids, weak.mac)?;
         let signals = sys::child_signals().step("watch children")?;
         let calls = Calls::new(&self.runtime, &site, &signals);
         let program = self.start(&calls, &spec, streams).inspect_err(|_| calls.undo())?;
@@ -175,7 +176,7 @@ impl First {
         Ids { inside: INSIDE_ID, outside }
     }
 
-    fn write_bundle(&self, site: &Site, spec: &Spec, ids: Ids) -> Result<()> {
+    fn write_bundle(&self, site: &Site, spec: &Spec, ids: Ids, mac: Option<Module>) -> Result<()> {
         let (root, cgroups_path) = (site.at("root"), self.group.path_for_a_runtime()?);
         let bundle = Bundle {
             spec,
@@ -185,6 +186,7 @@ impl First {
             cgroups_path: &cgroups_path,
             resources: self.group.resources(&spec.limits, self.cores_milli),
             rlimits: &workload::limits(spec, Weak::default()),
+            mac,
         };
         let text = bundle.config().to_string();
         fs::write(site.at("bundle/config.json"), text).step("write the bundle")

@@ -13,6 +13,7 @@ use super::{Prepared, root, tree};
 use crate::error::{Error, Result, Step};
 use crate::host::Layer;
 use crate::limits::{Limit, Limits};
+use crate::mac::{Mac, Module};
 use crate::outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 use crate::wire::{Channel, FromInit, FromLauncher, Order, ToInit, ToLauncher, Weak};
 
@@ -47,7 +48,11 @@ pub(super) fn run(
         let by = "tmpfs, but not in the writable binds";
         held.insert(Limit::Disk, report(Standing::Weaker, by));
     }
-    let layers = cgroup_layers(&prepared, &held);
+    let mac = order.spec.mac.as_ref().map_or_else(Mac::default, |_| Mac::look());
+    let mut layers = cgroup_layers(&prepared, &held);
+    if order.spec.mac.is_some() {
+        layers.insert(Layer::Mac, mac.found(order.spec.mac.as_deref()).standing);
+    }
     let is_off = |layer: &&Layer| layers.get(*layer) == Some(&Standing::Absent);
     if let Some(layer) = order.spec.require.iter().find(is_off) {
         // The host had it when it was looked at.
@@ -57,7 +62,7 @@ pub(super) fn run(
     let out = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
-    send_order(&prepared, order, tail, &held, [stdin, out.1, err.1])?;
+    send_order(&prepared, order, tail, (&held, mac.module), [stdin, out.1, err.1])?;
     let (more, proxy) = hear_start(control, &prepared)?;
     let layers = layers.into_iter().chain(more).collect();
     let proxy: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
@@ -109,7 +114,7 @@ fn send_order(
     prepared: &Prepared,
     order: Order,
     tail: &[u8],
-    held: &BTreeMap<Limit, LimitReport>,
+    (held, mac): (&BTreeMap<Limit, LimitReport>, Option<Module>),
     streams: [OwnedFd; 3],
 ) -> Result<()> {
     let is_weak = |limit| held.get(&limit).is_none_or(|r| r.standing != Standing::Enforced);
@@ -118,6 +123,7 @@ fn send_order(
         memory: is_weak(Limit::Memory),
         pids: is_weak(Limit::Pids),
         cores: is_weak(Limit::Cores).then_some(cores),
+        mac,
     };
     let opened = rustix::process::geteuid().is_root();
     let trees = if opened { root::open_binds(&order.spec.binds)? } else { Vec::new() };

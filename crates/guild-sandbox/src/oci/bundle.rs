@@ -8,6 +8,7 @@ use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
 
 use super::Kind;
+use crate::mac::Module;
 use crate::seccomp::{self, Strength};
 use crate::spec::{Spec, WRITABLE};
 
@@ -32,6 +33,8 @@ pub(crate) struct Bundle<'a> {
     pub(crate) cgroups_path: &'a str,
     pub(crate) resources: Value,
     pub(crate) rlimits: &'a [(Resource, Rlimit)],
+    /// Who holds the profile of the spec, if anybody.
+    pub(crate) mac: Option<Module>,
 }
 
 impl Bundle<'_> {
@@ -52,7 +55,7 @@ impl Bundle<'_> {
             spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let rlimits: Vec<Value> = self.rlimits.iter().filter_map(rlimit).collect();
         let nothing: [&str; 0] = [];
-        json!({
+        let mut process = json!({
             "terminal": false,
             "user": { "uid": self.ids.inside, "gid": self.ids.inside },
             "args": spec.argv,
@@ -69,7 +72,15 @@ impl Bundle<'_> {
             "rlimits": rlimits,
             // Told by root, it is also the least that the program can set: nobody makes itself unkillable.
             "oomScoreAdj": 0,
-        })
+        });
+        if let (Some(module), Some(profile)) = (self.mac, &spec.mac) {
+            let field = match module {
+                Module::AppArmor => "apparmorProfile",
+                Module::SeLinux => "selinuxLabel",
+            };
+            process[field] = json!(profile);
+        }
+        process
     }
 
     /// The root is whole already. A runtime that is not told of `/dev` makes its own, and a kernel of its own makes all
@@ -154,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_bundle_gives_nothing_away() {
-        let spec = Spec::new(["true", "x y"], Limits::judge());
+        let profile = Some("guild-sandbox".to_owned());
+        let spec = Spec { mac: profile, ..Spec::new(["true", "x y"], Limits::judge()) };
         let both = |n: u64| Rlimit { current: Some(n), maximum: Some(n) };
         let bundle = |kind, outside| {
             Bundle {
@@ -165,6 +177,7 @@ mod tests {
                 cgroups_path: "group",
                 resources: json!({}),
                 rlimits: &[(Resource::Core, both(0)), (Resource::Nofile, both(256))],
+                mac: (kind == Kind::Shared).then_some(Module::AppArmor),
             }
             .config()
         };
@@ -175,6 +188,7 @@ mod tests {
         for set in ["bounding", "effective", "inheritable", "permitted", "ambient"] {
             assert_eq!(process["capabilities"][set], json!([]), "{set}");
         }
+        assert_eq!(process["apparmorProfile"], "guild-sandbox");
         let core = json!({ "type": "RLIMIT_CORE", "soft": 0, "hard": 0 });
         assert_eq!(process["rlimits"][0], core);
         assert_eq!(shared["root"], json!({ "path": "/site/root", "readonly": true }));

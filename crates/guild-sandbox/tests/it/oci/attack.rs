@@ -138,7 +138,7 @@ fn nothing_but_its_own_can_be_written() {
     if !is_root() {
         return;
     }
-    let code = "import os\nfor path in ('/x', '/usr/x', '/etc/x', '/dev/x', '/judge/x', '/proc/self/oom_score_adj'):\n    try:\n        open(path, 'w').write('-1000')\n        print('wrote', path)\n    except OSError: pass\nfor path in ('/proc/1/root', '/proc/1/environ', '/proc/sysrq-trigger', '/proc/kcore', '/sys'):\n    if os.path.exists(path): print('sees', path)\n";
+    let code = "import os\nfor path in ('/x', '/usr/x', '/etc/x', '/dev/x', '/judge/x', '/proc/self/oom_score_adj'):\n    try:\n        with open(path, 'w') as file: file.write('-1000')\n        print('wrote', path)\n    except OSError: pass\nfor path in ('/proc/1/root', '/proc/1/environ', '/proc/sysrq-trigger', '/proc/kcore', '/sys'):\n    if os.path.exists(path): print('sees', path)\n";
     assert_eq!(printed(&run(&python(code))), "");
 }
 
