@@ -23,6 +23,7 @@
 
 mod cgroup;
 mod error;
+mod exec;
 mod host;
 pub mod launcher;
 mod limits;
@@ -35,8 +36,10 @@ mod seccomp;
 mod spec;
 mod sys;
 mod wire;
+mod workspace;
 
 pub use error::{Error, Result, code};
+pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
@@ -44,6 +47,7 @@ pub use oci::{Oci, OciOptions, Version, version};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};
+pub use workspace::{Artifact, Entry, EntryKind, UnpackLimits, Unpacked, Workspace, Written};
 
 /// Something that runs specs.
 pub trait Sandbox: Send + Sync {

@@ -97,6 +97,8 @@ const INDISPENSABLE: [Layer; 3] = [Layer::Namespaces, Layer::CgroupMemory, Layer
 const MAX_TIMEOUT_MS: u64 = 20_000;
 /// What a runtime needs itself, in the group of the program, until that runs.
 const MIN_PIDS: u32 = 16;
+/// The same if the sandbox stays: what waits in it, and what starts a command.
+const MIN_STAY_PIDS: u32 = 32;
 
 impl Oci {
     /// Asks the runtime for its version and runs small programs with it. Refuses if a limit or a layer that the
@@ -138,9 +140,13 @@ impl Sandbox for Oci {
     }
 
     fn start(&self, spec: &Spec) -> Result<Running> {
-        if spec.limits.pids < MIN_PIDS {
-            let why = format!("an OCI runtime needs at least {MIN_PIDS} until the program runs");
+        let least = if spec.stay { MIN_STAY_PIDS } else { MIN_PIDS };
+        if spec.limits.pids < least {
+            let why = format!("an OCI runtime needs at least {least} for itself at times");
             return Err(Error::limit("pids", why));
+        }
+        if self.kind == Kind::Own && spec.stay {
+            return Err(Error::spec("stay", "a kernel of its own ends with its program"));
         }
         if self.kind == Kind::Own && spec.network != Network::None {
             let why = "a kernel of its own has a loopback that nobody else can listen on";

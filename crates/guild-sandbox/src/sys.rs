@@ -128,6 +128,8 @@ pub(crate) fn filter(program: &[Instruction], listener: bool) -> io::Result<Opti
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) id: u64,
+    /// The thread that waits, as this process sees it.
+    pub(crate) pid: u32,
     pub(crate) nr: i32,
     pub(crate) arch: u32,
     pub(crate) args: [u64; 6],
@@ -147,7 +149,8 @@ pub(crate) fn next_asked(listener: BorrowedFd<'_>) -> io::Result<Asked> {
     check(c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut room) }))?;
     // SAFETY: it is plain numbers, which the kernel has just written.
     let asked = unsafe { room.asked };
-    Ok(Asked { id: asked.id, nr: asked.data.nr, arch: asked.data.arch, args: asked.data.args })
+    let libc::seccomp_data { nr, arch, args, .. } = asked.data;
+    Ok(Asked { id: asked.id, pid: asked.pid, nr, arch, args })
 }
 
 /// Lets a call that waits fail with this error.
@@ -157,22 +160,6 @@ pub(crate) fn refuse(listener: BorrowedFd<'_>, id: u64, errno: c_int) -> io::Res
     // SAFETY: the kernel only reads the answer.
     let sent = unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw const answer) };
     check(c_long::from(sent)).map(drop)
-}
-
-/// Lets files that this thread makes belong to this user and group, and lets it do with files what those may.
-pub(crate) fn act_as(user: u32) -> io::Result<()> {
-    // SAFETY: no memory is involved. The last call changes nothing, since there is no such user, and says whether the
-    // others have: they tell no error.
-    let now = unsafe {
-        libc::setfsgid(user);
-        libc::setfsuid(user);
-        libc::setfsuid(u32::MAX)
-    };
-    if now.cast_unsigned() == user {
-        Ok(())
-    } else {
-        Err(io::Error::from_raw_os_error(libc::EPERM))
-    }
 }
 
 /// A descriptor that can be read when a child has ended; the signal itself comes no more.
@@ -217,6 +204,20 @@ pub(crate) fn signal(pid: u32, signal: c_int) {
         // SAFETY: no memory is involved. Its being gone is no harm.
         let _ = unsafe { libc::kill(pid, signal) };
     }
+}
+
+/// Sends any signal to the process that this descriptor stands for, and to no other.
+pub(crate) fn signal_by(pidfd: BorrowedFd<'_>, signal: c_int) {
+    let call = libc::SYS_pidfd_send_signal;
+    // SAFETY: without further information, no memory is involved. Its being gone is no harm.
+    let _ = unsafe { libc::syscall(call, pidfd.as_raw_fd(), signal, null::<u8>(), 0) };
+}
+
+/// Makes whoever loses its parent below this process a child of it.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: only a flag of this process changes.
+    let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    check(c_long::from(done)).map(drop)
 }
 
 /// What a process used, with all descendants that were waited for.
@@ -276,6 +277,28 @@ pub(crate) fn leave_cgroups() -> io::Result<()> {
     // SAFETY: descriptors, which could be confused, are not among what is unshared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWCGROUP) }?;
     Ok(())
+}
+
+/// Makes this thread somebody else for the file system, and gives who it was: user and group. Root loses what it may do
+/// to others' files for as long as it is nobody special. Other threads stay who they are.
+pub(crate) fn act_as((user, group): (u32, u32)) -> io::Result<(u32, u32)> {
+    /// Asks for what is impossible, which changes nothing and says who one is.
+    const WHO: u32 = u32::MAX;
+    // SAFETY: no memory is involved; both calls change this thread only.
+    let (before, after) = unsafe {
+        let before_group = libc::setfsgid(group);
+        let before_user = libc::setfsuid(user);
+        ((before_user, before_group), (libc::setfsuid(WHO), libc::setfsgid(WHO)))
+    };
+    if after != (user.cast_signed(), group.cast_signed()) {
+        // SAFETY: as above.
+        unsafe {
+            libc::setfsuid(before.0.cast_unsigned());
+            libc::setfsgid(before.1.cast_unsigned());
+        }
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok((before.0.cast_unsigned(), before.1.cast_unsigned()))
 }
 
 /// Switches on the loopback of this network namespace.

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use guild_sandbox::{Limits, Ns, Oci, OciOptions, Options, Result, Sandbox, Spec, launcher};
+use guild_sandbox::{Exec, Limits, Ns, Oci, OciOptions, Options, Result, Sandbox, Spec, launcher};
 
 fn main() -> ExitCode {
     if launcher::is_asked_for() {
@@ -28,13 +28,22 @@ fn open(runtime: Option<&String>) -> Result<Box<dyn Sandbox>> {
     })
 }
 
-/// Starts sandboxes that sleep, says so, and starts ever more until somebody kills it.
+/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
 fn hold(sandbox: &dyn Sandbox, count: usize) -> Result<()> {
     sandbox.prepare()?;
     let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
-    let mut running = Vec::new();
+    let stay = Spec::stay(Limits::judge());
+    let exec = Exec::new(["sh", "-c", "(setsid sleep 1000 &); sleep 1000"]);
+    let (mut running, mut commands) = (Vec::new(), Vec::new());
     while running.len() < 4 * count {
-        running.push(sandbox.start(&spec)?);
+        if running.len() % 2 == 0 {
+            running.push(sandbox.start(&spec)?);
+        } else {
+            let staying = sandbox.start(&stay)?;
+            commands.push(staying.handle().exec(&exec)?);
+            commands.push(staying.handle().exec(&exec)?);
+            running.push(staying);
+        }
         if running.len() == count {
             // Whoever started us may have stopped reading.
             let _ = std::io::stdout().write_all(b"ready\n");

@@ -16,11 +16,12 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
-use rustix::process::{DumpableBehavior, Signal};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 
 use super::root::{self, Root};
 use super::supervise::{now_us, wait};
 use super::{HOST_IDS, INSIDE_ID, Init, Prepared, init, workload};
+
 use crate::cgroup::Group;
 use crate::cgroup::runtime::Held;
 use crate::error::{Error, Result, Step};
@@ -31,6 +32,10 @@ use crate::oci::{Kind, Runtime};
 use crate::spec::Spec;
 use crate::sys::{self, Cloned};
 use crate::wire::{Channel, FromInit, Preparation, Received, ToInit, Weak};
+
+mod room;
+
+use room::Room;
 
 /// Users of the host for the root of a sandbox, as [`HOST_IDS`] are for programs.
 const HOST_ROOT_IDS: u32 = 1_800_000_000;
@@ -124,7 +129,7 @@ impl First {
         };
         let ids = self.ids();
         let owner = ids.outside.map_or(ids.inside, |(program, _)| program);
-        sys::act_as(owner).step("act as the program's user")?;
+        sys::act_as((owner, owner)).step("act as the program's user")?;
         let root = Root::for_a_runtime(site.at("root"), owner, &parts, fds)?;
         // This may take long: the launcher waits ahead of the spec. Its end is our end.
         let Some(received) = receive()? else { return Ok(()) };
@@ -136,19 +141,24 @@ impl First {
         let bytes = init::split(&received.tail, &order.sizes)?;
         let spec = order.spec;
         let shows_processes = self.runtime.kind == Kind::Shared;
-        root.finish_for_a_runtime(&spec, &bytes, fds.collect(), shows_processes)?;
+        let workspace = root.finish_for_a_runtime(&spec, &bytes, fds.collect(), shows_processes)?;
         check_program(&root, &spec)?;
-        sys::act_as(0).step("act as root")?;
+        sys::act_as((0, 0)).step("act as root")?;
         let proxy = init::network(&spec)?;
-        self.write_bundle(&site, &spec, ids, weak.mac)?;
+        let rlimits = workload::limits(&spec, Weak::default());
+        let (place, path) = (site.at("root"), self.group.path_for_a_runtime()?);
+        let bundle = self.bundle(&spec, (&place, &path), &rlimits, weak.mac);
+        let text = bundle.config().to_string();
+        fs::write(site.at("bundle/config.json"), text).step("write the bundle")?;
         let signals = sys::child_signals().step("watch children")?;
         let calls = Calls::new(&self.runtime, &site, &signals);
         let program = self.start(&calls, &spec, streams).inspect_err(|_| calls.undo())?;
         let message = FromInit::Started { notify: false, landlock: false };
-        let fds: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+        let fds: Vec<_> =
+            [workspace.as_fd()].into_iter().chain(proxy.iter().map(AsFd::as_fd)).collect();
         channel.send_all(&message, &[], &fds).step("tell the launcher")?;
-        drop(proxy);
-        program.watch(channel, &calls)
+        drop((proxy, workspace));
+        Room::new(channel, &calls, &bundle, root, program).watch()
     }
 
     /// Mounts of its own: processes as they are numbered here, and a place for everything that the runtime writes.
@@ -176,20 +186,16 @@ impl First {
         Ids { inside: INSIDE_ID, outside }
     }
 
-    fn write_bundle(&self, site: &Site, spec: &Spec, ids: Ids, mac: Option<Module>) -> Result<()> {
-        let (root, cgroups_path) = (site.at("root"), self.group.path_for_a_runtime()?);
-        let bundle = Bundle {
-            spec,
-            kind: self.runtime.kind,
-            root: &root,
-            ids,
-            cgroups_path: &cgroups_path,
-            resources: self.group.resources(&spec.limits, self.cores_milli),
-            rlimits: &workload::limits(spec, Weak::default()),
-            mac,
-        };
-        let text = bundle.config().to_string();
-        fs::write(site.at("bundle/config.json"), text).step("write the bundle")
+    fn bundle<'a>(
+        &self,
+        spec: &'a Spec,
+        (root, cgroups_path): (&'a str, &'a str),
+        rlimits: &'a [(Resource, Rlimit)],
+        mac: Option<Module>,
+    ) -> Bundle<'a> {
+        let resources = self.group.resources(&spec.limits, self.cores_milli);
+        let (kind, ids) = (self.runtime.kind, self.ids());
+        Bundle { spec, kind, root, ids, cgroups_path, resources, rlimits, mac }
     }
 
     /// Lets the runtime make the container, looks whether its limits are there, and only then lets it run.
@@ -202,64 +208,19 @@ impl First {
         self.group.check(&spec.limits, self.cores_milli, pid)?;
         check_namespace(Layer::UserNamespace, "user", pid)?;
         check_namespace(Layer::Namespaces, "mnt", pid)?;
-        calls.call(&["start", NAME], Vec::new())?;
-        Ok(Program { pid, kind: self.runtime.kind })
+        if !spec.stay {
+            calls.call(&["start", NAME], Vec::new())?;
+        }
+        Ok(Program { pid, kind: self.runtime.kind, stays: spec.stay })
     }
 }
 
-/// The process that the runtime made: the program, or the kernel of its own that ends as the program does.
+/// The process that the runtime made: the program, or the kernel of its own that ends as the program does. If the
+/// sandbox stays, it is the process that waits for ever to become a program.
 struct Program {
     pid: u32,
     kind: Kind,
-}
-
-impl Program {
-    /// Until it ends. Whatever else there is then ends with us.
-    fn watch(self, channel: &Channel, calls: &Calls<'_>) -> Result<()> {
-        loop {
-            // First of all: it may have ended while the runtime was still waited for.
-            if let Some(ended) = self.reap()? {
-                return channel.send(&ended).step("tell the launcher");
-            }
-            let mut fds =
-                [PollFd::new(calls.signals, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
-            wait(&mut fds, u64::MAX)?;
-            let spoken = !fds[1].revents().is_empty();
-            calls.forget_signals();
-            if spoken && !self.obey(channel, calls)? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Waits for everybody who has ended; says so if the program is one of them.
-    fn reap(&self) -> Result<Option<FromInit>> {
-        match init::reap(self.pid)? {
-            Some(FromInit::Ended { exit_code, signal }) if self.kind == Kind::Own => {
-                let (exit_code, signal) = told(exit_code, signal);
-                Ok(Some(FromInit::Ended { exit_code, signal }))
-            }
-            ended => Ok(ended),
-        }
-    }
-
-    /// Does what the launcher says; false if it is gone.
-    fn obey(&self, channel: &Channel, calls: &Calls<'_>) -> Result<bool> {
-        let Some(received) = channel.receive::<ToInit>().step("hear the launcher")? else {
-            return Ok(false);
-        };
-        if let ToInit::Signal { signal, all } = received.message {
-            match (self.kind, all) {
-                (Kind::Shared, true) => sys::signal_all(signal),
-                (Kind::Shared, false) => sys::signal(self.pid, signal),
-                // It may have ended meanwhile. Whoever is started for this is reaped with everybody else.
-                (Kind::Own, _) => {
-                    drop(calls.spawn(&["kill", NAME, &signal.to_string()], Vec::new())?);
-                }
-            }
-        }
-        Ok(true)
-    }
+    stays: bool,
 }
 
 /// How a program ended, as its kernel tells it: a signal is 128 and its number. Only that of the filter is taken for
@@ -285,6 +246,9 @@ fn check_namespace(layer: Layer, kind: &str, pid: u32) -> Result<()> {
 
 /// Refuses what the runtime would only refuse after the start, with words of its own.
 fn check_program(root: &Root, spec: &Spec) -> Result<()> {
+    if spec.stay {
+        return Ok(());
+    }
     let find = |at: &str, flags| root.find(at.trim_start_matches('/'), flags);
     find(&spec.cwd, OFlags::PATH | OFlags::DIRECTORY)
         .map_err(|errno| Error::spec("cwd", io::Error::from(errno).to_string()))?;
@@ -319,8 +283,14 @@ struct Calls<'a> {
 
 impl<'a> Calls<'a> {
     fn new(runtime: &'a Runtime, site: &'a Site, signals: &'a OwnedFd) -> Calls<'a> {
-        let until_us = now_us().saturating_add(runtime.timeout_ms.saturating_mul(1_000));
-        Calls { runtime, site, signals, until_us }
+        let mut calls = Calls { runtime, site, signals, until_us: 0 };
+        calls.until_us = calls.deadline_us();
+        calls
+    }
+
+    /// Until when something may take that begins now.
+    fn deadline_us(&self) -> u64 {
+        now_us().saturating_add(self.runtime.timeout_ms.saturating_mul(1_000))
     }
 
     fn spawn(&self, words: &[&str], streams: Vec<OwnedFd>) -> Result<Child> {
@@ -376,7 +346,7 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// What they say is only that somebody has ended.
+    /// Whatever it says is only that somebody has ended.
     fn forget_signals(&self) {
         let _ = rustix::io::read(self.signals, &mut [0u8; 1_024]);
     }

@@ -17,6 +17,7 @@ use rustix::mount::{
 
 use super::WRITABLE;
 use crate::error::{Error, Result, Step};
+use crate::oci::bundle::STAY;
 use crate::spec::{Bind, Image, Profile, Spec};
 use crate::sys;
 use crate::wire::{Part, PartKind};
@@ -114,15 +115,31 @@ pub(super) struct Root {
     site: String,
     /// Options of mounts that name whose they are, if that is not whoever mounts them.
     owner: String,
+    /// All processes of the sandbox. What is mounted over it hides those that do not want to be seen.
+    processes: OwnedFd,
+}
+
+/// What init keeps of the root that it has built.
+pub(super) struct Inside {
+    /// The directory `/workspace` of the sandbox's own tmpfs, whatever is bound over it.
+    pub(super) workspace: OwnedFd,
+    /// All processes of the sandbox, as `/proc` shows them.
+    pub(super) processes: OwnedFd,
 }
 
 impl Root {
     /// Everything that does not depend on the spec.
     pub(super) fn begin(parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<Root> {
         leave_mounts()?;
-        let mut root = Root::mount(SITE.to_owned(), String::new())?;
+        let top = mount_root(SITE, "")?;
+        mkdirat(&top, "proc", Mode::from_raw_mode(0o755)).step("make a directory")?;
         // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
-        root.processes(c"hidepid=invisible")?;
+        mount_processes(SITE, c"")?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let processes = rustix::fs::openat(&top, "proc", flags, Mode::empty());
+        let processes = processes.step("open /proc")?;
+        let mut root = Root { top, site: SITE.to_owned(), owner: String::new(), processes };
+        root.furnish()?;
         let opened_by_launcher = opened.is_some();
         root.show(parts, opened)?;
         // Leaving the host's root takes long, so it is done ahead if nothing of it will be needed.
@@ -139,24 +156,23 @@ impl Root {
         parts: &[Part],
         opened: Vec<OwnedFd>,
     ) -> Result<Root> {
-        let root = Root::mount(site, format!(",uid={owner},gid={owner}"))?;
+        let owner = format!(",uid={owner},gid={owner}");
+        let top = mount_root(&site, &owner)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let processes = rustix::fs::open("/proc", flags, Mode::empty()).step("open /proc")?;
+        let root = Root { top, site, owner, processes };
+        root.make_directory("proc").step("make a directory")?;
+        root.furnish()?;
         root.show(parts, Some(opened))?;
         Ok(root)
     }
 
-    /// With directories and devices, and nothing of an image.
-    fn mount(site: String, owner: String) -> Result<Root> {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let options = options(format!("mode=0755,size=128m,nr_inodes=32768{owner}"))?;
-        mount("tmpfs", site.as_str(), "tmpfs", flags, options.as_c_str()).step("mount the root")?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open(&site, flags, Mode::empty()).step("open the root")?;
-        let root = Root { top, site, owner };
-        for name in ["proc", "dev", "dev/shm", "tmp", "workspace", "etc"] {
-            root.make_directory(name).step("make a directory")?;
+    /// Directories and devices.
+    fn furnish(&self) -> Result<()> {
+        for name in ["dev", "dev/shm", "tmp", "workspace", "etc"] {
+            self.make_directory(name).step("make a directory")?;
         }
-        root.devices()?;
-        Ok(root)
+        self.devices()
     }
 
     fn show(&self, parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<()> {
@@ -227,6 +243,11 @@ impl Root {
         move_mount(tree, "", &place, "", flags).step(&format!("mount /{at}"))
     }
 
+    /// All processes, for whoever stays outside of the root.
+    pub(super) fn processes(&self) -> &OwnedFd {
+        &self.processes
+    }
+
     /// Whether there is something at a path of the finished root, as a program inside would find it.
     pub(super) fn find(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC;
@@ -278,16 +299,18 @@ impl Root {
         spec: &Spec,
         bytes: &[&[u8]],
         opened: Option<Vec<OwnedFd>>,
-    ) -> Result<()> {
-        self.fill(spec, bytes, opened)?;
-        // A bought sandbox sees what there is of the kernel; others see processes only, over it.
+    ) -> Result<Inside> {
+        let workspace = self.fill(spec, bytes, opened)?;
+        // A bought sandbox sees what there is of the kernel, and each of its commands the others; the rest see only
+        // themselves and what they started.
         if spec.profile != Profile::Hosted {
-            self.processes(c"subset=pid,hidepid=invisible")?;
+            mount_processes(&self.site, c"subset=pid,hidepid=invisible")?;
         }
         if !self.site.is_empty() {
             self.enter()?;
         }
-        self.lock()
+        self.lock()?;
+        Ok(Inside { workspace, processes: self.processes })
     }
 
     /// As [`Root::finish`], for a runtime that enters it by itself; with processes, if it does not show its own.
@@ -297,14 +320,19 @@ impl Root {
         bytes: &[&[u8]],
         opened: Vec<OwnedFd>,
         processes: bool,
-    ) -> Result<()> {
-        self.fill(spec, bytes, Some(opened))?;
+    ) -> Result<OwnedFd> {
+        let workspace = self.fill(spec, bytes, Some(opened))?;
+        if spec.stay {
+            let (at, mode) = (STAY.trim_start_matches('/'), Mode::from_raw_mode(0o755));
+            self.make_file(at, &[], mode).step("make what stays")?;
+        }
         match (processes, spec.profile) {
             (false, _) => {}
-            (true, Profile::Hosted) => self.processes(c"hidepid=invisible")?,
-            (true, _) => self.processes(c"subset=pid,hidepid=invisible")?,
+            (true, Profile::Hosted) => mount_processes(&self.site, c"hidepid=invisible")?,
+            (true, _) => mount_processes(&self.site, c"subset=pid,hidepid=invisible")?,
         }
-        self.lock()
+        self.lock()?;
+        Ok(workspace)
     }
 
     /// Nothing of the root itself can be changed any more.
@@ -316,9 +344,9 @@ impl Root {
             .step("make the root read-only")
     }
 
-    /// The directories that can be written, the binds and the files.
-    fn fill(&self, spec: &Spec, bytes: &[&[u8]], opened: Option<Vec<OwnedFd>>) -> Result<()> {
-        self.scratch(spec)?;
+    /// The directories that can be written, the binds and the files. Gives the workspace.
+    fn fill(&self, spec: &Spec, bytes: &[&[u8]], opened: Option<Vec<OwnedFd>>) -> Result<OwnedFd> {
+        let workspace = self.scratch(spec)?;
         let mut opened = opened.map(Vec::into_iter);
         for bind in &spec.binds {
             let tree = match &mut opened {
@@ -339,11 +367,11 @@ impl Root {
                 Error::spec("files.at", why)
             })?;
         }
-        Ok(())
+        Ok(workspace)
     }
 
-    /// One tmpfs for all directories that the program can write into, so that they share the limit.
-    fn scratch(&self, spec: &Spec) -> Result<()> {
+    /// One tmpfs for all directories that the program can write into, so that they share the limit. Gives its workspace.
+    fn scratch(&self, spec: &Spec) -> Result<OwnedFd> {
         let (size, inodes) = (spec.limits.disk_bytes, u64::from(spec.limits.inodes) + 8);
         let owner = &self.owner;
         let options = options(format!("mode=0755,size={size},nr_inodes={inodes}{owner}"))?;
@@ -363,7 +391,9 @@ impl Root {
             let (inside, outside) = (format!("{top}/{name}"), format!("{}{place}", self.site));
             mount_bind(&inside, &outside).step("show the scratch")?;
         }
-        Ok(())
+        let workspace = format!("{}/workspace", self.site);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(workspace, flags, Mode::empty()).step("open the workspace")
     }
 
     /// Becomes the root; the host's is gone.
@@ -374,13 +404,22 @@ impl Root {
         self.site.clear();
         rustix::process::chdir("/").step("enter the root")
     }
+}
 
-    /// The processes of this sandbox.
-    fn processes(&self, options: &CStr) -> Result<()> {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        let at = format!("{}/proc", self.site);
-        mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
-    }
+/// An empty root.
+fn mount_root(site: &str, owner: &str) -> Result<OwnedFd> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let options = options(format!("mode=0755,size=128m,nr_inodes=32768{owner}"))?;
+    mount("tmpfs", site, "tmpfs", flags, options.as_c_str()).step("mount the root")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(site, flags, Mode::empty()).step("open the root")
+}
+
+/// The processes of this sandbox, in a root that is seen at this site.
+fn mount_processes(site: &str, options: &CStr) -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let at = format!("{site}/proc");
+    mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
 }
 
 /// From here on what is mounted is seen by nobody else, and what others mount is not seen here.

@@ -42,15 +42,15 @@ impl Bundle<'_> {
     pub(crate) fn config(&self) -> Value {
         json!({
             "ociVersion": "1.0.2",
-            "process": self.process(),
+            "process": self.process(self.spec),
             "root": { "path": self.root, "readonly": true },
             "mounts": self.mounts(),
             "linux": self.linux(),
         })
     }
 
-    fn process(&self) -> Value {
-        let spec = self.spec;
+    /// What is said about a program, or about a command that comes later.
+    pub(crate) fn process(&self, spec: &Spec) -> Value {
         let env: Vec<String> =
             spec.env.iter().map(|(key, value)| format!("{key}={value}")).collect();
         let rlimits: Vec<Value> = self.rlimits.iter().filter_map(rlimit).collect();
@@ -58,7 +58,7 @@ impl Bundle<'_> {
         let mut process = json!({
             "terminal": false,
             "user": { "uid": self.ids.inside, "gid": self.ids.inside },
-            "args": spec.argv,
+            "args": if spec.stay { vec![STAY.to_owned()] } else { spec.argv.clone() },
             "env": env,
             "cwd": spec.cwd,
             "noNewPrivileges": true,
@@ -128,6 +128,9 @@ impl Bundle<'_> {
         linux
     }
 }
+
+/// A runtime looks for the program before it waits for the word to start it. In a sandbox that stays that never comes.
+pub(crate) const STAY: &str = "/dev/stay";
 
 /// What of the kernel nobody sees, where a bought sandbox sees the rest.
 const MASKED: [&str; 10] = [

@@ -2,8 +2,10 @@
 
 mod attack;
 mod bad_input;
+mod exec;
 mod killed;
 mod oci;
 mod ordinary;
 mod run;
 mod support;
+mod workspace;

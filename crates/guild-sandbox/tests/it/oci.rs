@@ -2,6 +2,7 @@
 
 mod attack;
 mod bad_runtime;
+mod commands;
 mod killed;
 mod own_kernel;
 
