@@ -33,8 +33,10 @@ mod exec;
 mod host;
 pub mod launcher;
 mod limits;
+mod mac;
 mod ns;
 mod nursery;
+mod oci;
 mod outcome;
 mod running;
 mod seccomp;
@@ -48,15 +50,21 @@ pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
+pub use oci::{Oci, OciOptions, Version, version};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
-pub use spec::{Bind, File, Image, Network, Profile, Spec, WRITABLE};
+pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};
 pub use workspace::{Artifact, Entry, EntryKind, UnpackLimits, Unpacked, Workspace, Written};
 
 /// Something that runs specs.
 pub trait Sandbox: Send + Sync {
     /// What the host of this sandbox has.
     fn host(&self) -> &Host;
+
+    /// Makes ahead what can be made ahead; to be called when there is time.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Starts a program. An error means that nothing of it ran.
     fn start(&self, spec: &Spec) -> Result<Running>;

@@ -11,9 +11,10 @@ use crate::Sandbox;
 use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::nursery::Nursery;
+use crate::oci::Runtime;
 use crate::outcome::Standing;
 use crate::running::{Launcher, Running};
-use crate::spec::{Image, Spec};
+use crate::spec::{Defaults, Image, Spec};
 use crate::wire::{FromLauncher, Order, Preparation, ToLauncher};
 use crate::workspace::Workspace;
 
@@ -25,8 +26,8 @@ pub struct Options {
     pub program: PathBuf,
     /// How many launchers wait ahead, once [`Ns::prepare`] has been called. Each holds some megabytes and namespaces.
     pub ahead: usize,
-    /// The image that they are prepared for.
-    pub image: Image,
+    /// What is added to every spec. Launchers are prepared for its image.
+    pub defaults: Defaults,
     /// Whether cgroups are used where they are there. Without them most limits are weaker.
     pub cgroups: bool,
 }
@@ -34,7 +35,7 @@ pub struct Options {
 impl Options {
     /// Nothing ahead, for the host's own `/usr`.
     pub fn new(program: impl Into<PathBuf>) -> Options {
-        Options { program: program.into(), ahead: 0, image: Image::Host, cgroups: true }
+        Options { program: program.into(), ahead: 0, defaults: Defaults::default(), cgroups: true }
     }
 }
 
@@ -43,6 +44,8 @@ impl Options {
 pub struct Ns {
     options: Options,
     host: Host,
+    /// Who makes the sandboxes, if it is not the launcher itself.
+    runtime: Option<Runtime>,
     waiting: Mutex<VecDeque<Launcher>>,
     nursery: Arc<Nursery>,
 }
@@ -59,14 +62,25 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
+        Ns::make(options, host, None)
+    }
+
+    /// The same, with launchers that call a runtime.
+    pub(crate) fn with_runtime(options: Options, host: Host, runtime: Runtime) -> Result<Ns> {
+        Ns::make(options, host, Some(runtime))
+    }
+
+    fn make(options: Options, mut host: Host, runtime: Option<Runtime>) -> Result<Ns> {
+        host.look_at_profile(options.defaults.mac.as_deref());
+        host.require(&options.defaults.require)?;
         let nursery = Arc::new(Nursery::new(options.program.clone()));
-        Ok(Ns { options, host, waiting: Mutex::default(), nursery })
+        Ok(Ns { options, host, runtime, waiting: Mutex::default(), nursery })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
     pub fn prepare(&self) -> Result<()> {
         while self.waiting().len() < self.options.ahead {
-            let launcher = self.launch(&self.options.image)?;
+            let launcher = self.launch(&self.options.defaults.image)?;
             self.waiting().push_back(launcher);
         }
         Ok(())
@@ -78,7 +92,7 @@ impl Ns {
 
     /// A launcher for this image: one that waits, or a new one.
     fn take(&self, image: &Image) -> Result<Launcher> {
-        while *image == self.options.image
+        while *image == self.options.defaults.image
             && let Some(launcher) = { self.waiting().pop_front() }
         {
             if launcher.is_alive() {
@@ -94,6 +108,7 @@ impl Ns {
             image: image.clone(),
             places: self.host.places.clone(),
             cores_milli: self.host.cores_milli,
+            runtime: self.runtime.clone(),
         };
         let message: ToLauncher = ToLauncher::Prepare(preparation);
         launcher.channel.send(&message).step("tell the launcher")?;
@@ -106,9 +121,14 @@ impl Sandbox for Ns {
         &self.host
     }
 
+    fn prepare(&self) -> Result<()> {
+        Ns::prepare(self)
+    }
+
     fn start(&self, spec: &Spec) -> Result<Running> {
+        let spec = &*spec.with(&self.options.defaults);
         spec.check()?;
-        self.host.require(&spec.require)?;
+        self.host.require_for(spec)?;
         if let Image::Directory(path) = &spec.image
             && let Err(error) = std::fs::read_dir(path)
         {

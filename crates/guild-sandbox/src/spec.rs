@@ -1,5 +1,6 @@
 //! What to run, and in what.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -50,6 +51,26 @@ pub struct Spec {
     pub require: BTreeSet<Layer>,
     /// Whom it can talk to.
     pub network: Network,
+    /// The profile of AppArmor or SELinux that it runs under, on hosts that have one of them.
+    #[serde(default)]
+    pub mac: Option<String>,
+}
+
+/// What a sandbox adds to every spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// What specs with [`Image::Host`] see.
+    pub image: Image,
+    /// Layers without which nothing runs, beside those that a spec requires itself.
+    pub require: BTreeSet<Layer>,
+    /// The profile of AppArmor or SELinux of specs that name none.
+    pub mac: Option<String>,
+}
+
+impl Default for Defaults {
+    fn default() -> Defaults {
+        Defaults { image: Image::Host, require: BTreeSet::new(), mac: None }
+    }
 }
 
 /// The system that a sandbox sees, read-only.
@@ -131,7 +152,21 @@ impl Spec {
             profile: Profile::Python,
             require: BTreeSet::new(),
             network: Network::None,
+            mac: None,
         }
+    }
+
+    /// With what the sandbox adds.
+    pub(crate) fn with(&self, defaults: &Defaults) -> Cow<'_, Spec> {
+        let image = if self.image == Image::Host { &defaults.image } else { &self.image };
+        let mac = self.mac.as_ref().or(defaults.mac.as_ref());
+        if (image, mac) == (&self.image, self.mac.as_ref())
+            && defaults.require.is_subset(&self.require)
+        {
+            return Cow::Borrowed(self);
+        }
+        let require = self.require.union(&defaults.require).copied().collect();
+        Cow::Owned(Spec { image: image.clone(), mac: mac.cloned(), require, ..self.clone() })
     }
 
     /// A sandbox without a program of its own, in which commands come and go until it is killed or a limit ends it.
@@ -187,6 +222,12 @@ impl Spec {
             && !path.is_absolute()
         {
             return Err(Error::spec("image", "the path is not absolute"));
+        }
+        if let Some(profile) = &self.mac
+            && (!(1..=255).contains(&profile.len())
+                || profile.contains(|c: char| c.is_whitespace() || c.is_control()))
+        {
+            return Err(Error::spec("mac", format!("{profile:?} is no name of a profile")));
         }
         match self.network {
             Network::Proxy { port: 0 } => Err(Error::spec("network.port", "0 is no port")),
@@ -254,7 +295,8 @@ mod tests {
         assert_eq!(good.check(), Ok(()));
         let bind =
             |host: &str, at: &str| Bind { host: host.into(), at: at.to_owned(), writable: false };
-        let wrong: [(Spec, &str); 12] = [
+        let wrong: [(Spec, &str); 13] = [
+            (Spec { mac: Some("a b".into()), ..good.clone() }, "mac: \"a b\" is no name"),
             (Spec { argv: vec![], ..good.clone() }, "argv: there is no program"),
             (Spec { argv: vec!["a\0b".into()], ..good.clone() }, "argv: there is a zero byte"),
             (Spec { cwd: "work".into(), ..good.clone() }, "cwd: \"work\" is not absolute"),
@@ -282,6 +324,9 @@ mod tests {
             assert!(error.to_string().starts_with(says), "{error}");
             assert_eq!(error.code().name, "sandbox.bad_spec");
         }
+        let defaults = Defaults { require: [Layer::Mac].into(), ..Defaults::default() };
+        assert_eq!(good.with(&Defaults::default()), Cow::Borrowed(&good));
+        assert_eq!(good.with(&defaults).require, [Layer::Mac].into());
         let heavy = good.file("/workspace/x", vec![0; MAX_FILES_BYTES + 1]);
         assert!(heavy.check().unwrap_err().to_string().contains("more than fit"));
     }

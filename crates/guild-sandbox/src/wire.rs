@@ -17,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Places;
 use crate::error::Error;
 use crate::exec::Ended;
+use crate::mac::Module;
+use crate::oci::Runtime;
 use crate::outcome::Outcome;
 use crate::spec::{Image, Spec};
 
@@ -75,6 +77,8 @@ pub(crate) struct Preparation {
     pub(crate) image: Image,
     pub(crate) places: Places,
     pub(crate) cores_milli: u32,
+    /// Who makes the sandbox, if it is not the launcher itself.
+    pub(crate) runtime: Option<Runtime>,
 }
 
 /// A spec; the bytes of its files follow the frame.
@@ -128,13 +132,15 @@ pub(crate) enum PartKind {
     Tree { host: PathBuf, is_dir: bool },
 }
 
-/// The limits that no cgroup holds, so that the program's own process must.
+/// What the program's own process must do: hold limits that no cgroup holds, and ask for its profile.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Weak {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     /// So many cores of those that the launcher may use.
     pub(crate) cores: Option<usize>,
+    /// Who is to be asked for the profile of the spec, if anybody.
+    pub(crate) mac: Option<Module>,
 }
 
 /// From init to the launcher.

@@ -98,7 +98,7 @@ fn become_nobody() -> Result<()> {
     rustix::system::sethostname(b"sandbox").step("change the name of the host")
 }
 
-fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
+pub(super) fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
     let mut parts = Vec::with_capacity(sizes.len());
     for size in sizes {
         let Some((part, rest)) = tail.split_at_checked(*size) else {
@@ -111,7 +111,7 @@ fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
 }
 
 /// Whoever may open sockets has a loopback of its own; with a proxy, we listen there for it.
-fn network(spec: &Spec) -> Result<Option<TcpListener>> {
+pub(super) fn network(spec: &Spec) -> Result<Option<TcpListener>> {
     if spec.profile != Profile::Hosted {
         return Ok(None);
     }

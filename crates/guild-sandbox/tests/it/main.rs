@@ -5,6 +5,7 @@ mod bad_input;
 mod exec;
 mod egress;
 mod killed;
+mod oci;
 mod ordinary;
 mod programs;
 mod run;
