@@ -21,6 +21,7 @@
 //!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
+pub mod agent;
 mod cgroup;
 mod error;
 mod host;
