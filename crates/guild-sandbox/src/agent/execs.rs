@@ -192,9 +192,7 @@ fn carry(mut executing: Executing, output: &Output, forms: &RwLock<Forms>) {
             fds.iter().map(|fd| !fd.revents().is_empty()).collect()
         };
         let mut ready = ready.into_iter();
-        open.retain_mut(|source| {
-            !ready.next().unwrap_or_default() || source.carry(output, forms)
-        });
+        open.retain_mut(|source| !ready.next().unwrap_or_default() || source.carry(output, forms));
     }
     match executing.wait() {
         Ok(ended) => output.end(Some(&ended)),

@@ -2,7 +2,6 @@
 
 mod body;
 mod exec;
-mod files;
 mod ports;
 mod sandbox;
 
@@ -15,7 +14,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{get, post};
 use futures_util::future::{Either, select};
 use guild_protocol::hash::Hash;
 use tokio::net::TcpListener;
@@ -62,9 +61,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/exec/{id}/stream", get(exec::stream))
         .route("/exec/{id}/stdin", post(exec::stdin))
         .route("/exec/{id}/signal", post(exec::signal))
-        .route("/files", put(files::write).get(files::read).delete(files::remove))
-        .route("/files/list", get(files::list))
-        .route("/files/archive", post(files::unpack).get(files::pack))
         .route("/ports/{port}", get(ports::tunnel));
     Router::new()
         .nest("/v1", routes)

@@ -32,7 +32,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Shared>> for Sent<T> {
 
     async fn from_request(request: Request, _: &Arc<Shared>) -> Result<Sent<T>> {
         let admitted = request.extensions().get::<Admitted>().copied();
-        let signed = admitted.ok_or_else(|| Error::new(&code::NOT_SIGNED, "it is not signed"))?.body;
+        let signed =
+            admitted.ok_or_else(|| Error::new(&code::NOT_SIGNED, "it is not signed"))?.body;
         let too_large = || {
             Error::new(&code::TOO_LARGE, format!("the body is larger than {MAX_JSON_BYTES} bytes"))
         };

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::{Arc, PoisonError};
 
+use axum::Extension;
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -10,7 +11,6 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::Extension;
 use futures_util::future::{Either, select};
 use futures_util::stream::unfold;
 use serde::Deserialize;
@@ -42,7 +42,8 @@ pub(super) async fn start(
     shared.require_running()?;
     let first = request.stdin_b64.as_ref().map_or(0, |bytes| bytes.0.len());
     if first > MAX_FIRST_INPUT_BYTES {
-        let why = format!("{first} bytes are more than {MAX_FIRST_INPUT_BYTES}: send the rest later");
+        let why =
+            format!("{first} bytes are more than {MAX_FIRST_INPUT_BYTES}: send the rest later");
         return Err(Error::bad("stdin_b64", why));
     }
     keep_out_of_argv(&shared, &request)?;
@@ -80,10 +81,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(gone)?
 }
 
-fn command(
-    shared: &Shared,
-    id: Result<Path<String>, PathRejection>,
-) -> Result<Arc<Command>> {
+fn command(shared: &Shared, id: Result<Path<String>, PathRejection>) -> Result<Arc<Command>> {
     let Path(id) = id.map_err(|e| Error::bad("id", e.body_text()))?;
     shared.execs.get(&id.parse::<ExecId>().map_err(|e| Error::bad("id", e.message()))?)
 }
