@@ -8,3 +8,4 @@ mod killed;
 mod ordinary;
 mod run;
 mod support;
+mod workspace;
