@@ -129,6 +129,14 @@ impl Error {
         }
     }
 
+    /// A refusal on its way, with its words changed; nothing of what cannot be read as one.
+    pub(crate) fn reworded(body: &[u8], reword: impl Fn(&str) -> String) -> Vec<u8> {
+        let Ok(Told { mut error }) = serde_json::from_slice(body) else { return Vec::new() };
+        error.message = reword(&error.message);
+        error.field = error.field.map(|field| reword(&field));
+        serde_json::to_vec(&Told { error }).unwrap_or_default()
+    }
+
     fn status(&self) -> StatusCode {
         let status = match self.code.name {
             name if name == code::TOO_LARGE.name => 413,

@@ -2,6 +2,7 @@
 
 mod body;
 mod exec;
+mod files;
 mod ports;
 mod sandbox;
 
@@ -14,7 +15,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use futures_util::future::{Either, select};
 use guild_protocol::hash::Hash;
 use tokio::net::TcpListener;
@@ -61,6 +62,9 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/exec/{id}/stream", get(exec::stream))
         .route("/exec/{id}/stdin", post(exec::stdin))
         .route("/exec/{id}/signal", post(exec::signal))
+        .route("/files", put(files::write).get(files::read).delete(files::remove))
+        .route("/files/list", get(files::list))
+        .route("/files/archive", post(files::unpack).get(files::pack))
         .route("/ports/{port}", get(ports::tunnel));
     Router::new()
         .nest("/v1", routes)
@@ -132,7 +136,7 @@ async fn seal(shared: &Shared, nonce: Option<Nonce>, answer: Response) -> Respon
             false => {
                 head.headers.remove(axum::http::header::CONTENT_LENGTH);
                 let forms = shared.forms.read().unwrap_or_else(PoisonError::into_inner);
-                forms.mask(&whole).into()
+                Error::reworded(&whole, |words| forms.mask_message(words)).into()
             }
         };
         hash = Some(Hash::of(&whole));

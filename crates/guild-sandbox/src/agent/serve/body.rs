@@ -19,7 +19,7 @@ use super::Admitted;
 
 const MAX_JSON_BYTES: usize = 4 << 20;
 /// How many pieces of a stream wait to be written.
-const PIECES_AHEAD: usize = 4;
+pub(super) const PIECES_AHEAD: usize = 4;
 
 /// JSON, read strictly. `hash` is that of its bytes.
 pub(super) struct Sent<T> {
@@ -66,22 +66,18 @@ pub(super) async fn pour<T: Send + 'static>(
     body: Body,
     signed: Hash,
     write: impl FnOnce(&mut Poured) -> crate::Result<T> + Send + 'static,
-) -> Result<(T, u64)> {
+) -> Result<T> {
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let why = Arc::new(Mutex::new(None));
     let mut poured = Poured {
         pieces,
         piece: Bytes::new(),
         hasher: Hasher::new(),
-        bytes: 0,
         signed,
         end: End::NotYet,
         why: why.clone(),
     };
-    let writing = tokio::task::spawn_blocking(move || {
-        let written = write(&mut poured);
-        (written, poured.bytes)
-    });
+    let writing = tokio::task::spawn_blocking(move || write(&mut poured));
     let mut body = body.into_data_stream();
     let mut whole = true;
     while let Some(piece) = body.next().await {
@@ -97,11 +93,11 @@ pub(super) async fn pour<T: Send + 'static>(
     }
     drop(sender);
     let gone = |e: tokio::task::JoinError| Error::from(crate::Error::failed("write", e));
-    let (written, bytes) = writing.await.map_err(gone)?;
+    let written = writing.await.map_err(gone)?;
     if let Some(error) = lock(&why).take() {
         return Err(error);
     }
-    Ok((written?, bytes))
+    Ok(written?)
 }
 
 enum Piece {
@@ -121,7 +117,6 @@ pub(super) struct Poured {
     pieces: mpsc::Receiver<Piece>,
     piece: Bytes,
     hasher: Hasher,
-    bytes: u64,
     signed: Hash,
     end: End,
     /// Why it failed, if it did: errors of the system would carry only words.
@@ -133,12 +128,6 @@ impl Poured {
         let words = error.to_string();
         *lock(&self.why) = Some(error);
         io::Error::other(words)
-    }
-
-    /// Reads what whoever wrote did not want, so that the end is known to be good.
-    pub(super) fn finish(&mut self) -> crate::Result<()> {
-        let rest = io::copy(self, &mut io::sink());
-        rest.map(drop).map_err(|e| crate::Error::failed("read the body", e))
     }
 }
 
@@ -165,7 +154,6 @@ impl Read for Poured {
         if let Some(place) = buffer.get_mut(..length) {
             place.copy_from_slice(&piece);
         }
-        self.bytes = self.bytes.saturating_add(u64::try_from(length).unwrap_or(0));
         Ok(length)
     }
 }

@@ -17,11 +17,14 @@ use tokio::sync::mpsc;
 use super::super::Shared;
 use super::super::error::{Error, Result};
 use super::super::wire::{Entry, FileWritten, Listing};
-use super::body::pour;
+use super::body::{PIECES_AHEAD, pour};
 use super::exec::blocking;
 use super::{Admitted, Streamed};
+use crate::workspace::{EntryKind, UnpackLimits};
 
 const PIECE_BYTES: usize = 256 << 10;
+/// How many files and directories an archive may have.
+const MAX_ENTRIES: usize = 100_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +53,7 @@ pub(super) async fn write(
     let (workspace, max_bytes) = (shared.workspace.clone(), shared.options.file_max_bytes);
     let mode = if executable { 0o755 } else { 0o644 };
     let write = move |body: &mut _| workspace.write(&path, mode, body, max_bytes);
-    let (written, _) = pour(request.into_body(), admitted.body, write).await?;
+    let written = pour(request.into_body(), admitted.body, write).await?;
     Ok(Json(FileWritten { bytes: written.size, sha256: written.sha256 }))
 }
 
@@ -124,8 +127,8 @@ pub(super) async fn unpack(
     let Place { path, .. } = place(at)?;
     shared.require_running()?;
     let workspace = shared.workspace.clone();
-    let limits = UnpackLimits { bytes: shared.options.file_max_bytes, ..UnpackLimits::default() };
-    let unpack = move |body: &mut _| workspace.unpack(body, &path, &limits);
+    let limits = UnpackLimits { bytes: shared.options.file_max_bytes, entries: MAX_ENTRIES };
+    let unpack = move |body: &mut _| workspace.unpack(body, &path, limits);
     pour(request.into_body(), admitted.body, unpack).await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -134,7 +137,11 @@ pub(super) async fn pack(State(shared): Agent, at: At) -> Result<Response> {
     let Place { path, .. } = place(at)?;
     let workspace = shared.workspace.clone();
     // What is wrong with the path is told as an answer; what goes wrong later breaks it off.
-    let (workspace, path) = blocking(move || workspace.list(&path).map(|_| (workspace, path))).await?;
+    let (workspace, path) = blocking(move || {
+        workspace.list(&path)?;
+        Ok((workspace, path))
+    })
+    .await?;
     let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
     let packing = tokio::task::spawn_blocking(move || {
         let mut to = Outflow { sender, piece: Vec::with_capacity(PIECE_BYTES) };

@@ -26,17 +26,21 @@ pub(super) async fn health(State(shared): Agent) -> Json<Health> {
         };
         (state, status.ended_by, status.class)
     };
+    // One lock after another: inside the expression below they would be held together.
+    let run_until_ms = lock(&shared.term).run_until_ms();
+    let uptime_ms = shared.uptime_ms();
+    let secrets_released = lock(&shared.vault).is_released();
     Json(Health {
         sandbox_id: shared.party.sandbox_id.clone(),
         state,
         ended_by,
         class,
         image_version: shared.options.image_version.clone(),
-        run_until_ms: lock(&shared.term).run_until_ms(),
+        run_until_ms,
         now_ms: shared.clock.now_ms(),
-        uptime_ms: shared.uptime_ms(),
+        uptime_ms,
         execs: shared.execs.running(),
-        secrets_released: lock(&shared.vault).is_released(),
+        secrets_released,
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })
 }

@@ -237,9 +237,15 @@ async fn the_workload_reaches_neither_the_agent_nor_its_keys() {
          me = os.getpid()\n\
          seen = [p for p in os.listdir('/proc') if p.isdigit()]\n\
          for p in seen:\n\
-         \x20   try: words = open(f'/proc/{{p}}/cmdline').read()\n\
-         \x20   except OSError: continue\n\
-         \x20   if int(p) > 1 and int(p) != me: print('sees', p, words)\n"
+         \x20   if int(p) == me: continue\n\
+         \x20   words = open(f'/proc/{{p}}/cmdline').read()\n\
+         \x20   if '__sandbox' not in words: print('sees', p, words)\n\
+         \x20   for name in ['environ', 'mem', 'maps', 'fd', 'root', 'exe']:\n\
+         \x20       try:\n\
+         \x20           path = f'/proc/{{p}}/{{name}}'\n\
+         \x20           os.listdir(path) if name in ('fd', 'root') else open(path, 'rb').read(1)\n\
+         \x20           print('reads', path)\n\
+         \x20       except OSError: pass\n"
     );
     let (out, err, _) = run(&world.client, &words(&["python3", "-c", &code])).await;
     assert_eq!((out.as_str(), err.as_str()), ("no 111\n", ""));

@@ -45,7 +45,7 @@ async fn a_command_that_needs_them_is_refused_before_they_are_released() {
     assert!(client.health().await.unwrap().secrets_released);
     assert_eq!(run(client, &request).await.2.exit_code, Some(0));
     let (out, _, _) = run(client, &words(&["cat", "/workspace/length"])).await;
-    assert_eq!(out.trim(), VALUE.chars().count().to_string());
+    assert_eq!(out.trim(), VALUE.len().to_string());
     let unknown = needing(&["NOBODY"], shell("true"));
     assert_eq!(refused(client.exec(&unknown).await), "agent.secrets_not_released");
 }
