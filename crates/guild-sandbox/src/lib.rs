@@ -26,6 +26,7 @@
 //!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
+pub mod agent;
 mod cgroup;
 pub mod egress;
 mod error;

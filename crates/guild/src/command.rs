@@ -30,6 +30,7 @@ mod relay;
 mod replay;
 mod requests;
 mod sandbox;
+mod sandbox_agent;
 mod schema;
 mod store;
 mod table;
@@ -68,6 +69,7 @@ pub(crate) enum Command {
     Blueprint(blueprint::Command),
     #[command(subcommand)]
     Sandbox(sandbox::Command),
+    SandboxAgent(sandbox_agent::Args),
     #[command(subcommand)]
     Schema(schema::Command),
     #[command(subcommand)]
@@ -128,6 +130,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),
         Command::Sandbox(command) => sandbox::run(&command, &mut cx),
+        Command::SandboxAgent(args) => sandbox_agent::run(&args, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),
         Command::Config(command) => config::run(&command, &mut cx),

@@ -253,6 +253,12 @@ impl From<guild_sandbox::Error> for Error {
     }
 }
 
+impl From<guild_sandbox::agent::Error> for Error {
+    fn from(error: guild_sandbox::agent::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_ledger::Error> for Error {
     fn from(error: guild_ledger::Error) -> Error {
         Error::new(error.code(), error.to_string())
@@ -325,6 +331,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_store::code::ALL,
         guild_bus::code::ALL,
         guild_sandbox::code::ALL,
+        guild_sandbox::agent::code::ALL,
         guild_ledger::code::ALL,
         guild_ledger::evidence::code::ALL,
         guild_ledger::policy::code::ALL,

@@ -184,7 +184,8 @@ pub(crate) fn make_private_directory(path: &Path) -> Result<()> {
         .map_err(|e| Error::io(path, &e))
 }
 
-fn refuse_readable_by_others(path: &Path) -> Result<()> {
+/// Refuses a file with a secret key that others can read.
+pub(crate) fn refuse_readable_by_others(path: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
     let metadata = match path.metadata() {
         Ok(metadata) => metadata,

@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use super::place::{self, Directory, fail};
 use super::tar::{self, Header, Kind, Reader, refused};
 use super::{Item, MAX_ENTRIES, Workspace, pieces};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Step};
 
 /// How much an archive may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,13 +74,18 @@ impl Workspace {
     /// Only plain files and directories with plain names are taken, each once; links, devices, pipes, special bits,
     /// pax headers that change what an entry is, and more than the limits allow are refused. It is taken apart beside,
     /// and moved when all of it is good: of an archive that was refused, nothing stays.
-    pub fn unpack(&self, from: impl Read, at: &str, limits: UnpackLimits) -> Result<Unpacked> {
+    pub fn unpack(&self, mut from: impl Read, at: &str, limits: UnpackLimits) -> Result<Unpacked> {
         place::check_directory(at)?;
         let (beside, name) = {
             let _acting = self.actor.act()?;
             self.top().make_temporary_directory()?
         };
-        let unpacked = Unpacking { workspace: self, beside: &beside, limits }.run(from);
+        let unpacked = Unpacking { workspace: self, beside: &beside, limits }.run(&mut from);
+        // A reader may know only at its end whether it was good: nothing is kept before.
+        let unpacked = unpacked.and_then(|unpacked| {
+            std::io::copy(&mut from, &mut std::io::sink()).step("read an archive to its end")?;
+            Ok(unpacked)
+        });
         let _acting = self.actor.act()?;
         let moved = unpacked.and_then(|(places, unpacked)| {
             self.settle(&beside, at, &places)?;

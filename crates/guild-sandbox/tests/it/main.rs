@@ -1,5 +1,6 @@
 //! Sandboxes as their users see them.
 
+mod agent;
 mod attack;
 mod bad_input;
 mod exec;

@@ -1,0 +1,234 @@
+//! The commands of a sandbox: started once, read as often as somebody likes, forgotten in the end.
+
+use std::collections::BTreeMap;
+use std::io::{self, PipeReader, Read};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::thread;
+
+use guild_protocol::hash::Hash;
+use rustix::event::{PollFd, PollFlags, poll};
+use tokio::net::unix::pipe;
+
+use super::error::{Error, Result, code};
+use super::output::Output;
+use super::redact::{Forms, Redactor};
+use super::secrets::Given;
+use super::wire::{Bytes64, ExecId, ExecRequest, Stream};
+use crate::exec::{Exec, ExecHandle, Executing};
+use crate::running::Handle;
+
+/// How many commands run at once.
+pub(crate) const MAX_RUNNING: usize = 64;
+/// How many that have ended are remembered.
+const MAX_ENDED: usize = 256;
+/// How much all of them together have printed.
+const MAX_ENDED_BYTES: usize = 32 << 20;
+/// How much of what one printed is kept.
+const MAX_KEPT_BYTES: usize = 1 << 20;
+/// What an empty pipe takes without waiting.
+pub(crate) const MAX_FIRST_INPUT_BYTES: usize = 64 << 10;
+const PIECE_BYTES: usize = 16 << 10;
+
+/// A command.
+pub(crate) struct Command {
+    /// What was asked, to tell a repeated request from another one.
+    asked: Hash,
+    /// The how many-th it was.
+    number: u64,
+    pub(crate) handle: ExecHandle,
+    pub(crate) stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
+    pub(crate) output: Arc<Output>,
+}
+
+/// All commands.
+#[derive(Default)]
+pub(crate) struct Execs {
+    all: Mutex<Table>,
+    /// Held while one is started, so that two requests with the same id start one command.
+    starting: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Table {
+    commands: BTreeMap<ExecId, Arc<Command>>,
+    started: u64,
+}
+
+/// What a command is started with.
+pub(crate) struct Start {
+    pub(crate) id: ExecId,
+    pub(crate) asked: Hash,
+    pub(crate) request: ExecRequest,
+    pub(crate) given: Given,
+    pub(crate) forms: Arc<RwLock<Forms>>,
+    pub(crate) now_ms: i64,
+}
+
+impl Execs {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, id: &ExecId) -> Result<Arc<Command>> {
+        let unknown = || Error::new(&code::NO_SUCH_EXEC, format!("there is no command {id}"));
+        self.table().commands.get(id).cloned().ok_or_else(unknown)
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.table().commands.values().filter(|one| !one.output.is_ended()).count()
+    }
+
+    /// Starts a command, unless it was started already. Blocks until it runs.
+    pub(crate) fn start(&self, handle: &Handle, start: Start) -> Result<()> {
+        let _one_at_a_time = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = self.table().commands.get(&start.id) {
+            return match known.asked == start.asked {
+                true => Ok(()),
+                false => {
+                    let why = format!("{} was started with other words", start.id);
+                    Err(Error::new(&code::EXEC_DIFFERS, why))
+                }
+            };
+        }
+        if self.running() >= MAX_RUNNING {
+            let why = format!("{MAX_RUNNING} commands run, which is the limit");
+            return Err(Error::new(&code::TOO_MANY, why));
+        }
+        let mut executing = handle.exec(&order(&start))?;
+        let stdin = executing.stdin.take().map(OwnedFd::from);
+        let stdin = first_input(stdin, &start.request).map_err(failed)?;
+        let output = Arc::new(Output::new(MAX_KEPT_BYTES, start.now_ms));
+        let command = Command {
+            asked: start.asked,
+            number: 0,
+            handle: executing.handle(),
+            stdin: tokio::sync::Mutex::new(stdin),
+            output: output.clone(),
+        };
+        let forms = start.forms.clone();
+        let carry = move || carry(executing, &output, &forms);
+        thread::Builder::new().name("sandbox-exec".to_owned()).spawn(carry).map_err(failed)?;
+        self.add(start.id, command);
+        Ok(())
+    }
+
+    fn add(&self, id: ExecId, mut command: Command) {
+        let mut table = self.table();
+        table.started += 1;
+        command.number = table.started;
+        table.commands.insert(id, Arc::new(command));
+        // The oldest of those that have ended go.
+        let ended = |(id, one): (&ExecId, &Arc<Command>)| {
+            one.output.is_ended().then(|| (one.number, one.output.bytes(), id.clone()))
+        };
+        let mut ended: Vec<_> = table.commands.iter().filter_map(ended).collect();
+        ended.sort();
+        let (mut count, mut bytes) = (0, 0);
+        for (_, kept, id) in ended.into_iter().rev() {
+            (count, bytes) = (count + 1, bytes + kept);
+            if count > MAX_ENDED || bytes > MAX_ENDED_BYTES {
+                table.commands.remove(&id);
+            }
+        }
+    }
+
+    /// Gives up on readers who do not read.
+    pub(crate) fn expire(&self, now_ms: i64) {
+        self.table().commands.values().for_each(|one| one.output.expire(now_ms));
+    }
+
+    /// The sandbox has ended: nobody is waited for.
+    pub(crate) fn hurry(&self) {
+        self.table().commands.values().for_each(|one| one.output.hurry());
+    }
+}
+
+fn failed(error: io::Error) -> Error {
+    Error::from(crate::Error::failed("start a command", error))
+}
+
+fn order(start: &Start) -> Exec {
+    let ExecRequest { argv, env, cwd, timeout_ms, max_output, .. } = &start.request;
+    let mut env = env.clone();
+    env.extend(start.given.iter().map(|(name, value)| (name.clone(), value.to_string())));
+    Exec {
+        argv: argv.clone(),
+        env,
+        cwd: cwd.clone(),
+        wall_ms: *timeout_ms,
+        output_bytes: *max_output,
+    }
+}
+
+/// Writes what is read first, and gives the input if more follows.
+fn first_input(stdin: Option<OwnedFd>, request: &ExecRequest) -> io::Result<Option<pipe::Sender>> {
+    let Some(stdin) = stdin else { return Ok(None) };
+    let stdin = pipe::Sender::from_owned_fd(stdin)?;
+    let first = request.stdin_b64.as_ref().map_or(&[][..], |Bytes64(bytes)| bytes);
+    if !first.is_empty() {
+        // The pipe is empty and large enough, so nothing waits. Whoever does not read has closed it.
+        match rustix::io::write(&stdin, first) {
+            Ok(_) | Err(rustix::io::Errno::PIPE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(request.stdin_open.then_some(stdin))
+}
+
+/// Carries what a command prints until it has ended.
+fn carry(mut executing: Executing, output: &Output, forms: &RwLock<Forms>) {
+    let out = executing.stdout.take().map(|pipe| (pipe, Stream::Stdout));
+    let err = executing.stderr.take().map(|pipe| (pipe, Stream::Stderr));
+    let mut open: Vec<_> =
+        [out, err].into_iter().flatten().map(|(pipe, stream)| Source::new(pipe, stream)).collect();
+    while !open.is_empty() {
+        let ready: Vec<bool> = {
+            let mut fds: Vec<_> =
+                open.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)).collect();
+            if rustix::io::retry_on_intr(|| poll(&mut fds, None)).is_err() {
+                break;
+            }
+            fds.iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        let mut ready = ready.into_iter();
+        open.retain_mut(|source| !ready.next().unwrap_or_default() || source.carry(output, forms));
+    }
+    match executing.wait() {
+        Ok(ended) => output.end(Some(&ended)),
+        Err(error) => {
+            tracing::warn!(code = error.code().name, "nothing is known of how a command ended");
+            output.end(None);
+        }
+    }
+}
+
+/// A pipe of a command.
+struct Source {
+    pipe: PipeReader,
+    stream: Stream,
+    redactor: Redactor,
+    piece: Vec<u8>,
+}
+
+impl Source {
+    fn new(pipe: PipeReader, stream: Stream) -> Source {
+        Source { pipe, stream, redactor: Redactor::default(), piece: vec![0; PIECE_BYTES] }
+    }
+
+    /// Carries what is there; false at the end.
+    fn carry(&mut self, output: &Output, forms: &RwLock<Forms>) -> bool {
+        let length = self.pipe.read(&mut self.piece).unwrap_or(0);
+        let printed = {
+            let forms = forms.read().unwrap_or_else(PoisonError::into_inner);
+            match self.piece.get(..length) {
+                Some(piece) if length > 0 => self.redactor.take(&forms, piece),
+                _ => self.redactor.rest(&forms),
+            }
+        };
+        if !printed.is_empty() {
+            output.print(self.stream, printed);
+        }
+        length > 0
+    }
+}

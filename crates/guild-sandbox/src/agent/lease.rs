@@ -1,0 +1,233 @@
+//! How long a sandbox may run. The controller signs it; the agent ends the workload by itself when it is over.
+
+use guild_protocol::env::{Signer, UnixMs};
+use guild_protocol::identity::{PublicKey, Signature};
+use serde::{Deserialize, Serialize};
+
+use super::auth::{Party, SandboxId};
+use super::error::{Error, Result, code};
+
+const LEASE: &str = "guildhall/sandbox-agent/lease/v1";
+
+/// The controller's word that a sandbox is paid for until a moment, or that it must stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    /// The sandbox.
+    pub sandbox_id: SandboxId,
+    /// The key of its agent: another agent for the same sandbox needs another lease.
+    pub agent: PublicKey,
+    /// It may run until then.
+    pub run_until_ms: UnixMs,
+    /// When this was signed, by the controller's clock. Of two leases the later one counts.
+    pub issued_ms: UnixMs,
+    /// Whether it must stop now, whatever was said before.
+    pub stop: bool,
+    /// The controller's, over all of the above.
+    pub signature: Signature,
+}
+
+impl Lease {
+    /// Signs that `party` may run until a moment.
+    pub fn until(
+        party: &Party,
+        run_until_ms: UnixMs,
+        issued_ms: UnixMs,
+        controller: &dyn Signer,
+    ) -> Result<Lease> {
+        Lease::sign(party, run_until_ms, issued_ms, false, controller)
+    }
+
+    /// Signs that `party` must stop.
+    pub fn stop(party: &Party, issued_ms: UnixMs, controller: &dyn Signer) -> Result<Lease> {
+        Lease::sign(party, issued_ms, issued_ms, true, controller)
+    }
+
+    fn sign(
+        party: &Party,
+        run_until_ms: UnixMs,
+        issued_ms: UnixMs,
+        stop: bool,
+        controller: &dyn Signer,
+    ) -> Result<Lease> {
+        let digest = digest(party, run_until_ms, issued_ms, stop);
+        let signature = controller.sign_digest(&digest)?;
+        let Party { sandbox_id, agent } = party.clone();
+        Ok(Lease { sandbox_id, agent, run_until_ms, issued_ms, stop, signature })
+    }
+
+    /// Whether the controller signed it, for this party.
+    pub(crate) fn check(&self, party: &Party, controller: &PublicKey) -> Result<()> {
+        let digest = digest(party, self.run_until_ms, self.issued_ms, self.stop);
+        let signed = controller.verify(&digest, &self.signature).is_ok();
+        if signed && self.sandbox_id == party.sandbox_id && self.agent == party.agent {
+            return Ok(());
+        }
+        let why = "the lease is not signed by the controller for this sandbox and agent";
+        Err(Error::new(&code::WRONG_SIGNATURE, why))
+    }
+}
+
+fn digest(party: &Party, run_until_ms: UnixMs, issued_ms: UnixMs, stop: bool) -> [u8; 32] {
+    let numbers = [run_until_ms.to_string(), issued_ms.to_string(), stop.to_string()];
+    party.digest(LEASE, &numbers.each_ref().map(String::as_str))
+}
+
+/// The time that is left. It is over when the clock on the wall says so, or when so much time has gone by as there was:
+/// a clock that is set back gives nobody more.
+#[derive(Debug)]
+pub(crate) struct Term {
+    run_until_ms: UnixMs,
+    issued_ms: UnixMs,
+    /// How much time has gone by since the start, as far as can be told: never less than what was slept.
+    gone_ms: i64,
+    /// The moment of `gone_ms` at which it is over.
+    over_at_gone_ms: i64,
+    wall_ms: UnixMs,
+    stopped: bool,
+}
+
+impl Term {
+    pub(crate) fn new(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
+        let left = run_until_ms.saturating_sub(now_ms);
+        Term {
+            run_until_ms,
+            issued_ms: UnixMs::MIN,
+            gone_ms: 0,
+            over_at_gone_ms: left,
+            wall_ms: now_ms,
+            stopped: false,
+        }
+    }
+
+    pub(crate) fn run_until_ms(&self) -> UnixMs {
+        self.run_until_ms
+    }
+
+    /// How long the agent has run.
+    pub(crate) fn gone_ms(&self) -> i64 {
+        self.gone_ms
+    }
+
+    /// Takes note that `slept_ms` have gone by at least, and what the clock on the wall says now.
+    pub(crate) fn tick(&mut self, now_ms: UnixMs, slept_ms: i64) {
+        let step = now_ms.saturating_sub(self.wall_ms).max(slept_ms);
+        self.gone_ms = self.gone_ms.saturating_add(step);
+        self.wall_ms = now_ms;
+    }
+
+    /// Takes a lease that was checked. A stale one changes nothing, nor does one that would shorten the time without
+    /// being a stop. Says whether anything changed.
+    pub(crate) fn accept(&mut self, lease: &Lease, now_ms: UnixMs) -> bool {
+        if self.stopped || lease.issued_ms <= self.issued_ms {
+            return false;
+        }
+        if lease.stop {
+            (self.stopped, self.issued_ms) = (true, lease.issued_ms);
+            self.run_until_ms = self.run_until_ms.min(lease.run_until_ms);
+            return true;
+        }
+        if lease.run_until_ms <= self.run_until_ms {
+            return false;
+        }
+        // If the two clocks differ, the later one leaves less time.
+        let left = lease.run_until_ms.saturating_sub(now_ms.max(lease.issued_ms));
+        (self.run_until_ms, self.issued_ms) = (lease.run_until_ms, lease.issued_ms);
+        self.over_at_gone_ms = self.over_at_gone_ms.max(self.gone_ms.saturating_add(left));
+        true
+    }
+
+    pub(crate) fn is_over(&self, now_ms: UnixMs) -> bool {
+        self.stopped || now_ms >= self.run_until_ms || self.gone_ms >= self.over_at_gone_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::identity::SecretKey;
+
+    use super::*;
+
+    fn key(n: u8) -> SecretKey {
+        format!("{n:064x}").parse().unwrap()
+    }
+
+    fn party() -> Party {
+        let sandbox_id = format!("sandbox_{:032x}", 1).parse().unwrap();
+        Party { sandbox_id, agent: key(2).public_key() }
+    }
+
+    fn until(run_until_ms: i64, issued_ms: i64) -> Lease {
+        Lease::until(&party(), run_until_ms, issued_ms, &key(1)).unwrap()
+    }
+
+    #[test]
+    fn only_the_controller_signs_for_this_sandbox_and_agent() {
+        let (good, controller) = (until(10, 5), key(1).public_key());
+        good.check(&party(), &controller).unwrap();
+        for wrong in [
+            Lease { run_until_ms: 11, ..good.clone() },
+            Lease { issued_ms: 6, ..good.clone() },
+            Lease { stop: true, ..good.clone() },
+            Lease { agent: key(3).public_key(), ..good.clone() },
+            Lease::until(&party(), 10, 5, &key(3)).unwrap(),
+        ] {
+            assert_eq!(
+                wrong.check(&party(), &controller).unwrap_err().code(),
+                &code::WRONG_SIGNATURE
+            );
+        }
+        let other = Party { agent: key(3).public_key(), ..party() };
+        assert!(good.check(&other, &controller).is_err());
+        let text = serde_json::to_string(&good).unwrap();
+        assert_eq!(serde_json::from_str::<Lease>(&text).unwrap(), good);
+    }
+
+    #[test]
+    fn it_only_moves_forward_unless_it_is_a_stop() {
+        let mut term = Term::new(1_000, 0);
+        assert!(term.accept(&until(5_000, 10), 10));
+        assert!(!term.accept(&until(5_000, 10), 11), "a repeated one changes nothing");
+        assert!(!term.accept(&until(9_000, 9), 11), "nor does an older one, though it says more");
+        assert!(!term.accept(&until(4_000, 20), 20), "nor does a shorter one");
+        assert_eq!(term.run_until_ms(), 5_000);
+        assert!(term.accept(&until(6_000, 21), 21));
+        assert!(!term.is_over(5_999) && term.is_over(6_000));
+        let stop = Lease::stop(&party(), 30, &key(1)).unwrap();
+        assert!(term.accept(&stop, 30) && term.is_over(30));
+        assert!(!term.accept(&until(9_000, 40), 40), "what was stopped stays so");
+        assert!(term.is_over(40));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_gives_no_time_and_one_set_forward_takes_it() {
+        let mut term = Term::new(1_000, 0);
+        for _ in 0..4 {
+            term.tick(-1_000_000, 200);
+            assert!(!term.is_over(-1_000_000));
+        }
+        term.tick(-1_000_000, 200);
+        assert!(term.is_over(-1_000_000));
+        let mut term = Term::new(1_000, 0);
+        term.tick(1_000, 200);
+        assert!(term.is_over(1_000));
+        // The process stood still for long: what the wall says counts, also when it is set back afterwards.
+        let mut term = Term::new(10_000, 0);
+        term.tick(9_000, 200);
+        term.tick(0, 200);
+        assert!(!term.is_over(0));
+        term.tick(800, 200);
+        assert!(term.is_over(800));
+    }
+
+    #[test]
+    fn clocks_that_differ_leave_less_time() {
+        // Here it is an hour earlier than at the controller.
+        let mut term = Term::new(1_000, 0);
+        assert!(term.accept(&until(3_660_000, 3_600_000), 0));
+        for _ in 0..300 {
+            term.tick(0, 200);
+        }
+        assert!(term.is_over(0), "a minute was given, not an hour and a minute");
+    }
+}

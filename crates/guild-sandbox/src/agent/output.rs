@@ -1,0 +1,337 @@
+//! What a command prints, kept for a while so that a reader who was cut off can go on where it was.
+//!
+//! The room is bounded. While somebody reads, or has just been cut off, the command waits for room as it would with a
+//! pipe. If nobody reads for a while the oldest frames go, the command runs on, and a later reader is told of the gap.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::wire::{Bytes64, Frame, Stream};
+use crate::exec::Ended;
+use crate::outcome::Class;
+
+/// How long a reader who takes nothing is waited for.
+pub(crate) const PATIENCE_MS: i64 = 10_000;
+
+/// What a frame takes beside what is in it: whoever prints single bytes must not fill the memory.
+const FRAME_BYTES: usize = 128;
+
+fn weight(data: &[u8]) -> usize {
+    data.len() + FRAME_BYTES
+}
+
+/// The frames of one command.
+pub(crate) struct Output {
+    state: Mutex<Kept>,
+    /// There are new frames.
+    news: Notify,
+    /// There is room, or nobody is waited for.
+    room: Condvar,
+    max_bytes: usize,
+}
+
+#[derive(Default)]
+struct Kept {
+    frames: VecDeque<Frame>,
+    bytes: usize,
+    next_seq: u64,
+    ended: bool,
+    readers: BTreeMap<u64, Place>,
+    readers_made: u64,
+}
+
+/// Where a reader is.
+struct Place {
+    /// The first frame that it has not taken.
+    next_seq: u64,
+    moved_ms: i64,
+    /// Whether it is connected.
+    here: bool,
+    /// Whether it has not moved for so long that nobody waits for it.
+    late: bool,
+}
+
+impl Output {
+    /// Whoever started the command has a while to come and read.
+    pub(crate) fn new(max_bytes: usize, now_ms: i64) -> Output {
+        let expected = Place { next_seq: 1, moved_ms: now_ms, here: false, late: false };
+        let readers = BTreeMap::from([(0, expected)]);
+        let state = Kept { next_seq: 1, readers, ..Kept::default() };
+        Output { state: Mutex::new(state), news: Notify::new(), room: Condvar::new(), max_bytes }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what was printed; blocks while a reader is waited for.
+    pub(crate) fn print(&self, stream: Stream, data: Vec<u8>) {
+        let mut kept = self.kept();
+        let weight = weight(&data);
+        while kept.bytes + weight > self.max_bytes && kept.is_awaited() {
+            kept = self.room.wait(kept).unwrap_or_else(PoisonError::into_inner);
+        }
+        while kept.bytes + weight > self.max_bytes
+            && let Some(oldest) = kept.frames.pop_front()
+        {
+            kept.bytes -= self::weight(&oldest.data_b64.0);
+        }
+        kept.bytes += weight;
+        kept.add(Frame { data_b64: Bytes64(data), ..frame(stream) });
+        drop(kept);
+        self.news.notify_waiters();
+    }
+
+    /// Adds the last frame; nothing is known of a command whose sandbox failed.
+    pub(crate) fn end(&self, ended: Option<&Ended>) {
+        let mut kept = self.kept();
+        kept.add(Frame {
+            exit_code: ended.and_then(|ended| ended.exit_code),
+            signal: ended.and_then(|ended| ended.signal),
+            class: ended.map(|ended| ended.class),
+            truncated: ended.is_some_and(|ended| ended.class == Class::OutputLimit),
+            ..frame(Stream::Exit)
+        });
+        kept.ended = true;
+        drop(kept);
+        self.news.notify_waiters();
+    }
+
+    pub(crate) fn is_ended(&self) -> bool {
+        self.kept().ended
+    }
+
+    /// How much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.kept().bytes
+    }
+
+    /// Nobody is waited for any more who has not moved for too long.
+    pub(crate) fn expire(&self, now_ms: i64) {
+        let mut kept = self.kept();
+        let next_seq = kept.next_seq;
+        kept.readers.retain(|_, place| {
+            // Whoever has read everything is not late, however long nothing is printed.
+            let waits = place.here && place.next_seq >= next_seq;
+            place.late = !waits && now_ms.saturating_sub(place.moved_ms) > PATIENCE_MS;
+            place.here || !place.late
+        });
+        drop(kept);
+        self.room.notify_all();
+    }
+
+    /// Nobody is waited for at all: the sandbox has ended.
+    pub(crate) fn hurry(&self) {
+        let mut kept = self.kept();
+        kept.readers.values_mut().for_each(|place| place.late = true);
+        drop(kept);
+        self.room.notify_all();
+    }
+}
+
+/// An empty one, whose number is given when it is added.
+fn frame(stream: Stream) -> Frame {
+    Frame {
+        seq: 0,
+        stream,
+        data_b64: Bytes64::default(),
+        exit_code: None,
+        signal: None,
+        class: None,
+        truncated: false,
+    }
+}
+
+impl Kept {
+    fn add(&mut self, mut frame: Frame) {
+        frame.seq = self.next_seq;
+        self.next_seq += 1;
+        self.frames.push_back(frame);
+    }
+
+    fn first_seq(&self) -> u64 {
+        self.frames.front().map_or(self.next_seq, |frame| frame.seq)
+    }
+
+    /// Whether somebody who is waited for has not taken the oldest frame.
+    fn is_awaited(&self) -> bool {
+        let first = self.first_seq();
+        !self.frames.is_empty()
+            && self.readers.values().any(|place| !place.late && place.next_seq <= first)
+    }
+}
+
+/// One who reads. Dropping it is being cut off: it is waited for a while longer.
+pub(crate) struct Reader {
+    output: std::sync::Arc<Output>,
+    id: u64,
+}
+
+impl Reader {
+    /// Begins at the frame with this number.
+    pub(crate) fn new(output: std::sync::Arc<Output>, from: u64, now_ms: i64) -> Reader {
+        let mut kept = output.kept();
+        // Whoever was cut off has come again, or somebody comes for it.
+        kept.readers.retain(|_, place| place.here);
+        kept.readers_made += 1;
+        let id = kept.readers_made;
+        let place = Place { next_seq: from.max(1), moved_ms: now_ms, here: true, late: false };
+        kept.readers.insert(id, place);
+        drop(kept);
+        output.room.notify_all();
+        Reader { output, id }
+    }
+
+    /// How many read this output.
+    pub(crate) fn count(output: &Output) -> usize {
+        output.kept().readers.values().filter(|place| place.here).count()
+    }
+
+    /// What there is for it now, a bounded piece at a time; `None` behind the last frame.
+    pub(crate) fn take(&self, max_bytes: usize, now_ms: i64) -> Option<Vec<Frame>> {
+        let mut kept = self.output.kept();
+        let from = kept.readers.get(&self.id)?.next_seq;
+        let first = kept.first_seq();
+        let mut frames = Vec::new();
+        let mut next = from;
+        if from < first {
+            frames.push(Frame { seq: first - 1, truncated: true, ..frame(Stream::Gap) });
+            next = first;
+        }
+        let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
+        let mut bytes = 0;
+        for one in kept.frames.iter().skip(skipped) {
+            if bytes >= max_bytes {
+                break;
+            }
+            bytes += weight(&one.data_b64.0);
+            next = one.seq + 1;
+            frames.push(one.clone());
+        }
+        let is_over = kept.ended && from >= kept.next_seq;
+        if let Some(place) = kept.readers.get_mut(&self.id) {
+            (place.next_seq, place.moved_ms, place.late) = (next, now_ms, false);
+        }
+        drop(kept);
+        self.output.room.notify_all();
+        if is_over { None } else { Some(frames) }
+    }
+
+    /// Waits until there may be something new.
+    pub(crate) async fn news(&self) {
+        let news = self.output.news.notified();
+        let mut news = std::pin::pin!(news);
+        // From now on nothing is missed.
+        news.as_mut().enable();
+        let has_some = {
+            let kept = self.output.kept();
+            let next = kept.readers.get(&self.id).map_or(u64::MAX, |place| place.next_seq);
+            kept.ended || next < kept.next_seq
+        };
+        if !has_some {
+            news.await;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut kept = self.output.kept();
+        if kept.ended {
+            kept.readers.remove(&self.id);
+        } else if let Some(place) = kept.readers.get_mut(&self.id) {
+            place.here = false;
+        }
+        drop(kept);
+        self.output.room.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+
+    fn numbers(frames: &[Frame]) -> Vec<(u64, Stream)> {
+        frames.iter().map(|frame| (frame.seq, frame.stream)).collect()
+    }
+
+    #[test]
+    fn a_reader_gets_every_frame_once_and_then_the_end() {
+        let output = Arc::new(Output::new(1_000, 0));
+        output.print(Stream::Stdout, b"a".to_vec());
+        let reader = Reader::new(output.clone(), 0, 0);
+        assert_eq!(numbers(&reader.take(999, 0).unwrap()), [(1, Stream::Stdout)]);
+        assert_eq!(reader.take(999, 0), Some(vec![]));
+        output.print(Stream::Stderr, b"b".to_vec());
+        let ended = Ended {
+            class: Class::Exited,
+            exit_code: Some(0),
+            signal: None,
+            flags: Vec::new(),
+            wall_us: 1,
+        };
+        output.end(Some(&ended));
+        let frames = reader.take(999, 0).unwrap();
+        assert_eq!(numbers(&frames), [(2, Stream::Stderr), (3, Stream::Exit)]);
+        assert_eq!(frames[1].exit_code, Some(0));
+        assert_eq!(reader.take(999, 0), None);
+        let again = Reader::new(output, 2, 0);
+        assert_eq!(again.take(999, 0).unwrap(), frames);
+        assert_eq!(again.take(999, 0), None);
+    }
+
+    #[test]
+    fn a_command_waits_for_its_reader_and_not_for_ever() {
+        let output = Arc::new(Output::new(200, 0));
+        output.print(Stream::Stdout, vec![1; 20]);
+        let printer = {
+            let output = output.clone();
+            thread::spawn(move || {
+                output.print(Stream::Stdout, vec![2; 20]);
+                output.print(Stream::Stdout, vec![3; 20]);
+            })
+        };
+        let reader = Reader::new(output.clone(), 1, 5_000);
+        // It is cut off without having taken anything, and is waited for.
+        drop(reader);
+        output.expire(5_000 + PATIENCE_MS);
+        assert_eq!(output.kept().next_seq, 2);
+        let reader = Reader::new(output.clone(), 1, 20_000);
+        assert_eq!(numbers(&reader.take(1, 20_000).unwrap()), [(1, Stream::Stdout)]);
+        // Now it stands still, so the rest is printed over what it has not read.
+        while !printer.is_finished() {
+            output.expire(20_001 + PATIENCE_MS);
+        }
+        printer.join().unwrap();
+        let frames = reader.take(99, 0).unwrap();
+        assert_eq!(numbers(&frames), [(2, Stream::Gap), (3, Stream::Stdout)]);
+        assert!(frames[0].truncated);
+        assert!(output.bytes() <= 200);
+    }
+
+    #[test]
+    fn nobody_who_has_read_everything_is_late() {
+        let output = Arc::new(Output::new(200, 0));
+        let reader = Reader::new(output.clone(), 1, 0);
+        output.expire(100 * PATIENCE_MS);
+        output.print(Stream::Stdout, vec![1; 20]);
+        assert!(output.kept().is_awaited());
+        assert_eq!(Reader::count(&output), 1);
+        drop(reader);
+        assert_eq!(Reader::count(&output), 0);
+    }
+
+    #[test]
+    fn at_the_end_of_the_sandbox_nobody_is_waited_for() {
+        let output = Output::new(200, 0);
+        output.print(Stream::Stdout, vec![1; 20]);
+        output.hurry();
+        output.print(Stream::Stdout, vec![2; 20]);
+        assert_eq!(output.kept().first_seq(), 2);
+    }
+}
