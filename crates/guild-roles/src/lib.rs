@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
@@ -20,6 +21,7 @@ pub mod provider;
 pub mod relays;
 pub mod sweeper;
 pub mod treasury;
+pub mod workshop;
 
 pub use counts::Counts;
 pub use error::{Error, Result, code};

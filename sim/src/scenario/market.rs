@@ -249,6 +249,7 @@ fn boot_buyer(
         random: Arc::new(shared.world.clone()),
         registry: Arc::new(Registry::builtin()),
         policy: Arc::new(Bundle::builtin().map_err(|e| format!("{e:?}"))?),
+        workshop: None,
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
     executor.spawn(0, service.run(Shutdown::new()));

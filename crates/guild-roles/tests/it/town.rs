@@ -284,6 +284,7 @@ impl Town {
             random: self.random.clone(),
             registry: Arc::new(Registry::builtin()),
             policy: Arc::new(policy),
+            workshop: None,
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);

@@ -62,6 +62,7 @@ pub(super) fn start_buyer(
         random: parts.random.clone(),
         registry: means.registry.clone(),
         policy: Arc::new(policy),
+        workshop: None,
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();
