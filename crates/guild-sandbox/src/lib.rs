@@ -40,12 +40,17 @@ pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
-pub use spec::{Bind, File, Image, Network, Profile, Spec, WRITABLE};
+pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};
 
 /// Something that runs specs.
 pub trait Sandbox: Send + Sync {
     /// What the host of this sandbox has.
     fn host(&self) -> &Host;
+
+    /// Makes ahead what can be made ahead; to be called when there is time.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Starts a program. An error means that nothing of it ran.
     fn start(&self, spec: &Spec) -> Result<Running>;

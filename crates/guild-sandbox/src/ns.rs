@@ -14,7 +14,7 @@ use crate::host::{Host, Layer};
 use crate::launcher::WORD;
 use crate::outcome::Standing;
 use crate::running::{Farewell, Launcher, Running};
-use crate::spec::{Image, Spec};
+use crate::spec::{Defaults, Image, Spec};
 use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
 
 /// How launchers are made.
@@ -25,8 +25,8 @@ pub struct Options {
     pub program: PathBuf,
     /// How many launchers wait ahead, once [`Ns::prepare`] has been called. Each holds some megabytes and namespaces.
     pub ahead: usize,
-    /// The image that they are prepared for.
-    pub image: Image,
+    /// What is added to every spec. Launchers are prepared for its image.
+    pub defaults: Defaults,
     /// Whether cgroups are used where they are there. Without them most limits are weaker.
     pub cgroups: bool,
 }
@@ -34,7 +34,7 @@ pub struct Options {
 impl Options {
     /// Nothing ahead, for the host's own `/usr`.
     pub fn new(program: impl Into<PathBuf>) -> Options {
-        Options { program: program.into(), ahead: 0, image: Image::Host, cgroups: true }
+        Options { program: program.into(), ahead: 0, defaults: Defaults::default(), cgroups: true }
     }
 }
 
@@ -59,6 +59,7 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
+        host.require(&options.defaults.require)?;
         let farewell = Farewell::new().step("start a thread")?;
         Ok(Ns { options, host, waiting: Mutex::default(), farewell })
     }
@@ -66,7 +67,7 @@ impl Ns {
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
     pub fn prepare(&self) -> Result<()> {
         while self.waiting().len() < self.options.ahead {
-            let launcher = self.launch(&self.options.image)?;
+            let launcher = self.launch(&self.options.defaults.image)?;
             self.waiting().push_back(launcher);
         }
         Ok(())
@@ -78,7 +79,7 @@ impl Ns {
 
     /// A launcher for this image: one that waits, or a new one.
     fn take(&self, image: &Image) -> Result<Launcher> {
-        while *image == self.options.image
+        while *image == self.options.defaults.image
             && let Some(mut launcher) = { self.waiting().pop_front() }
         {
             if launcher.is_alive() {
@@ -117,7 +118,12 @@ impl Sandbox for Ns {
         &self.host
     }
 
+    fn prepare(&self) -> Result<()> {
+        Ns::prepare(self)
+    }
+
     fn start(&self, spec: &Spec) -> Result<Running> {
+        let spec = &*spec.with(&self.options.defaults);
         spec.check()?;
         self.host.require(&spec.require)?;
         if let Image::Directory(path) = &spec.image

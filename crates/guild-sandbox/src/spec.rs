@@ -1,5 +1,6 @@
 //! What to run, and in what.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
@@ -48,6 +49,26 @@ pub struct Spec {
     pub require: BTreeSet<Layer>,
     /// Whom it can talk to.
     pub network: Network,
+    /// The profile of AppArmor or SELinux that it runs under, on hosts that have one of them.
+    #[serde(default)]
+    pub mac: Option<String>,
+}
+
+/// What a sandbox adds to every spec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Defaults {
+    /// What specs with [`Image::Host`] see.
+    pub image: Image,
+    /// Layers without which nothing runs, beside those that a spec requires itself.
+    pub require: BTreeSet<Layer>,
+    /// The profile of AppArmor or SELinux of specs that name none.
+    pub mac: Option<String>,
+}
+
+impl Default for Defaults {
+    fn default() -> Defaults {
+        Defaults { image: Image::Host, require: BTreeSet::new(), mac: None }
+    }
 }
 
 /// The system that a sandbox sees, read-only.
@@ -128,7 +149,21 @@ impl Spec {
             profile: Profile::Python,
             require: BTreeSet::new(),
             network: Network::None,
+            mac: None,
         }
+    }
+
+    /// With what the sandbox adds.
+    pub(crate) fn with(&self, defaults: &Defaults) -> Cow<'_, Spec> {
+        let image = if self.image == Image::Host { &defaults.image } else { &self.image };
+        let mac = self.mac.as_ref().or(defaults.mac.as_ref());
+        if (image, mac) == (&self.image, self.mac.as_ref())
+            && defaults.require.is_subset(&self.require)
+        {
+            return Cow::Borrowed(self);
+        }
+        let require = self.require.union(&defaults.require).copied().collect();
+        Cow::Owned(Spec { image: image.clone(), mac: mac.cloned(), require, ..self.clone() })
     }
 
     /// The same with one more file.

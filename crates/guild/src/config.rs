@@ -15,7 +15,7 @@ mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
-pub(crate) use list::{RelayUrls, RequestKinds};
+pub(crate) use list::{Layers, RelayUrls, RequestKinds, not_a_layer};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -36,6 +36,7 @@ pub(crate) struct Config {
     pub(crate) relay: Relay,
     pub(crate) provider: Provider,
     pub(crate) buyer: Buyer,
+    pub(crate) sandbox: Sandbox,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -214,4 +215,42 @@ impl Default for Buyer {
     fn default() -> Buyer {
         Buyer { live_s: 900 }
     }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Sandbox {
+    pub(crate) backend: Backend,
+    pub(crate) runtime: String,
+    pub(crate) platform: String,
+    pub(crate) timeout_ms: u32,
+    pub(crate) image: String,
+    pub(crate) require: Layers,
+    pub(crate) mac_profile: String,
+    pub(crate) ahead: u32,
+}
+
+impl Default for Sandbox {
+    fn default() -> Sandbox {
+        Sandbox {
+            backend: Backend::Ns,
+            runtime: "runc".to_owned(),
+            platform: String::new(),
+            timeout_ms: 10_000,
+            image: String::new(),
+            require: Layers::default(),
+            mac_profile: String::new(),
+            ahead: 0,
+        }
+    }
+}
+
+/// Who makes sandboxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Backend {
+    /// The launcher in this program
+    Ns,
+    /// An OCI runtime
+    Oci,
 }

@@ -13,6 +13,7 @@ mod keystore;
 mod node;
 mod output;
 mod real;
+mod sandbox;
 mod suggest;
 mod telemetry;
 

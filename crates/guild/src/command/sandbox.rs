@@ -6,18 +6,15 @@ use std::str::FromStr;
 use std::thread;
 
 use guild_sandbox::{
-    Bind, Class, Collected, Image, Layer, Limits, Ns, Options, Outcome, Profile, Running, Sandbox,
-    Spec, Standing,
+    Bind, Class, Collected, Image, Layer, Limits, Outcome, Profile, Running, Spec, Standing,
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Context;
+use crate::config::{Backend, not_a_layer};
 use crate::error::{Error, Result, code};
 use crate::output::Answer;
-
-/// This very program, also if its file has been replaced since.
-pub(crate) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// Run programs that nobody trusts
 #[derive(Debug, clap::Subcommand)]
@@ -34,6 +31,9 @@ pub(crate) enum Command {
 /// as asked, and 3 if the sandbox itself failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunArgs {
+    /// What runs it, if not what the settings say
+    #[arg(long, value_name = "NAME")]
+    backend: Option<Backend>,
     /// Show the directories below DIR instead of the host's /usr
     #[arg(long, value_name = "DIR")]
     image: Option<PathBuf>,
@@ -86,10 +86,7 @@ fn profile(text: &str) -> Result<Profile, String> {
 }
 
 fn layer(text: &str) -> Result<Layer, String> {
-    Layer::named(text).ok_or_else(|| {
-        let names: Vec<_> = Layer::ALL.iter().map(|layer| layer.name()).collect();
-        format!("there are {}", names.join(", "))
-    })
+    Layer::named(text).ok_or_else(|| not_a_layer(text))
 }
 
 fn bind(text: &str) -> Result<Bind, String> {
@@ -113,7 +110,9 @@ struct Body<'a> {
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     let Command::Run(args) = command;
     let spec = spec(args)?;
-    let sandbox = Ns::new(Options::new(THIS_PROGRAM))?;
+    let mut config = cx.config_in_peace()?.config;
+    config.sandbox.backend = args.backend.unwrap_or(config.sandbox.backend);
+    let sandbox = crate::sandbox::open(&config, cx.environment)?;
     let mut running = sandbox.start(&spec)?;
     feed(&mut running);
     if cx.out.json() {

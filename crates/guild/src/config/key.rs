@@ -176,6 +176,43 @@ pub(crate) static KEYS: &[Key] = &[
         "Who has given no sign of life for so many seconds is not hired, unless it is named.",
     )
     .range(1, 31_536_000),
+    key(
+        "sandbox.backend",
+        "What runs strangers' programs: ns, the launcher in this program, or oci, an OCI runtime, which needs root.",
+    ),
+    key(
+        "sandbox.runtime",
+        "The OCI runtime, by its path or by its name on PATH: runc, or runsc for a second kernel. It is tried before \
+         it is used, and refused if it does not hold the limits.",
+    ),
+    key(
+        "sandbox.platform",
+        "How runsc catches system calls, as in ptrace, systrap or kvm; empty for what it takes by itself.",
+    ),
+    key(
+        "sandbox.timeout_ms",
+        "How long one call of the runtime may take, in milliseconds. It is killed then, with all that it started.",
+    )
+    .range(100, 25_000),
+    key(
+        "sandbox.image",
+        "The directory whose directories programs see; a relative path starts at the data directory. Empty: the \
+         host's /usr.",
+    ),
+    key(
+        "sandbox.require",
+        "Layers of isolation without which nothing runs, separated by commas; `guild doctor` lists them.",
+    ),
+    key(
+        "sandbox.mac_profile",
+        "The profile of AppArmor, or the context of SELinux, that programs run under on hosts that have one of them; \
+         empty for none. Require the layer mac to refuse other hosts.",
+    ),
+    key(
+        "sandbox.ahead",
+        "How many sandboxes the launcher has ready ahead; each holds some megabytes. None is used twice.",
+    )
+    .range(0, 256),
 ];
 
 /// The key at a path.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use guild_network::client::relay_url;
 use guild_protocol::nostr::kind;
+use guild_sandbox::Layer;
 use serde::{Deserialize, Serialize};
 
 /// More relays are a mistake: every one of them is a connection.
@@ -64,6 +65,31 @@ impl From<RequestKinds> for String {
     fn from(kinds: RequestKinds) -> String {
         kinds.0.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
     }
+}
+
+/// Layers of isolation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Layers(pub(crate) BTreeSet<Layer>);
+
+impl TryFrom<String> for Layers {
+    type Error = String;
+    fn try_from(text: String) -> Result<Layers, String> {
+        let read = |part| Layer::named(part).ok_or_else(|| not_a_layer(part));
+        Ok(Layers(parts(&text).map(read).collect::<Result<_, _>>()?))
+    }
+}
+
+impl From<Layers> for String {
+    fn from(layers: Layers) -> String {
+        layers.0.iter().map(|layer| layer.name()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Names those that there are.
+pub(crate) fn not_a_layer(text: &str) -> String {
+    let names: Vec<_> = Layer::ALL.iter().map(|layer| layer.name()).collect();
+    format!("{text:?} is no layer; there are {}", names.join(", "))
 }
 
 fn parts(text: &str) -> impl Iterator<Item = &str> {

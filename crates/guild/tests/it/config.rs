@@ -74,6 +74,16 @@ fn each_layer_wins_over_the_one_below() {
 
     [buyer]
     live_s = 900
+
+    [sandbox]
+    backend = "ns"
+    runtime = "runc"
+    platform = ""
+    timeout_ms = 10000
+    image = ""
+    require = ""
+    mac_profile = ""
+    ahead = 0
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

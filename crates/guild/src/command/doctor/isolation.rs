@@ -6,7 +6,7 @@ use std::path::Path;
 use guild_sandbox::{Host, Layer, Limits, Ns, Options, Sandbox, Spec, Standing};
 
 use super::Check;
-use crate::command::sandbox::THIS_PROGRAM;
+use crate::sandbox::THIS_PROGRAM;
 
 /// What to do about a layer that is not there.
 const ADVICE: [(Layer, &str); 9] = [
