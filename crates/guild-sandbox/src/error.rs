@@ -25,6 +25,30 @@ pub mod code {
         NOT_STARTED = "sandbox.not_started", Invalid,
             "The program could not be started inside the sandbox.",
             "Check that it exists in the image, is executable, and that its interpreter is there too.";
+        ENDED = "sandbox.ended", Conflict,
+            "The sandbox has ended, so nothing can be done in it any more.",
+            "Start another one. What it left in its workspace can still be read.";
+        BUSY = "sandbox.busy", Unavailable,
+            "The sandbox cannot take another command now: too many run at once, or it is frozen.",
+            "Try again when a command has ended, or after thawing it.";
+        REFUSED = "sandbox.refused", Unavailable,
+            "Nobody inside the sandbox takes connections at this port.",
+            "Check that the program listens on 127.0.0.1 or 0.0.0.0 at this port, and try again.";
+        BAD_PATH = "sandbox.bad_path", Invalid,
+            "A path in the workspace is not a plain one below it.",
+            "Write it as `dir/file`: relative, without `..`, `.`, empty parts or zero bytes; links are not followed.";
+        NO_FILE = "sandbox.no_file", NotFound,
+            "There is no such file in the workspace.",
+            "List the directory above it.";
+        NOT_A_FILE = "sandbox.not_a_file", Conflict,
+            "What is at this path of the workspace is not of the kind that is needed.",
+            "Only regular files are read and replaced; the message says what is there.";
+        TOO_LARGE = "sandbox.too_large", Invalid,
+            "Something is larger than its limit, or than what is left of the sandbox's disk.",
+            "The message names the limit. Write less, or remove files first.";
+        BAD_ARCHIVE = "sandbox.bad_archive", Invalid,
+            "An archive was refused; nothing of it was kept.",
+            "The message names the entry. Only plain files and directories are taken, as tar writes them.";
         FAILED = "sandbox.failed", Unavailable,
             "The sandbox itself failed, so nothing is known about what ran in it.",
             "The message names the step; `guild doctor` says what this host can do.";
@@ -75,6 +99,61 @@ pub enum Error {
         /// What the system said.
         why: String,
     },
+    /// The sandbox is gone.
+    #[error("the sandbox has ended")]
+    Ended,
+    /// The sandbox is there, but cannot take this now.
+    #[error("the sandbox is busy: {why}")]
+    Busy {
+        /// What it waits for.
+        why: String,
+    },
+    /// A port inside that nobody listens at.
+    #[error("port {port}: {why}")]
+    Refused {
+        /// The port.
+        port: u16,
+        /// What the system said.
+        why: String,
+    },
+    /// A path that is not a plain one below the workspace.
+    #[error("{path:?}: {why}")]
+    BadPath {
+        /// The path, cut if it is long.
+        path: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// Nothing is there.
+    #[error("{path}: there is no such file")]
+    NoFile {
+        /// The path.
+        path: String,
+    },
+    /// Something else is there.
+    #[error("{path}: {why}")]
+    NotAFile {
+        /// The path.
+        path: String,
+        /// What is there.
+        why: String,
+    },
+    /// More than may be.
+    #[error("{path}: {why}")]
+    TooLarge {
+        /// The path.
+        path: String,
+        /// The limit.
+        why: String,
+    },
+    /// An archive that was refused.
+    #[error("archive: {entry:?}: {why}")]
+    BadArchive {
+        /// The entry, cut if it is long.
+        entry: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// A step of the launcher.
     #[error("{step}: {why}")]
     Failed {
@@ -97,6 +176,14 @@ impl Error {
             Error::NoImage { .. } => &code::NO_IMAGE,
             Error::LayerMissing { .. } => &code::LAYER_MISSING,
             Error::NotStarted { .. } => &code::NOT_STARTED,
+            Error::Ended => &code::ENDED,
+            Error::Busy { .. } => &code::BUSY,
+            Error::Refused { .. } => &code::REFUSED,
+            Error::BadPath { .. } => &code::BAD_PATH,
+            Error::NoFile { .. } => &code::NO_FILE,
+            Error::NotAFile { .. } => &code::NOT_A_FILE,
+            Error::TooLarge { .. } => &code::TOO_LARGE,
+            Error::BadArchive { .. } => &code::BAD_ARCHIVE,
             Error::Failed { .. } => &code::FAILED,
         }
     }

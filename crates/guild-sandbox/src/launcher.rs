@@ -27,8 +27,11 @@ use crate::spec::WRITABLE;
 use crate::sys::{self, Cloned, Reaped};
 use crate::wire::{Channel, FromLauncher, Preparation, ToInit, ToLauncher};
 
+mod commands;
 mod init;
+mod keeper;
 mod relay;
+mod room;
 mod root;
 mod supervise;
 mod tree;

@@ -23,6 +23,7 @@
 
 mod cgroup;
 mod error;
+mod exec;
 mod host;
 pub mod launcher;
 mod limits;
@@ -33,14 +34,17 @@ mod seccomp;
 mod spec;
 mod sys;
 mod wire;
+mod workspace;
 
 pub use error::{Error, Result, code};
+pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};
+pub use workspace::Workspace;
 
 /// Something that runs specs.
 pub trait Sandbox: Send + Sync {

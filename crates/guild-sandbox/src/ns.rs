@@ -16,6 +16,7 @@ use crate::outcome::Standing;
 use crate::running::{Farewell, Launcher, Running};
 use crate::spec::{Defaults, Image, Spec};
 use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
+use crate::workspace::Workspace;
 
 /// How launchers are made.
 #[derive(Debug, Clone)]
@@ -143,9 +144,15 @@ impl Sandbox for Ns {
         drop((stdin.0, stdout.1, stderr.1));
         let received = launcher.channel.receive::<FromLauncher>().step("hear the launcher")?;
         let received = received.ok_or_else(|| Error::failed("hear the launcher", "it is gone"))?;
-        let proxy = received.fds.into_iter().next().map(TcpListener::from);
+        let mut fds = received.fds.into_iter();
         match received.message {
-            FromLauncher::Started => Ok(Running::new(launcher, stdin.1, stdout.0, stderr.0, proxy)),
+            FromLauncher::Started => {
+                let workspace = fds.next().ok_or_else(|| Error::failed("start", "no workspace"))?;
+                let workspace = Workspace::new(workspace)?;
+                let proxy = fds.next().map(TcpListener::from);
+                let pipes = (!spec.stay).then_some((stdin.1, stdout.0, stderr.0));
+                Ok(Running::new(launcher, pipes, workspace, proxy, spec.profile))
+            }
             FromLauncher::Failed(error) => Err(error),
             FromLauncher::Ended(_) => Err(Error::failed("start", "it ended before it began")),
         }

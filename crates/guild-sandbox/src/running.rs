@@ -1,19 +1,28 @@
 //! A program that runs in a sandbox, seen from outside.
 
 use std::io::{self, PipeReader, PipeWriter, Read};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread;
 
-use crate::error::{Error, Result, Step};
-use crate::outcome::Outcome;
-use crate::wire::{Channel, FromLauncher, ToLauncher};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::Serialize;
 
-/// A program that runs, or has ended. Dropping it kills the program and everything that it started.
+use crate::error::{Error, Result, Step};
+use crate::exec::{Exec, Executing};
+use crate::outcome::Outcome;
+use crate::spec::{Profile, Spec};
+use crate::wire::{Channel, FromLauncher, ToLauncher};
+use crate::workspace::Workspace;
+
+/// A program that runs, or has ended, or a sandbox that stays. Dropping it kills everything in the sandbox.
 ///
-/// The pipes are plain blocking ones; each can be taken out once and turned into an asynchronous one.
+/// The pipes are plain blocking ones; each can be taken out once and turned into an asynchronous one. A sandbox that
+/// stays has none: its commands have theirs.
 #[derive(Debug)]
 pub struct Running {
     /// What the program reads. Dropping it is the end of its input.
@@ -24,6 +33,8 @@ pub struct Running {
     pub stderr: Option<PipeReader>,
     /// With [`crate::Network::Proxy`]: the socket that listens inside. Whoever accepts on it talks to the program.
     pub proxy: Option<TcpListener>,
+    profile: Profile,
+    workspace: Workspace,
     launcher: Launcher,
 }
 
@@ -38,25 +49,40 @@ pub struct Collected {
     pub stderr: Vec<u8>,
 }
 
-/// Freezes, thaws, tells and kills, from any thread.
+/// Freezes, thaws, tells and kills, and runs commands, from any thread.
 #[derive(Debug, Clone)]
-pub struct Handle(Arc<Channel>);
+pub struct Handle {
+    channel: Arc<Channel>,
+    profile: Profile,
+}
+
+/// The caller's ends of a program's pipes.
+pub(crate) type Pipes = (PipeWriter, PipeReader, PipeReader);
 
 impl Running {
     pub(crate) fn new(
         launcher: Launcher,
-        stdin: PipeWriter,
-        stdout: PipeReader,
-        stderr: PipeReader,
+        pipes: Option<Pipes>,
+        workspace: Workspace,
         proxy: Option<TcpListener>,
+        profile: Profile,
     ) -> Running {
-        let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
-        Running { stdin, stdout, stderr, proxy, launcher }
+        let (stdin, stdout, stderr) = match pipes {
+            Some((stdin, stdout, stderr)) => (Some(stdin), Some(stdout), Some(stderr)),
+            None => (None, None, None),
+        };
+        Running { stdin, stdout, stderr, proxy, profile, workspace, launcher }
+    }
+
+    /// Its files in `/workspace`, seen from outside. They can be read, also when everything in it is dead, as long as
+    /// this or a clone of it lives.
+    pub fn workspace(&self) -> Workspace {
+        self.workspace.clone()
     }
 
     /// What controls it while somebody else waits.
     pub fn handle(&self) -> Handle {
-        Handle(self.launcher.channel.clone())
+        Handle { channel: self.launcher.channel.clone(), profile: self.profile }
     }
 
     /// Waits for the end. Pipes that were not taken are closed first, so the program cannot wait for us.
@@ -78,7 +104,7 @@ impl Running {
     }
 }
 
-fn drain(pipe: Option<PipeReader>) -> io::Result<Vec<u8>> {
+pub(crate) fn drain(pipe: Option<PipeReader>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
         pipe.read_to_end(&mut bytes)?;
@@ -89,17 +115,17 @@ fn drain(pipe: Option<PipeReader>) -> io::Result<Vec<u8>> {
 impl Handle {
     /// Stops everything where it is. The wall clock stands still meanwhile.
     pub fn freeze(&self) -> Result<()> {
-        self.tell(&ToLauncher::Freeze)
+        tell(&self.channel, &ToLauncher::<Spec>::Freeze)
     }
 
     /// Lets everything go on.
     pub fn thaw(&self) -> Result<()> {
-        self.tell(&ToLauncher::Thaw)
+        tell(&self.channel, &ToLauncher::<Spec>::Thaw)
     }
 
     /// Kills everything at once. The class will be `stopped`.
     pub fn kill(&self) -> Result<()> {
-        self.tell(&ToLauncher::Kill)
+        tell(&self.channel, &ToLauncher::<Spec>::Kill)
     }
 
     /// Sends the program a signal by its number.
@@ -107,16 +133,72 @@ impl Handle {
         if !(1..=64).contains(&signal) {
             return Err(Error::spec("signal", format!("{signal} is no signal")));
         }
-        self.tell(&ToLauncher::Signal(signal))
+        tell(&self.channel, &ToLauncher::<Spec>::Signal(signal))
     }
 
-    fn tell(&self, message: &ToLauncher) -> Result<()> {
-        match self.0.send(message) {
-            // It has ended by itself: there is nobody left to tell.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+    /// Starts a command beside whatever runs. Several may run at once, from any thread; an error means that it did not
+    /// start.
+    pub fn exec(&self, exec: &Exec) -> Result<Executing> {
+        Executing::start(self, exec)
+    }
+
+    /// A connection to a port of the sandbox's own loopback. Only the profile `hosted` has one.
+    pub fn connect(&self, port: u16) -> Result<TcpStream> {
+        if self.profile != Profile::Hosted {
+            return Err(Error::spec("profile", "only the profile hosted may open sockets"));
+        }
+        let (here, there) = Channel::pair().step("make a channel")?;
+        self.ask(&ToLauncher::Socket, &[there.as_fd()])?;
+        drop(there);
+        let socket = here.receive::<()>().step("hear the launcher")?;
+        let socket = socket.and_then(|received| received.fds.into_iter().next());
+        dial(socket.ok_or(Error::Ended)?, port)
+    }
+
+    /// Sends something that is answered over a channel of its own.
+    pub(crate) fn ask(&self, message: &ToLauncher, fds: &[BorrowedFd<'_>]) -> Result<()> {
+        match self.channel.send_all(message, &[], fds) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Error::Ended),
             sent => sent.step("tell the launcher"),
         }
     }
+}
+
+/// Sends something that is not answered.
+pub(crate) fn tell(channel: &Channel, message: &impl Serialize) -> Result<()> {
+    match channel.send(message) {
+        // It has ended by itself: there is nobody left to tell.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent.step("tell the launcher"),
+    }
+}
+
+/// How long a listener may let a connection wait.
+const CONNECT_WITHIN_S: i64 = 5;
+
+/// Connects a socket that was made inside, and that stays in that network whoever holds it.
+fn dial(socket: OwnedFd, port: u16) -> Result<TcpStream> {
+    let refused = |error: io::Error| Error::Refused { port, why: error.to_string() };
+    let stream = TcpStream::from(socket);
+    stream.set_nonblocking(true).step("set the flags of a socket")?;
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    match rustix::net::connect(&stream, &address) {
+        Ok(()) => {}
+        Err(Errno::INPROGRESS) => {
+            let mut fds = [PollFd::new(&stream, PollFlags::OUT)];
+            let within = Timespec { tv_sec: CONNECT_WITHIN_S, tv_nsec: 0 };
+            let ready = rustix::io::retry_on_intr(|| poll(&mut fds, Some(&within)));
+            if ready.step("wait for a connection")? == 0 {
+                return Err(refused(io::ErrorKind::TimedOut.into()));
+            }
+            if let Some(error) = stream.take_error().step("wait for a connection")? {
+                return Err(refused(error));
+            }
+        }
+        Err(errno) => return Err(refused(errno.into())),
+    }
+    stream.set_nonblocking(false).step("set the flags of a socket")?;
+    Ok(stream)
 }
 
 /// The process that holds a sandbox, or is ready to.

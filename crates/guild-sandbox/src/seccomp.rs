@@ -369,6 +369,7 @@ mod tests {
     fn calls_are_named_and_judged() {
         let asked = |nr: i64, arg| Asked {
             id: 1,
+            pid: 2,
             nr: i32::try_from(nr).unwrap(),
             arch: NATIVE.unwrap(),
             args: [arg, 0, 0, 0, 0, 0],

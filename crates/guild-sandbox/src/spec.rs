@@ -29,8 +29,10 @@ const MAX_FILES: usize = 10_000;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// The program and its arguments. A name without `/` is looked for in the spec's own `PATH`.
+    /// The program and its arguments. A name without `/` is looked for in the spec's own `PATH`. Empty if it stays.
     pub argv: Vec<String>,
+    /// Whether it has no program of its own, and stays for commands ([`crate::Handle::exec`]) until it is killed.
+    pub stay: bool,
     /// Its whole environment: nothing is inherited.
     pub env: BTreeMap<String, String>,
     /// Where it starts.
@@ -140,6 +142,7 @@ impl Spec {
         ];
         Spec {
             argv: argv.into_iter().map(Into::into).collect(),
+            stay: false,
             env: env.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect(),
             cwd: "/workspace".to_owned(),
             image: Image::Host,
@@ -166,6 +169,16 @@ impl Spec {
         Cow::Owned(Spec { image: image.clone(), mac: mac.cloned(), require, ..self.clone() })
     }
 
+    /// A sandbox without a program of its own, in which commands come and go until it is killed or a limit ends it.
+    ///
+    /// ```
+    /// use guild_sandbox::{Limits, Spec};
+    /// assert!(Spec::stay(Limits::job()).check().is_ok());
+    /// ```
+    pub fn stay(limits: Limits) -> Spec {
+        Spec { stay: true, ..Spec::new(Vec::<String>::new(), limits) }
+    }
+
     /// The same with one more file.
     #[must_use]
     pub fn file(mut self, at: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Spec {
@@ -176,7 +189,11 @@ impl Spec {
     /// Whether all of it can be meant.
     pub fn check(&self) -> Result<()> {
         self.limits.check()?;
-        self.check_words()?;
+        match (self.stay, self.argv.is_empty()) {
+            (true, true) => check_words(&["true".to_owned()], &self.env)?,
+            (true, false) => return Err(Error::spec("argv", "what stays has no program")),
+            (false, _) => check_words(&self.argv, &self.env)?,
+        }
         let many = |field, count, most| match count > most {
             true => Err(Error::spec(field, format!("there are {count}, at most {most}"))),
             false => Ok(()),
@@ -215,36 +232,33 @@ impl Spec {
             _ => Ok(()),
         }
     }
+}
 
-    fn check_words(&self) -> Result<()> {
-        if self.argv.first().is_none_or(String::is_empty) {
-            return Err(Error::spec("argv", "there is no program"));
+/// Whether a program and its environment can be meant.
+pub(crate) fn check_words(argv: &[String], env: &BTreeMap<String, String>) -> Result<()> {
+    if argv.first().is_none_or(String::is_empty) {
+        return Err(Error::spec("argv", "there is no program"));
+    }
+    if argv.len() + env.len() > MAX_WORDS {
+        return Err(Error::spec("argv", format!("there are more than {MAX_WORDS} words")));
+    }
+    let env_words = env.iter().flat_map(|(key, value)| [("env", key), ("env", value)]);
+    for (field, word) in argv.iter().map(|word| ("argv", word)).chain(env_words) {
+        if word.contains('\0') {
+            return Err(Error::spec(field, "there is a zero byte in a word"));
         }
-        if self.argv.len() + self.env.len() > MAX_WORDS {
-            return Err(Error::spec("argv", format!("there are more than {MAX_WORDS} words")));
+        if word.len() > MAX_WORD_BYTES {
+            return Err(Error::spec(field, "a word is too long"));
         }
-        for (field, word) in self
-            .argv
-            .iter()
-            .map(|word| ("argv", word))
-            .chain(self.env.iter().flat_map(|(key, value)| [("env", key), ("env", value)]))
-        {
-            if word.contains('\0') {
-                return Err(Error::spec(field, "there is a zero byte in a word"));
-            }
-            if word.len() > MAX_WORD_BYTES {
-                return Err(Error::spec(field, "a word is too long"));
-            }
-        }
-        match self.env.keys().find(|key| key.is_empty() || key.contains('=')) {
-            Some(key) => Err(Error::spec("env", format!("{key:?} is no name of a variable"))),
-            None => Ok(()),
-        }
+    }
+    match env.keys().find(|key| key.is_empty() || key.contains('=')) {
+        Some(key) => Err(Error::spec("env", format!("{key:?} is no name of a variable"))),
+        None => Ok(()),
     }
 }
 
 /// A path inside the sandbox: absolute, without `.`, `..` and empty parts.
-fn inside(field: &str, path: &str) -> Result<()> {
+pub(crate) fn inside(field: &str, path: &str) -> Result<()> {
     let Some(rest) = path.strip_prefix('/') else {
         return Err(Error::spec(field, format!("{path:?} is not absolute")));
     };

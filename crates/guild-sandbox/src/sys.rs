@@ -128,6 +128,8 @@ pub(crate) fn filter(program: &[Instruction], listener: bool) -> io::Result<Opti
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Asked {
     pub(crate) id: u64,
+    /// The thread that waits, as this process sees it.
+    pub(crate) pid: u32,
     pub(crate) nr: i32,
     pub(crate) arch: u32,
     pub(crate) args: [u64; 6],
@@ -147,7 +149,8 @@ pub(crate) fn next_asked(listener: BorrowedFd<'_>) -> io::Result<Asked> {
     check(c_long::from(unsafe { libc::ioctl(listener.as_raw_fd(), request, &raw mut room) }))?;
     // SAFETY: it is plain numbers, which the kernel has just written.
     let asked = unsafe { room.asked };
-    Ok(Asked { id: asked.id, nr: asked.data.nr, arch: asked.data.arch, args: asked.data.args })
+    let libc::seccomp_data { nr, arch, args, .. } = asked.data;
+    Ok(Asked { id: asked.id, pid: asked.pid, nr, arch, args })
 }
 
 /// Lets a call that waits fail with this error.
@@ -201,6 +204,20 @@ pub(crate) fn signal(pid: u32, signal: c_int) {
         // SAFETY: no memory is involved. Its being gone is no harm.
         let _ = unsafe { libc::kill(pid, signal) };
     }
+}
+
+/// Sends any signal to the process that this descriptor stands for, and to no other.
+pub(crate) fn signal_by(pidfd: BorrowedFd<'_>, signal: c_int) {
+    let call = libc::SYS_pidfd_send_signal;
+    // SAFETY: without further information, no memory is involved. Its being gone is no harm.
+    let _ = unsafe { libc::syscall(call, pidfd.as_raw_fd(), signal, null::<u8>(), 0) };
+}
+
+/// Makes whoever loses its parent below this process a child of it.
+pub(crate) fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: only a flag of this process changes.
+    let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    check(c_long::from(done)).map(drop)
 }
 
 /// What a process used, with all descendants that were waited for.

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Places;
 use crate::error::Error;
+use crate::exec::Ended;
 use crate::outcome::Outcome;
 use crate::spec::{Image, Spec};
 
@@ -28,6 +30,28 @@ pub(crate) enum ToLauncher<S = Spec> {
     Thaw,
     Kill,
     Signal(i32),
+    /// With the [`crate::exec::Exec`] in a file of memory, the three descriptors, and the command's own channel.
+    Exec {
+        wall_ms: Option<u64>,
+        output_bytes: Option<u64>,
+    },
+    /// With a channel that a socket of the sandbox's network comes back by.
+    Socket,
+}
+
+/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it any more.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToCommand {
+    Signal(i32),
+    Kill,
+}
+
+/// From the launcher to the caller about one command.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromCommand {
+    Started,
+    Failed(Error),
+    Ended(Box<Ended>),
 }
 
 /// What can be done before the spec is known.
@@ -48,7 +72,7 @@ pub(crate) struct Order<S = Spec> {
 /// From the launcher to the caller.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromLauncher {
-    /// The program runs; with the listener of the proxy, if there is one.
+    /// It runs; with the workspace and the listener of the proxy, if there is one.
     Started,
     Ended(Box<Outcome>),
     Failed(Error),
@@ -63,6 +87,14 @@ pub(crate) enum ToInit<S = Spec> {
     Run { order: Order<S>, opened: bool, weak: Weak },
     /// Tells the program, or everybody.
     Signal { signal: i32, all: bool },
+    /// With the [`crate::exec::Exec`] in a file of memory, and the command's three descriptors.
+    Exec { command: u64 },
+    /// Tells the first process of a command.
+    SignalCommand { command: u64, signal: i32 },
+    /// Kills a command and everything that it started.
+    EndCommand { command: u64 },
+    /// With the channel that the socket goes to.
+    Socket,
 }
 
 /// A part of an image.
@@ -93,18 +125,47 @@ pub(crate) struct Weak {
 /// From init to the launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromInit {
-    /// With the listener of the proxy, if there is one.
+    /// With the workspace and the listener of the proxy, if there is one.
     Started {
         notify: bool,
         landlock: bool,
     },
     Failed(Error),
-    /// The program tried a system call.
+    /// The program, or a command, tried a system call.
     Tried {
+        command: Option<u64>,
         call: String,
         detail: String,
         fatal: bool,
     },
+    Ended {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+    },
+    CommandStarted {
+        command: u64,
+        notify: bool,
+    },
+    CommandFailed {
+        command: u64,
+        error: Error,
+    },
+    CommandEnded {
+        command: u64,
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+    },
+}
+
+/// From a command's keeper to init.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromKeeper {
+    /// With a handle of its first process and, if `notify`, the listener of its filter.
+    Started {
+        pid: u32,
+        notify: bool,
+    },
+    Failed(Error),
     Ended {
         exit_code: Option<i32>,
         signal: Option<i32>,
@@ -125,12 +186,20 @@ const HEADER_BYTES: usize = 8;
 
 /// One end of a socket between two of our processes.
 #[derive(Debug)]
-pub(crate) struct Channel(UnixStream);
+pub(crate) struct Channel {
+    stream: UnixStream,
+    /// Held for the length of a frame: any thread may send.
+    sending: Mutex<()>,
+}
 
 impl Channel {
     pub(crate) fn pair() -> io::Result<(Channel, Channel)> {
         let (here, there) = UnixStream::pair()?;
-        Ok((Channel(here), Channel(there)))
+        Ok((Channel::over(here), Channel::over(there)))
+    }
+
+    fn over(stream: UnixStream) -> Channel {
+        Channel { stream, sending: Mutex::default() }
     }
 
     pub(crate) fn send<T: Serialize>(&self, message: &T) -> io::Result<()> {
@@ -144,24 +213,44 @@ impl Channel {
         tail: &[&[u8]],
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let mut frame = vec![0; HEADER_BYTES];
-        serde_json::to_writer(&mut frame, message).map_err(io::Error::from)?;
-        let tail_bytes = tail.iter().map(|part| part.len()).sum();
-        let lengths = [size(frame.len() - HEADER_BYTES)?, size(tail_bytes)?];
-        let (first, second) = (lengths[0].to_le_bytes(), lengths[1].to_le_bytes());
-        frame[..4].copy_from_slice(&first);
-        frame[4..HEADER_BYTES].copy_from_slice(&second);
+        let frame = frame(message, tail)?;
+        let _alone = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent = self.send_first(&frame, fds, SendFlags::empty())?;
+        let mut stream = &self.stream;
+        stream.write_all(frame.get(sent..).unwrap_or_default())?;
+        tail.iter().try_for_each(|part| stream.write_all(part))
+    }
+
+    /// Sends a short frame, or fails if the other side has not read what came before: this never waits.
+    pub(crate) fn send_now<T: Serialize>(
+        &self,
+        message: &T,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let frame = frame(message, &[])?;
+        let _alone = self.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.send_first(&frame, fds, SendFlags::DONTWAIT)? {
+            sent if sent == frame.len() => Ok(()),
+            // The kernel takes frames of this size whole or not at all.
+            _ => Err(io::Error::other("a frame was cut")),
+        }
+    }
+
+    /// Sends as much as goes at once; the descriptors go with the first byte.
+    fn send_first(
+        &self,
+        frame: &[u8],
+        fds: &[BorrowedFd<'_>],
+        flags: SendFlags,
+    ) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::Error::other("too many descriptors"));
         }
         // A peer that is gone is an error, not a signal.
-        let flags = SendFlags::NOSIGNAL;
-        let sent = retry(|| sendmsg(&self.0, &[IoSlice::new(&frame)], &mut control, flags))?;
-        let mut stream = &self.0;
-        stream.write_all(&frame[sent..])?;
-        tail.iter().try_for_each(|part| stream.write_all(part))
+        let flags = flags | SendFlags::NOSIGNAL;
+        retry(|| sendmsg(&self.stream, &[IoSlice::new(frame)], &mut control, flags))
     }
 
     /// Waits for a frame; `None` if the other side is gone.
@@ -171,7 +260,7 @@ impl Channel {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut header)];
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let got = match retry(|| recvmsg(&self.0, &mut parts, &mut control, flags)) {
+        let got = match retry(|| recvmsg(&self.stream, &mut parts, &mut control, flags)) {
             Ok(got) => got.bytes,
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => 0,
             Err(error) => return Err(error),
@@ -185,7 +274,7 @@ impl Channel {
         if got == 0 {
             return Ok(None);
         }
-        let mut stream = &self.0;
+        let mut stream = &self.stream;
         stream.read_exact(&mut header[got..])?;
         let [a, b, c, d, e, f, g, h] = header;
         let message = bounded(u32::from_le_bytes([a, b, c, d]), MAX_MESSAGE_BYTES)?;
@@ -197,6 +286,18 @@ impl Channel {
         let message = serde_json::from_slice(&bytes).map_err(io::Error::from)?;
         Ok(Some(Received { message, tail: rest, fds }))
     }
+}
+
+/// The header and the message; the tail only counts.
+fn frame<T: Serialize>(message: &T, tail: &[&[u8]]) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; HEADER_BYTES];
+    serde_json::to_writer(&mut frame, message).map_err(io::Error::from)?;
+    let tail_bytes = tail.iter().map(|part| part.len()).sum();
+    let lengths = [size(frame.len() - HEADER_BYTES)?, size(tail_bytes)?];
+    let (first, second) = (lengths[0].to_le_bytes(), lengths[1].to_le_bytes());
+    frame[..4].copy_from_slice(&first);
+    frame[4..HEADER_BYTES].copy_from_slice(&second);
+    Ok(frame)
 }
 
 fn retry<T>(call: impl FnMut() -> rustix::io::Result<T>) -> io::Result<T> {
@@ -214,19 +315,19 @@ fn bounded(length: u32, most: usize) -> io::Result<usize> {
 
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.stream.as_fd()
     }
 }
 
 impl From<OwnedFd> for Channel {
     fn from(fd: OwnedFd) -> Channel {
-        Channel(UnixStream::from(fd))
+        Channel::over(UnixStream::from(fd))
     }
 }
 
 impl From<Channel> for OwnedFd {
     fn from(channel: Channel) -> OwnedFd {
-        OwnedFd::from(channel.0)
+        OwnedFd::from(channel.stream)
     }
 }
 
@@ -261,10 +362,10 @@ mod tests {
     #[test]
     fn nonsense_is_an_error() {
         let (here, there) = Channel::pair().unwrap();
-        (&here.0).write_all(&[0xff; 8]).unwrap();
+        (&here.stream).write_all(&[0xff; 8]).unwrap();
         assert!(there.receive::<ToInit>().is_err());
         let (here, there) = Channel::pair().unwrap();
-        (&here.0).write_all(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'x']).unwrap();
+        (&here.stream).write_all(&[2, 0, 0, 0, 0, 0, 0, 0, b'{', b'x']).unwrap();
         assert!(there.receive::<ToInit>().is_err());
     }
 }

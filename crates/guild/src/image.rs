@@ -42,7 +42,10 @@ pub(crate) fn images(config: &Config) -> BTreeMap<String, Image> {
     let mut images: BTreeMap<String, Image> = named
         .map(|(digest, directory)| (digest.clone(), Image::Directory(directory.clone())))
         .collect();
-    images.insert(host_digest(), Image::Host);
+    // With a directory in its place nobody sees the host's own.
+    if config.sandbox.image.is_empty() {
+        images.insert(host_digest(), Image::Host);
+    }
     images
 }
 

@@ -84,9 +84,8 @@ pub(super) fn cores_milli(job: &Job) -> u32 {
 }
 
 fn limits(job: &Job, most: &Limits) -> Result<Limits, Refusal> {
-    let asked = |name: &str| {
-        member(job.payload(), &["sandbox", "resources", name]).and_then(Value::as_u64)
-    };
+    let asked =
+        |name: &str| member(job.payload(), &["sandbox", "resources", name]).and_then(Value::as_u64);
     let disk_mb = asked("disk_mb").unwrap_or(DISK_MB.min(most.disk_bytes / MIB));
     let memory_mb = asked("memory_mb").unwrap_or(512);
     let wall_ms = asked("timeout_secs").unwrap_or(60).saturating_mul(1_000);
@@ -123,9 +122,9 @@ fn limits(job: &Job, most: &Limits) -> Result<Limits, Refusal> {
 /// Where the tree is: only below what a sandbox can write.
 fn mount(path: &str) -> Result<String, Refusal> {
     let path = path.trim_end_matches('/');
-    let below = path.strip_prefix(WORKSPACE).is_some_and(|rest| {
-        rest.is_empty() || rest.strip_prefix('/').is_some_and(tree::is_plain)
-    });
+    let below = path
+        .strip_prefix(WORKSPACE)
+        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('/').is_some_and(tree::is_plain));
     match below {
         true => Ok(path.to_owned()),
         false => Err(malformed("repo.mount_path", "it must be /workspace, or a path below it")),

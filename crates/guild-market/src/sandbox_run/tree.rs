@@ -62,7 +62,10 @@ pub(super) fn unpack(
     let mut tree = BTreeMap::new();
     for name in names.split(',') {
         let Some(text) = env.remove(name) else {
-            return Err(malformed("repo.source", "it names a variable that is not in env, or twice"));
+            return Err(malformed(
+                "repo.source",
+                "it names a variable that is not in env, or twice",
+            ));
         };
         read_part(&format!("env.{name}"), &text, &mut tree)?;
     }
@@ -87,7 +90,10 @@ fn read_part(field: &str, text: &str, tree: &mut Tree) -> Result<(), Refusal> {
     let read = json::decode::<Value>(text.as_bytes());
     let read = read.map_err(|error| malformed(field, &format!("it is no tree: {error}")))?;
     let Value::Object(members) = read else {
-        return Err(malformed(field, "it is no tree: there must be an object, a file for each path"));
+        return Err(malformed(
+            field,
+            "it is no tree: there must be an object, a file for each path",
+        ));
     };
     for (path, content) in members {
         if !is_plain(&path) {
@@ -134,7 +140,8 @@ fn check_tree(tree: &Tree, limits: &Limits) -> Result<(), Refusal> {
         return Err(malformed("repo.source", "the tree is larger than the disk"));
     }
     let above_is_a_file = |path: &String| {
-        path.match_indices('/').any(|(at, _)| path.get(..at).is_some_and(|up| tree.contains_key(up)))
+        path.match_indices('/')
+            .any(|(at, _)| path.get(..at).is_some_and(|up| tree.contains_key(up)))
     };
     match tree.keys().find(|path| above_is_a_file(path)) {
         Some(path) => {
@@ -173,8 +180,8 @@ pub fn pack(
         part.insert(path, content);
     }
     parts.push(Value::Object(part).to_string());
-    let fits = parts.len() < VARIABLES_MAX
-        && parts.iter().all(|part| part.len() <= VARIABLE_MAX_BYTES);
+    let fits =
+        parts.len() < VARIABLES_MAX && parts.iter().all(|part| part.len() <= VARIABLE_MAX_BYTES);
     let name = |i: usize| match i {
         0 => TREE_VARIABLE.to_owned(),
         i => format!("{TREE_VARIABLE}_{i}"),

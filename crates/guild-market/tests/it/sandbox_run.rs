@@ -88,15 +88,22 @@ fn what_the_node_does_not_give_is_refused_before_it_runs() {
         }))
     };
     for (resources, says) in [
-        (json!({"memory_mb": 5_000}), "sandbox.resources.memory_mb: 5000 is more than is given, 4096"),
+        (
+            json!({"memory_mb": 5_000}),
+            "sandbox.resources.memory_mb: 5000 is more than is given, 4096",
+        ),
         (json!({"cpus": 4.001}), "sandbox.resources.cpus: 5 is more than is given, 4"),
-        (json!({"timeout_secs": 301}), "sandbox.resources.timeout_secs: 301 is more than is given, 300"),
+        (
+            json!({"timeout_secs": 301}),
+            "sandbox.resources.timeout_secs: 301 is more than is given, 300",
+        ),
         (json!({"disk_mb": 4_294_967_295_u64}), "sandbox.resources.disk_mb: 4294967295 is more"),
     ] {
         let told = with(resources);
         assert!(told.starts_with(says) && told.ends_with("[market.limits_exceeded]"), "{told}");
     }
-    let sandbox = |sandbox: Value| refused(&json!({"sandbox": sandbox, "commands": [{"cmd": "x"}]}));
+    let sandbox =
+        |sandbox: Value| refused(&json!({"sandbox": sandbox, "commands": [{"cmd": "x"}]}));
     assert_eq!(
         sandbox(json!({"image_digest": "sha256:other"})),
         "sha256:other is not here; sha256:image is [market.image_unknown]"
@@ -105,7 +112,9 @@ fn what_the_node_does_not_give_is_refused_before_it_runs() {
         let told = sandbox(json!({"image_digest": IMAGE, "network_policy": policy}));
         assert!(told.ends_with("[market.network_refused]"), "{told}");
     }
-    for source in ["https://example.org/x.git", "/etc", "file:///etc", "git@example.org:x", "ipfs://x"] {
+    for source in
+        ["https://example.org/x.git", "/etc", "file:///etc", "git@example.org:x", "ipfs://x"]
+    {
         let told = refused(&json!({
             "sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "x"}], "repo": {"source": source},
         }));
@@ -140,8 +149,7 @@ fn hostile_trees_are_refused() {
 #[test]
 fn a_tree_of_ten_thousand_files_is_refused() {
     let part = |n: usize| {
-        let files: BTreeMap<String, &str> =
-            (0..2_500).map(|i| (format!("{n}{i}"), "")).collect();
+        let files: BTreeMap<String, &str> = (0..2_500).map(|i| (format!("{n}{i}"), "")).collect();
         json!(files).to_string()
     };
     let told = refused(&json!({
@@ -157,12 +165,10 @@ fn a_tree_larger_than_its_disk_is_refused() {
     let mut input = on_tree(&json!({"a": "x".repeat(30_000)}).to_string());
     input["env"]["MORE"] = json!(json!({"b": "x".repeat(30_000)}).to_string());
     input["repo"]["source"] = json!("env:TREE,MORE");
-    let small = Bounds {
-        limits: Limits { disk_bytes: 1 << 20, ..bounds().limits },
-        ..bounds()
-    };
+    let small = Bounds { limits: Limits { disk_bytes: 1 << 20, ..bounds().limits }, ..bounds() };
     assert!(Plan::of(&job(&input), &small).is_ok());
-    let words = "repo.source: it names a variable that is not in env, or twice [market.run_malformed]";
+    let words =
+        "repo.source: it names a variable that is not in env, or twice [market.run_malformed]";
     for source in ["env:", "env:OTHER", "env:TREE,TREE", "env:TREE,,MORE"] {
         input["repo"]["source"] = json!(source);
         assert_eq!(refused(&input), words);
@@ -172,7 +178,9 @@ fn a_tree_larger_than_its_disk_is_refused() {
 #[test]
 fn hostile_commands_are_refused() {
     let told = |command: Value| {
-        refused(&json!({"sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "true"}, command]}))
+        refused(
+            &json!({"sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "true"}, command]}),
+        )
     };
     for cmd in [" ", "\n\t", "a\0b"] {
         assert!(told(json!({"cmd": cmd})).starts_with("commands[1].cmd: there is no command"));
@@ -234,7 +242,9 @@ fn a_file_that_fits_into_no_variable_cannot_be_packed() {
 }
 
 fn work() -> Job {
-    job(&json!({"sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "make"}, {"cmd": "test"}]}))
+    job(
+        &json!({"sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "make"}, {"cmd": "test"}]}),
+    )
 }
 
 fn printed(text: &str) -> Printed {
@@ -400,7 +410,8 @@ fn a_flaky_program_blames_nobody() {
 
 #[test]
 fn what_was_not_run_again_is_not_passed_and_nobody_is_blamed() {
-    let refusal = plan(&json!({"sandbox": {"image_digest": "sha256:gone"}, "commands": [{"cmd": "x"}]}));
+    let refusal =
+        plan(&json!({"sandbox": {"image_digest": "sha256:gone"}, "commands": [{"cmd": "x"}]}));
     for reruns in [vec![], vec![Err(refusal.unwrap_err())]] {
         let verdict = judged(&claim(), &reruns);
         assert_eq!((verdict.passed, found(&verdict)[0].0), (false, "market.unverifiable"));
@@ -418,7 +429,10 @@ fn work_that_cannot_be_run_again_is_not_ordered() {
     };
     assert_eq!(told(&work(), Some(&bounds())), Ok(()));
     let (code, words) = told(&work(), None).unwrap_err();
-    assert_eq!((code, words.as_str()), ("market.unverifiable", "no sandbox can be started here to run it again"));
+    assert_eq!(
+        (code, words.as_str()),
+        ("market.unverifiable", "no sandbox can be started here to run it again")
+    );
     let none = Bounds { images: BTreeMap::new(), ..bounds() };
     assert_eq!(told(&work(), Some(&none)).unwrap_err().1, "there is no image here");
 }
@@ -436,7 +450,8 @@ fn a_verdict_does_not_depend_on_the_day() {
         let b = judged(&claim, &[Ok(slow.clone()), Ok(slow.clone())]);
         assert_eq!((a.verdict_hash, a.document), (b.verdict_hash, b.document));
     }
-    let read = Registry::builtin().validate_output_text(work().schema_id(), claim().to_string().as_bytes());
+    let read = Registry::builtin()
+        .validate_output_text(work().schema_id(), claim().to_string().as_bytes());
     assert!(!differs(&work(), &read.unwrap(), &slow));
 }
 

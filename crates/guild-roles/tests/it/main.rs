@@ -7,6 +7,7 @@ mod bazaar;
 mod buyer;
 mod explorer;
 mod market;
+mod runs;
 mod sweeper;
 mod town;
 mod treasury;

@@ -5,20 +5,19 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{DumpableBehavior, Signal, WaitOptions};
+use rustix::process::{DumpableBehavior, Signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use super::INSIDE_ID;
+use super::room::Room;
 use super::root::Root;
 use super::workload::{Started, Workload};
 use crate::cgroup;
 use crate::error::{Error, Result, Step};
-use crate::seccomp;
 use crate::spec::{Network, Profile, Spec};
 use crate::sys;
-use crate::wire::{Channel, FromInit, Received, ToInit};
+use crate::wire::{Channel, FromInit, Received, ToInit, Weak};
 
 /// Is init, and never returns: it must not come back into the launcher that it was cloned from.
 pub(super) fn main(channel: &Channel, doors: &[File]) -> ! {
@@ -51,21 +50,38 @@ fn run(channel: &Channel, doors: &[File]) -> Result<()> {
     let streams: Vec<OwnedFd> = fds.by_ref().take(3).collect();
     let bytes = split(&received.tail, &order.sizes)?;
     let spec = order.spec;
-    root.finish(&spec, &bytes, opened.then(|| fds.collect()))?;
+    let inside = root.finish(&spec, &bytes, opened.then(|| fds.collect()))?;
     let proxy = network(&spec)?;
     give_up_capabilities()?;
-    let workload = Workload::new(&spec, weak)?;
     let signals = sys::child_signals().step("watch children")?;
-    take_streams(streams)?;
-    let program = spec.argv.first().map_or("", String::as_str);
-    let started = workload.start(program)?;
-    leave_streams()?;
-    let notify = started.listener.is_some();
-    let message = FromInit::Started { notify, landlock: started.landlock };
-    let fds: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
+    let program = match spec.stay {
+        true => None,
+        false => Some(start(&spec, weak, streams)?),
+    };
+    let (notify, landlock) = match &program {
+        Some(program) => (program.listener.is_some(), program.landlock),
+        // Nobody has tried yet; the first command that has no listener will say so.
+        None => (true, sys::landlock_version().is_ok()),
+    };
+    let fds: Vec<_> = [&inside.workspace]
+        .into_iter()
+        .map(AsFd::as_fd)
+        .chain(proxy.iter().map(AsFd::as_fd))
+        .collect();
+    let message = FromInit::Started { notify, landlock };
     channel.send_all(&message, &[], &fds).step("tell the launcher")?;
-    drop(proxy);
-    watch(channel, &signals, started, spec.profile)
+    drop((proxy, inside.workspace));
+    Room::new(channel, spec, weak, inside.processes, program).watch(&signals)
+}
+
+/// Starts the program of its own.
+fn start(spec: &Spec, weak: Weak, streams: Vec<OwnedFd>) -> Result<Started> {
+    let workload = Workload::new(spec, weak)?;
+    take_streams(&streams)?;
+    drop(streams);
+    let started = workload.start(spec.argv.first().map_or("", String::as_str))?;
+    leave_streams()?;
+    Ok(started)
 }
 
 /// Has the inside user, belongs to the launcher's life, and cannot be looked into by whoever has the same user.
@@ -119,8 +135,8 @@ fn give_up_capabilities() -> Result<()> {
 }
 
 /// What the program will have as its standard descriptors.
-fn take_streams(streams: Vec<OwnedFd>) -> Result<()> {
-    let [stdin, stdout, stderr] = streams.as_slice() else {
+pub(super) fn take_streams(streams: &[OwnedFd]) -> Result<()> {
+    let [stdin, stdout, stderr] = streams else {
         return Err(Error::failed("hear the launcher", "a descriptor is missing"));
     };
     rustix::stdio::dup2_stdin(stdin).step("take the input")?;
@@ -129,93 +145,12 @@ fn take_streams(streams: Vec<OwnedFd>) -> Result<()> {
 }
 
 /// The program has them now: whoever reads them must see their end when the program ends.
-fn leave_streams() -> Result<()> {
+pub(super) fn leave_streams() -> Result<()> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let null = rustix::fs::open("/dev/null", flags, Mode::empty()).step("open /dev/null")?;
     rustix::stdio::dup2_stdin(&null).step("leave the input")?;
     rustix::stdio::dup2_stdout(&null).step("leave the output")?;
     rustix::stdio::dup2_stderr(&null).step("leave the output")
-}
-
-/// Until the program ends. Whatever else there is then ends with us.
-fn watch(channel: &Channel, signals: &OwnedFd, started: Started, profile: Profile) -> Result<()> {
-    let Started { pid, mut listener, .. } = started;
-    loop {
-        let mut fds =
-            vec![PollFd::new(signals, PollFlags::IN), PollFd::new(channel, PollFlags::IN)];
-        if let Some(listener) = &listener {
-            fds.push(PollFd::new(listener, PollFlags::IN));
-        }
-        match poll(&mut fds, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno).step("wait"),
-        }
-        let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
-        let is = |at: usize, flags: PollFlags| ready.get(at).is_some_and(|r| r.intersects(flags));
-        if is(2, PollFlags::IN)
-            && let Some(listener) = &listener
-        {
-            answer(channel, listener, profile)?;
-        } else if is(2, PollFlags::HUP | PollFlags::ERR) {
-            listener = None;
-        }
-        if is(1, PollFlags::IN | PollFlags::HUP) && !obey(channel, pid)? {
-            return Ok(());
-        }
-        if is(0, PollFlags::IN) {
-            // What it says is only that there is something to reap.
-            let _ = rustix::io::read(signals, &mut [0u8; 1_024]);
-        }
-        if let Some(ended) = reap(pid)? {
-            return channel.send(&ended).step("tell the launcher");
-        }
-    }
-}
-
-/// Waits for everybody who has ended; says so if the program is one of them.
-fn reap(program: u32) -> Result<Option<FromInit>> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => {
-                if u32::try_from(pid.as_raw_nonzero().get()) == Ok(program) {
-                    let exit_code = status.exit_status();
-                    let signal = status.terminating_signal();
-                    return Ok(Some(FromInit::Ended { exit_code, signal }));
-                }
-            }
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno).step("wait for the program"),
-        }
-    }
-}
-
-/// Names a call that the filter asks about, then refuses it or ends the run.
-fn answer(channel: &Channel, listener: &OwnedFd, profile: Profile) -> Result<()> {
-    // Its thread may be gone since.
-    let Ok(asked) = sys::next_asked(listener.as_fd()) else { return Ok(()) };
-    let (call, detail, fatal) = seccomp::judge(profile, &asked);
-    channel.send(&FromInit::Tried { call, detail, fatal }).step("tell the launcher")?;
-    if fatal {
-        sys::signal_all(libc::SIGKILL);
-    } else {
-        let _ = sys::refuse(listener.as_fd(), asked.id, libc::EPERM);
-    }
-    Ok(())
-}
-
-/// Does what the launcher says; false if it is gone.
-fn obey(channel: &Channel, program: u32) -> Result<bool> {
-    let Some(received) = channel.receive::<ToInit>().step("hear the launcher")? else {
-        return Ok(false);
-    };
-    if let ToInit::Signal { signal, all } = received.message {
-        match all {
-            true => sys::signal_all(signal),
-            false => sys::signal(program, signal),
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub(super) struct Relay {
     /// What has come and has not gone.
     pending: Vec<u8>,
     sent: usize,
+    /// Whether nothing more goes out after what is pending.
+    is_last: bool,
 }
 
 impl Relay {
@@ -28,7 +30,7 @@ impl Relay {
             rustix::fs::fcntl_setfl(fd, flags | OFlags::NONBLOCK)
                 .step("set the flags of a pipe")?;
         }
-        Ok(Relay { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0 })
+        Ok(Relay { from: Some(from), to: Some(to), pending: Vec::new(), sent: 0, is_last: false })
     }
 
     /// What to wait for: room for what has come, or something new.
@@ -95,6 +97,27 @@ impl Relay {
                 Err(_) => self.to = None,
             }
         }
+        if self.is_last {
+            self.to = None;
+        }
+    }
+
+    /// After the first process is gone, while others may still print: takes what is in the pipe now. Nothing that comes
+    /// later goes out. Says how much that was.
+    pub(super) fn finish(&mut self, mut left: u64) -> u64 {
+        let there = self.from.as_ref().and_then(|from| rustix::io::ioctl_fionread(from).ok());
+        let mut all = 0u64;
+        while all < there.unwrap_or(0) {
+            let came = self.pull(left);
+            all = all.saturating_add(came);
+            left = left.saturating_sub(came);
+            if came == 0 {
+                break;
+            }
+        }
+        self.is_last = true;
+        self.hand_over();
+        all
     }
 
     /// After the program is gone: takes what is still in the pipe, which is little. Says how much that was.

@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, mkdirat, openat2, symlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
@@ -34,6 +36,8 @@ const OWN: [&str; 5] = ["proc", "sys", "dev", "tmp", "workspace"];
 const NO_SUID: u64 = 0x2;
 const NO_DEVICES: u64 = 0x4;
 const READ_ONLY: u64 = 0x1;
+/// When every file that is put into a sandbox was changed last: 1980, the first year that every archive can hold.
+const FILE_TIME_S: i64 = 315_532_800;
 
 /// The parts of an image, each a link or a tree.
 pub(super) fn parts(image: &Image) -> Result<Vec<Part>> {
@@ -112,6 +116,16 @@ pub(super) struct Root {
     top: OwnedFd,
     /// Where it is seen: at its site, or nothing once it is the root.
     site: &'static str,
+    /// All processes of the sandbox. What is mounted over it hides those that do not want to be seen.
+    processes: OwnedFd,
+}
+
+/// What init keeps of the root that it has built.
+pub(super) struct Inside {
+    /// The directory `/workspace` of the sandbox's own tmpfs, whatever is bound over it.
+    pub(super) workspace: OwnedFd,
+    /// All processes of the sandbox, as `/proc` shows them.
+    pub(super) processes: OwnedFd,
 }
 
 impl Root {
@@ -124,13 +138,16 @@ impl Root {
         mount("tmpfs", SITE, "tmpfs", flags, options).step("mount the root")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let top = rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?;
-        let mut root = Root { top, site: SITE };
-        for name in ["proc", "dev", "dev/shm", "tmp", "workspace", "etc"] {
+        mkdirat(&top, "proc", Mode::from_raw_mode(0o755)).step("make a directory")?;
+        // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
+        mount_processes(SITE, c"")?;
+        let processes = rustix::fs::openat(&top, "proc", flags, Mode::empty());
+        let processes = processes.step("open /proc")?;
+        let mut root = Root { top, site: SITE, processes };
+        for name in ["dev", "dev/shm", "tmp", "workspace", "etc"] {
             root.make_directory(name).step("make a directory")?;
         }
         root.devices()?;
-        // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
-        root.processes(c"hidepid=invisible")?;
         let opened_by_launcher = opened.is_some();
         let mut opened = opened.map(Vec::into_iter);
         for part in parts {
@@ -239,6 +256,9 @@ impl Root {
             let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
             rest = rest.get(written..).unwrap_or_default();
         }
+        // The same for everybody and on every day: what programs make of a file may carry its time.
+        let time = Timespec { tv_sec: FILE_TIME_S, tv_nsec: 0 };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
         // Whatever the mask was.
         rustix::fs::fchmod(&file, mode)
     }
@@ -249,8 +269,8 @@ impl Root {
         spec: &Spec,
         bytes: &[&[u8]],
         opened: Option<Vec<OwnedFd>>,
-    ) -> Result<()> {
-        self.scratch(spec)?;
+    ) -> Result<Inside> {
+        let workspace = self.scratch(spec)?;
         let mut opened = opened.map(Vec::into_iter);
         for bind in &spec.binds {
             let tree = match &mut opened {
@@ -271,9 +291,10 @@ impl Root {
                 Error::spec("files.at", why)
             })?;
         }
-        // A bought sandbox sees what there is of the kernel; others see processes only, over it.
+        // A bought sandbox sees what there is of the kernel, and each of its commands the others; the rest see only
+        // themselves and what they started.
         if spec.profile != Profile::Hosted {
-            self.processes(c"subset=pid,hidepid=invisible")?;
+            mount_processes(self.site, c"subset=pid,hidepid=invisible")?;
         }
         if !self.site.is_empty() {
             self.enter()?;
@@ -281,11 +302,12 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open("/", flags, Mode::empty()).step("open the root")?;
         sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
-            .step("make the root read-only")
+            .step("make the root read-only")?;
+        Ok(Inside { workspace, processes: self.processes })
     }
 
-    /// One tmpfs for all directories that the program can write into, so that they share the limit.
-    fn scratch(&self, spec: &Spec) -> Result<()> {
+    /// One tmpfs for all directories that the program can write into, so that they share the limit. Gives its workspace.
+    fn scratch(&self, spec: &Spec) -> Result<OwnedFd> {
         let (size, inodes) = (spec.limits.disk_bytes, u64::from(spec.limits.inodes) + 8);
         let options = CString::new(format!("mode=0755,size={size},nr_inodes={inodes}"));
         let options = options.map_err(|error| Error::failed("mount the scratch", error))?;
@@ -305,7 +327,9 @@ impl Root {
             let (inside, outside) = (format!("{top}/{name}"), format!("{}{place}", self.site));
             mount_bind(&inside, &outside).step("show the scratch")?;
         }
-        Ok(())
+        let workspace = format!("{}/workspace", self.site);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(workspace, flags, Mode::empty()).step("open the workspace")
     }
 
     /// Becomes the root; the host's is gone.
@@ -316,13 +340,13 @@ impl Root {
         self.site = "";
         rustix::process::chdir("/").step("enter the root")
     }
+}
 
-    /// The processes of this sandbox.
-    fn processes(&self, options: &CStr) -> Result<()> {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        let at = format!("{}/proc", self.site);
-        mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
-    }
+/// The processes of this sandbox, in a root that is seen at this site.
+fn mount_processes(site: &str, options: &CStr) -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let at = format!("{site}/proc");
+    mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
 }
 
 fn is_directory(tree: BorrowedFd<'_>) -> rustix::io::Result<bool> {

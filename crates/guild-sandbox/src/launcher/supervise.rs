@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::commands::{Commands, Source, Wanted, tell};
 use super::relay::Relay;
 use super::{Prepared, root, tree};
 use crate::error::{Error, Result, Step};
@@ -58,10 +59,11 @@ pub(super) fn run(
     let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
     send_order(&prepared, order, tail, &held, [stdin, out.1, err.1])?;
-    let (more, proxy) = hear_start(control, &prepared)?;
+    let (more, given) = hear_start(control, &prepared)?;
     let layers = layers.into_iter().chain(more).collect();
-    let proxy: Vec<_> = proxy.iter().map(AsFd::as_fd).collect();
-    control.send_all(&FromLauncher::Started, &[], &proxy).step("tell the caller")?;
+    let fds: Vec<_> = given.iter().map(AsFd::as_fd).collect();
+    control.send_all(&FromLauncher::Started, &[], &fds).step("tell the caller")?;
+    drop(given);
     let mut watch = Watch::new(prepared, limits, held, layers, relays);
     watch.until_everything_is_gone(control)?;
     watch.conclude(control)
@@ -126,11 +128,11 @@ fn send_order(
     prepared.init.channel.send_all(&message, &[tail], &fds).step("tell init")
 }
 
-/// Waits until the program runs, and learns which layers it has.
+/// Waits until the program runs, and learns which layers it has. Gives what init hands out.
 fn hear_start(
     control: &Channel,
     prepared: &Prepared,
-) -> Result<(BTreeMap<Layer, Standing>, Option<OwnedFd>)> {
+) -> Result<(BTreeMap<Layer, Standing>, Vec<OwnedFd>)> {
     let until = now_us() + START_WITHIN_US;
     loop {
         let channel = &prepared.init.channel;
@@ -158,7 +160,7 @@ fn hear_start(
                     (Layer::SeccompNotify, on(notify)),
                     (Layer::Landlock, on(landlock)),
                 ]);
-                Ok((layers, received.fds.into_iter().next()))
+                Ok((layers, received.fds))
             }
             FromInit::Failed(error) => Err(error),
             _ => Err(Error::failed("hear init", "it did not begin with the start")),
@@ -182,6 +184,7 @@ struct Watch {
     held: BTreeMap<Limit, LimitReport>,
     layers: BTreeMap<Layer, Standing>,
     relays: [Relay; 2],
+    commands: Commands,
     started_us: u64,
     frozen_since_us: Option<u64>,
     frozen_us: u64,
@@ -199,6 +202,7 @@ enum Ready {
     Init,
     Gone,
     Stream(usize),
+    Command(Source),
 }
 
 impl Watch {
@@ -215,6 +219,7 @@ impl Watch {
             held,
             layers,
             relays,
+            commands: Commands::default(),
             started_us: now_us(),
             frozen_since_us: None,
             frozen_us: 0,
@@ -230,18 +235,22 @@ impl Watch {
         loop {
             let now = now_us();
             self.check_wall(now);
+            let wall_us = self.wall_us(now);
+            let next_us = self.commands.check_wall(&self.prepared.init.channel, wall_us)?;
+            let next_us = if self.frozen_since_us.is_some() { u64::MAX } else { next_us };
             if now >= look_at_us {
                 self.look();
                 look_at_us = now + LOOK_EVERY_US;
             }
-            for ready in
-                self.wait(control, look_at_us.saturating_sub(now).min(self.left_us(now)))?
+            for ready in self
+                .wait(control, look_at_us.saturating_sub(now).min(self.left_us(now)).min(next_us))?
             {
                 match ready {
                     Ready::Control => self.obey(control)?,
                     Ready::Init => self.hear()?,
                     Ready::Gone => return Ok(()),
                     Ready::Stream(at) => self.carry(at),
+                    Ready::Command(source) => self.serve(source)?,
                 }
             }
         }
@@ -261,6 +270,10 @@ impl Watch {
                 what.push(Ready::Stream(at));
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
+        }
+        for (source, fd, flags) in self.commands.sources() {
+            what.push(Ready::Command(source));
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
         wait(&mut fds, at_most_us)?;
         let ready = what.into_iter().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty());
@@ -332,8 +345,24 @@ impl Watch {
         }
     }
 
+    /// What may still be printed.
+    fn left_bytes(&self) -> u64 {
+        self.limits.output_bytes.saturating_sub(self.usage.output_bytes)
+    }
+
+    /// What became ready of a command.
+    fn serve(&mut self, source: Source) -> Result<()> {
+        let (init, left) = (&self.prepared.init.channel, self.left_bytes());
+        if let Source::Caller(command) = source {
+            return self.commands.obey(init, command);
+        }
+        let came = self.commands.carry(init, source, left)?;
+        self.count(came);
+        Ok(())
+    }
+
     fn carry(&mut self, at: usize) {
-        let left = self.limits.output_bytes.saturating_sub(self.usage.output_bytes);
+        let left = self.left_bytes();
         let came = self.relays.get_mut(at).map_or(0, |relay| relay.step(left));
         self.count(came);
     }
@@ -364,6 +393,18 @@ impl Watch {
             }
             ToLauncher::Kill => self.stop(Class::Stopped),
             ToLauncher::Signal(signal) => self.tell_init(signal, false)?,
+            ToLauncher::Exec { wall_ms, output_bytes } => {
+                let wanted = Wanted { wall_ms, output_bytes };
+                let (now_us, frozen) = (self.wall_us(now_us()), self.frozen_since_us.is_some());
+                let init = &self.prepared.init.channel;
+                self.commands.begin(init, &wanted, received.fds, now_us, frozen)?;
+            }
+            ToLauncher::Socket => {
+                let fds: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
+                let message: ToInit = ToInit::Socket;
+                // If it does not go, its channel ends, and that is the answer.
+                let _ = self.prepared.init.channel.send_now(&message, &fds);
+            }
             ToLauncher::Freeze | ToLauncher::Prepare(_) | ToLauncher::Run(_) => {}
         }
         Ok(())
@@ -378,18 +419,33 @@ impl Watch {
     }
 
     fn tell_init(&self, signal: i32, all: bool) -> Result<()> {
-        let message: ToInit = ToInit::Signal { signal, all };
-        match self.prepared.init.channel.send(&message) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            sent => sent.step("tell init"),
-        }
+        // One that init has no ear for is lost, as signals are that have come already.
+        tell(&self.prepared.init.channel, &ToInit::Signal { signal, all }).map(drop)
     }
 
     /// What init says.
     fn hear(&mut self) -> Result<()> {
         let received = self.prepared.init.channel.receive::<FromInit>().step("hear init")?;
         match received.map(|received| received.message) {
-            Some(FromInit::Tried { call, detail, fatal }) => self.flag(call, detail, fatal),
+            Some(FromInit::Tried { command, call, detail, fatal }) => {
+                let flag = Flag { call, detail, count: 1, fatal };
+                command.into_iter().for_each(|id| self.commands.flag(id, flag.clone()));
+                self.flag(flag);
+            }
+            Some(FromInit::CommandStarted { command, notify }) => {
+                if !notify {
+                    self.layers.insert(Layer::SeccompNotify, Standing::Absent);
+                }
+                self.commands.started(command);
+            }
+            Some(FromInit::CommandFailed { command, error }) => {
+                let (left, now_us) = (self.left_bytes(), self.wall_us(now_us()));
+                let came = self.commands.failed(command, error, left, now_us);
+                self.count(came);
+            }
+            Some(FromInit::CommandEnded { command, exit_code, signal }) => {
+                self.command_ended(command, exit_code, signal);
+            }
             Some(FromInit::Ended { exit_code, signal }) => self.ended = Some((exit_code, signal)),
             Some(FromInit::Failed(error)) => return Err(error),
             Some(FromInit::Started { .. }) => {}
@@ -398,17 +454,27 @@ impl Watch {
         Ok(())
     }
 
-    fn flag(&mut self, call: String, detail: String, fatal: bool) {
-        if call == "socket" || call == "connect" {
+    fn command_ended(&mut self, command: u64, exit_code: Option<i32>, signal: Option<i32>) {
+        if self.is_killed_by_filter(signal) {
+            self.commands.flag(command, killed_by_filter());
+            self.flag(killed_by_filter());
+        }
+        let (left, now_us) = (self.left_bytes(), self.wall_us(now_us()));
+        let came = self.commands.ended(command, (exit_code, signal), left, now_us);
+        self.count(came);
+    }
+
+    /// Without anybody to ask, the kernel kills, and leaves only this signal.
+    fn is_killed_by_filter(&self, signal: Option<i32>) -> bool {
+        let asks = self.layers.get(&Layer::SeccompNotify) == Some(&Standing::Enforced);
+        !asks && signal == Some(Signal::SYS.as_raw())
+    }
+
+    fn flag(&mut self, flag: Flag) {
+        if flag.call == "socket" || flag.call == "connect" {
             self.reached(Limit::Network);
         }
-        let same = |flag: &&mut Flag| flag.call == call && flag.detail == detail;
-        if let Some(flag) = self.flags.iter_mut().find(same) {
-            flag.count = flag.count.saturating_add(1);
-            flag.fatal |= fatal;
-        } else if self.flags.len() < MAX_FLAGS {
-            self.flags.push(Flag { call, detail, count: 1, fatal });
-        }
+        add_flag(&mut self.flags, flag);
     }
 
     /// Everything is gone: counts for the last time, leaves nothing, and says how it went.
@@ -418,10 +484,13 @@ impl Watch {
             self.hear()?;
         }
         for at in 0..self.relays.len() {
-            let left = self.limits.output_bytes.saturating_sub(self.usage.output_bytes);
+            let left = self.left_bytes();
             let came = self.relays.get_mut(at).map_or(0, |relay| relay.drain(left));
             self.count(came);
         }
+        let class = self.stopped.unwrap_or(Class::Stopped);
+        let came = self.commands.all_ended(class, self.left_bytes(), self.usage.wall_us);
+        self.count(came);
         let reaped = self.prepared.init.reap();
         self.look();
         let usage = &mut self.usage;
@@ -433,10 +502,12 @@ impl Watch {
         }
         self.soft_limits();
         let outcome = self.outcome();
-        let Watch { mut prepared, mut relays, .. } = self;
+        let Watch { mut prepared, relays, commands, .. } = self;
+        let mut relays: Vec<Relay> = relays.into_iter().chain(commands.into_relays()).collect();
         // Everybody is dead, and the cgroups go before anybody hears of the end. Only our hold on the mounts stays.
         prepared.leave();
         control.send(&FromLauncher::Ended(Box::new(outcome))).step("tell the caller")?;
+        hear_no_more(control);
         hand_over(control, &mut relays)
     }
 
@@ -456,9 +527,8 @@ impl Watch {
         let (exit_code, signal) = self.ended.unwrap_or_default();
         // Whoever is killed from outside leaves no word.
         let signal = signal.or(exit_code.is_none().then_some(Signal::KILL.as_raw()));
-        let asks = self.layers.get(&Layer::SeccompNotify) == Some(&Standing::Enforced);
-        if !asks && signal == Some(Signal::SYS.as_raw()) {
-            self.flag("unknown".to_owned(), "killed by the filter".to_owned(), true);
+        if self.is_killed_by_filter(signal) {
+            self.flag(killed_by_filter());
         }
         let class = match (self.flags.is_empty(), self.stopped, exit_code) {
             (false, _, _) => Class::SecurityViolation,
@@ -478,11 +548,33 @@ impl Watch {
     }
 }
 
+fn killed_by_filter() -> Flag {
+    let (call, detail) = ("unknown".to_owned(), "killed by the filter".to_owned());
+    Flag { call, detail, count: 1, fatal: true }
+}
+
+/// Counts an attempt with those that are the same.
+pub(super) fn add_flag(flags: &mut Vec<Flag>, new: Flag) {
+    let same = |flag: &&mut Flag| flag.call == new.call && flag.detail == new.detail;
+    if let Some(flag) = flags.iter_mut().find(same) {
+        flag.count = flag.count.saturating_add(new.count);
+        flag.fatal |= new.fatal;
+    } else if flags.len() < MAX_FLAGS {
+        flags.push(new);
+    }
+}
+
+/// Whoever asks for a command from now on learns that nobody hears it, and so does whoever has asked in vain.
+fn hear_no_more(control: &Channel) {
+    let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Read);
+    while let Ok(Some(_)) = control.receive::<ToLauncher>() {}
+}
+
 /// Gives away what has been printed and not yet been read, as long as anybody may read it.
-fn hand_over(control: &Channel, relays: &mut [Relay; 2]) -> Result<()> {
+fn hand_over(control: &Channel, relays: &mut [Relay]) -> Result<()> {
     loop {
-        let [stdout, stderr] = &mut *relays;
-        if stdout.hand_over() & stderr.hand_over() {
+        let waiting = relays.iter_mut().filter_map(|relay| (!relay.hand_over()).then_some(()));
+        if waiting.count() == 0 {
             return Ok(());
         }
         let mut fds = vec![PollFd::new(control, PollFlags::empty())];

@@ -1,6 +1,10 @@
-//! What the processes below one use, read from `/proc`: for hosts where no cgroup counts it.
+//! The processes below one, read from `/proc`: what they use, for hosts where no cgroup counts it, and their end.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use crate::sys;
 
 /// What a tree of processes uses now.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,26 +22,58 @@ const MAX_PROCESSES: usize = 1 << 16;
 /// Looks at a process and all its descendants. Whoever ends meanwhile is missed.
 pub(super) fn look(first: u32) -> Tree {
     let mut tree = Tree::default();
-    let mut open = vec![first];
-    let mut seen = 0;
-    while let Some(pid) = open.pop()
-        && seen < MAX_PROCESSES
-    {
-        seen += 1;
-        let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-        for thread in threads {
-            tree.pids += u64::from(pid != first);
-            let children = fs::read_to_string(thread.path().join("children"));
-            open.extend(
-                children.unwrap_or_default().split_whitespace().flat_map(str::parse::<u32>),
-            );
-        }
+    for (pid, threads) in below("/proc", first) {
+        tree.pids += if pid == first { 0 } else { threads };
         if let Some((cpu_us, memory_bytes)) = process(pid) {
             tree.cpu_us = tree.cpu_us.saturating_add(cpu_us);
             tree.memory_bytes = tree.memory_bytes.saturating_add(memory_bytes);
         }
     }
     tree
+}
+
+/// A process and all its descendants, with the number of their threads.
+fn below(proc: &str, first: u32) -> Vec<(u32, u64)> {
+    let mut found = Vec::new();
+    let mut open = vec![first];
+    while let Some(pid) = open.pop()
+        && found.len() < MAX_PROCESSES
+    {
+        let mut count = 0;
+        let threads = fs::read_dir(format!("{proc}/{pid}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            count += 1;
+            let children = fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            open.extend(children.split_whitespace().flat_map(str::parse::<u32>));
+        }
+        found.push((pid, count));
+    }
+    found
+}
+
+/// How often whoever runs away is looked for.
+const MAX_ROUNDS: usize = 64;
+
+/// Kills all descendants of a process, for init: no number that it names can mean anybody outside. Whoever is found is
+/// stopped first, so that nobody has children while the others are looked for.
+pub(super) fn kill_below(processes: &OwnedFd, first: u32) {
+    let proc = format!("/proc/self/fd/{}", processes.as_raw_fd());
+    let mut stopped = BTreeSet::new();
+    for _ in 0..MAX_ROUNDS {
+        let found = below(&proc, first);
+        let mut new = false;
+        for (pid, _) in found.into_iter().filter(|(pid, _)| *pid != first) {
+            if stopped.insert(pid) {
+                new = true;
+                sys::signal(pid, libc::SIGSTOP);
+            }
+        }
+        if !new {
+            break;
+        }
+    }
+    stopped.into_iter().for_each(|pid| sys::signal(pid, libc::SIGKILL));
 }
 
 fn process(pid: u32) -> Option<(u64, u64)> {

@@ -17,7 +17,7 @@ fn sleep_ms(ms: u64) {
 }
 
 /// Waits until nothing is left; a launcher whose caller is gone needs a moment.
-fn assert_nothing_is_left() {
+pub(crate) fn assert_nothing_is_left() {
     for _ in 0..200 {
         if Traces::now().is_none() {
             return;

@@ -2,6 +2,7 @@
 
 mod attack;
 mod bad_input;
+mod exec;
 mod killed;
 mod ordinary;
 mod run;

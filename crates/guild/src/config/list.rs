@@ -65,9 +65,8 @@ impl TryFrom<String> for ImageList {
 
 impl From<ImageList> for String {
     fn from(images: ImageList) -> String {
-        let one = |(digest, directory): (&String, &PathBuf)| {
-            format!("{digest}={}", directory.display())
-        };
+        let one =
+            |(digest, directory): (&String, &PathBuf)| format!("{digest}={}", directory.display());
         images.0.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }

@@ -12,9 +12,7 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::Event;
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
-use guild_roles::provider::{
-    self, Broadcast, CommandRunner, Embedder, Provider, Together, Worker,
-};
+use guild_roles::provider::{self, Broadcast, CommandRunner, Embedder, Provider, Together, Worker};
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
 use guild_sandbox::Sandbox;

@@ -53,7 +53,8 @@ pub(super) fn jobs(has_sandbox: bool) -> impl Iterator<Item = Job> {
 }
 
 /// The program, its tests, and what they are to leave behind. It counts one word too many.
-const COUNT_SH: &str = "words=0\nfor word in $(cat \"$1\"); do words=$((words + 1)); done\necho $((words + 1))\n";
+const COUNT_SH: &str =
+    "words=0\nfor word in $(cat \"$1\"); do words=$((words + 1)); done\necho $((words + 1))\n";
 const TEST_SH: &str = "counted=$(sh count.sh text)\necho \"counted $counted\" | tee report.txt\n\
     test \"$counted\" = 6\n";
 
@@ -156,6 +157,7 @@ impl Done {
 fn wrong(verdict: &Value) -> String {
     let checks = verdict["checks"].as_array().into_iter().flatten();
     let mut wrong = checks.filter(|check| check["ok"] == json!(false));
-    let named = |check: &Value| check["field"].as_str().or(check["name"].as_str()).map(str::to_owned);
+    let named =
+        |check: &Value| check["field"].as_str().or(check["name"].as_str()).map(str::to_owned);
     wrong.find_map(named).unwrap_or_else(|| "something".to_owned())
 }

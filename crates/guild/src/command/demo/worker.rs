@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use guild_market::job::Refusal;
-use guild_market::sandbox_run::{
-    self, Artifact, Bounds, CommandRun, Plan, Printed, Ran, Status,
-};
+use guild_market::sandbox_run::{self, Artifact, Bounds, CommandRun, Plan, Printed, Ran, Status};
 use guild_protocol::env::{BoxFuture, Clock};
 use guild_protocol::hash::Hash;
 use guild_protocol::schema::SchemaId;
