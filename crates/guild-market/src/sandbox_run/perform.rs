@@ -186,7 +186,10 @@ fn status(
         (false, Class::SecurityViolation) if wall => return Ok((Status::Timeout, None)),
         (false, Class::SecurityViolation) => return limit("tried what is forbidden"),
         // Somebody else stopped it before it was through.
-        (false, _) => return Err(Error::Ended),
+        (false, _) => {
+            let why = "it was stopped before they were through".to_owned();
+            return Err(Error::Failed { step: "run the commands".to_owned(), why });
+        }
     }
     Ok((if failed { Status::Failed } else { Status::Success }, None))
 }

@@ -87,12 +87,13 @@ fn problems(job: &Job, output: &Output, ran: &Ran) -> Vec<Problem> {
         let message = "another image than the one that was ordered";
         problems.push(differ(message).at("env_info.image_digest"));
     }
+    compare_runs(&list(claimed, "runs"), &ran.runs, &mut problems);
+    compare_artifacts(&list(claimed, "artifacts"), &ran.artifacts, &mut problems);
+    // Last: it follows from the others, which say more.
     if text(claimed, "status") != ran.status.as_str() {
         let message = format!("{} here", ran.status.as_str());
         problems.push(differ(message).at("status"));
     }
-    compare_runs(&list(claimed, "runs"), &ran.runs, &mut problems);
-    compare_artifacts(&list(claimed, "artifacts"), &ran.artifacts, &mut problems);
     problems.truncate(PROBLEMS_MAX);
     problems
 }
