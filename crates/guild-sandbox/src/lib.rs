@@ -44,7 +44,7 @@ pub use ns::{Ns, Options};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};
-pub use workspace::Workspace;
+pub use workspace::{Artifact, Entry, EntryKind, UnpackLimits, Unpacked, Workspace, Written};
 
 /// Something that runs specs.
 pub trait Sandbox: Send + Sync {

@@ -279,6 +279,28 @@ pub(crate) fn leave_cgroups() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this thread somebody else for the file system, and gives who it was: user and group. Root loses what it may do
+/// to others' files for as long as it is nobody special. Other threads stay who they are.
+pub(crate) fn act_as((user, group): (u32, u32)) -> io::Result<(u32, u32)> {
+    /// Asks for what is impossible, which changes nothing and says who one is.
+    const WHO: u32 = u32::MAX;
+    // SAFETY: no memory is involved; both calls change this thread only.
+    let (before, after) = unsafe {
+        let before_group = libc::setfsgid(group);
+        let before_user = libc::setfsuid(user);
+        ((before_user, before_group), (libc::setfsuid(WHO), libc::setfsgid(WHO)))
+    };
+    if after != (user.cast_signed(), group.cast_signed()) {
+        // SAFETY: as above.
+        unsafe {
+            libc::setfsuid(before.0.cast_unsigned());
+            libc::setfsgid(before.1.cast_unsigned());
+        }
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok((before.0.cast_unsigned(), before.1.cast_unsigned()))
+}
+
 /// Switches on the loopback of this network namespace.
 pub(crate) fn loopback_up(socket: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: the structure is plain numbers and a name that ends with zero; the kernel only reads it.

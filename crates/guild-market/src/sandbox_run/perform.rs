@@ -5,6 +5,7 @@ use std::io::{PipeReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use guild_protocol::error::Kind;
 use guild_protocol::hash::{Hash, Hasher};
 use guild_sandbox::{
     Class, Ended, Error, Exec, Executing, Handle, Limit, Outcome, Profile, Result, Running,
@@ -157,12 +158,19 @@ fn finish(
     handle.kill()?;
     let outcome = running.wait()?;
     let (status, error) = status(&outcome, &runs, through)?;
-    let artifacts = match status {
-        Status::Success | Status::Failed => artifacts(&workspace, plan)?,
-        // When exactly it was ended differs from run to run, and so do the files.
-        Status::Timeout | Status::Error => Vec::new(),
-    };
-    Ok(Ran { runs, artifacts, status, error })
+    // When exactly a limit ended it differs from run to run, and so do the files.
+    if matches!(status, Status::Timeout | Status::Error) {
+        return Ok(Ran { runs, artifacts: Vec::new(), status, error });
+    }
+    match artifacts(&workspace, plan) {
+        Ok(artifacts) => Ok(Ran { runs, artifacts, status, error }),
+        Err(failed) if failed.kind() == Kind::Unavailable => Err(failed),
+        // Names that are no text, too many files, holes larger than the disk: the commands' own doing.
+        Err(unnamed) => {
+            let error = Some(format!("the files cannot be named: {unnamed}"));
+            Ok(Ran { runs, artifacts: Vec::new(), status: Status::Error, error })
+        }
+    }
 }
 
 fn status(
@@ -199,22 +207,12 @@ fn artifacts(workspace: &Workspace, plan: &Plan) -> Result<Vec<Artifact>> {
     let before: BTreeMap<&str, Hash> =
         plan.files.iter().map(|file| (file.at.as_str(), Hash::of(&file.bytes))).collect();
     let mut made = Vec::new();
-    for file in crate::sandbox_run::perform::tmpwalk(workspace) {
+    for file in workspace.walk()? {
         let path = format!("/workspace/{}", file.path);
         if path.len() <= PATH_MAX_BYTES && before.get(path.as_str()) != Some(&file.sha256) {
-            made.push(Artifact { path, sha256: file.sha256, size_bytes: file.size_bytes });
+            made.push(Artifact { path, sha256: file.sha256, size_bytes: file.size });
         }
     }
-    made.sort_by(|a, b| a.path.cmp(&b.path));
     made.truncate(ARTIFACTS_MAX);
     Ok(made)
-}
-
-pub(crate) struct Tmp {
-    path: String,
-    sha256: Hash,
-    size_bytes: u64,
-}
-fn tmpwalk(_: &Workspace) -> Vec<Tmp> {
-    Vec::new()
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use guild_sandbox::{Limits, Ns, Options, Result, Sandbox, Spec, launcher};
+use guild_sandbox::{Exec, Limits, Ns, Options, Result, Sandbox, Spec, launcher};
 
 fn main() -> ExitCode {
     if launcher::is_asked_for() {
@@ -19,15 +19,24 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts sandboxes that sleep, says so, and starts ever more until somebody kills it.
+/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
 fn hold(count: usize) -> Result<()> {
     let program = std::env::current_exe().unwrap_or_default();
     let sandbox = Ns::new(Options { ahead: 2, ..Options::new(program) })?;
     sandbox.prepare()?;
     let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
-    let mut running = Vec::new();
+    let stay = Spec::stay(Limits::judge());
+    let exec = Exec::new(["sh", "-c", "(setsid sleep 1000 &); sleep 1000"]);
+    let (mut running, mut commands) = (Vec::new(), Vec::new());
     while running.len() < 4 * count {
-        running.push(sandbox.start(&spec)?);
+        if running.len() % 2 == 0 {
+            running.push(sandbox.start(&spec)?);
+        } else {
+            let staying = sandbox.start(&stay)?;
+            commands.push(staying.handle().exec(&exec)?);
+            commands.push(staying.handle().exec(&exec)?);
+            running.push(staying);
+        }
         if running.len() == count {
             // Whoever started us may have stopped reading.
             let _ = std::io::stdout().write_all(b"ready\n");

@@ -1,10 +1,12 @@
 //! Hostile programs, each by its name. Every one must get its class, be flagged for what it tried, and leave nothing.
 
+mod archive;
 mod files;
 mod kernel;
 mod network;
 mod process;
 mod resource;
+mod upload;
 
 use guild_sandbox::{Class, Collected, Flag, Profile, Spec};
 

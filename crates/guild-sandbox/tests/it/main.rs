@@ -7,3 +7,4 @@ mod killed;
 mod ordinary;
 mod run;
 mod support;
+mod workspace;
