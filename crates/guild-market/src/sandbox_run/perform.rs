@@ -93,6 +93,9 @@ fn run_one(handle: &Handle, command: &Command) -> Result<Option<CommandRun>> {
         Err(Error::Ended) => return Ok(None),
         // A directory that is not there is the job's own mistake, as in a shell.
         Err(Error::NotStarted { why, .. }) => return Ok(Some(not_started(command, &why))),
+        Err(Error::BadSpec { field, why }) if field == "cwd" => {
+            return Ok(Some(not_started(command, &why)));
+        }
         Err(error) => return Err(error),
     };
     let (ended, stdout, stderr) = match watch(executing) {
