@@ -1,7 +1,7 @@
 //! Work for money between nodes, under crashes: a buyer's node and one or two providers' nodes, each with a database of
 //! its own, and a relay between them that delivers late, twice and in any order. One of the providers may be a cheat.
-//! The clients of the buyer are outside, and ask again until they are answered. In one world of three they want commands
-//! run, which are run again to check them. What must hold:
+//! The clients of the buyer are outside, and ask again until they are answered. In one world of three they want
+//! commands run, which are run again to check them. What must hold:
 //!
 //! 1. every order ends, once, as its client was told; its budget is paid or goes back, and nothing else moves;
 //! 2. what the buyer owes a provider is what that one has booked: each receipt once on both sides;

@@ -17,7 +17,8 @@ use crate::{Error, Result};
 const JUDGED_MAX: i64 = 100;
 
 impl Shared {
-    /// Judges and settles every delivered order, but those whose commands must be run again. One that cannot be settled now stays, and is tried again.
+    /// Judges and settles every delivered order but those whose commands must be run again. One that cannot be settled
+    /// now stays, and is tried again.
     pub(super) async fn judge_all(self: &Arc<Shared>) -> Result<()> {
         let waiting = self.node.store.read(|rx| order::delivered(rx, JUDGED_MAX)).await;
         for order in waiting.map_err(Error::from)? {

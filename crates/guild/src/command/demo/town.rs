@@ -226,10 +226,13 @@ impl Town {
     }
 }
 
+/// Who works at a node, and where commands are run.
+type Means<'a> = (Option<Arc<dyn Worker>>, Option<&'a Arc<dyn Sandbox>>);
+
 async fn settle(
     name: &'static str,
     mut config: Config,
-    (worker, sandbox): (Option<Arc<dyn Worker>>, Option<&Arc<dyn Sandbox>>),
+    (worker, sandbox): Means<'_>,
     ground: &Ground,
     shutdown: &Shutdown,
 ) -> Result<Resident> {
