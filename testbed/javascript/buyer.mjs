@@ -1,4 +1,5 @@
-// Hires a node as a stranger would: `buyer.mjs ws://relay [npub-hex]`. Prints what it saw as one line of JSON.
+// Hires a node as a stranger would: `buyer.mjs ws://relay [image]`. Prints what it saw as one line of JSON. With an image
+// it also has commands run in it.
 import assert from 'node:assert/strict'
 import { finalizeEvent, generateSecretKey, getPublicKey, verifyEvent } from 'nostr-tools/pure'
 import { Relay, useWebSocketImplementation } from 'nostr-tools/relay'
@@ -33,7 +34,8 @@ async function providerFor (schema) {
 }
 
 const card = await providerFor('oa.embedding.v1')
-const provider = process.argv[3] ?? card.pubkey
+const provider = card.pubkey
+const image = process.argv[3]
 const secret = nip44.getConversationKey(key, provider)
 
 function request ({ schema, input, bid, sealed, open }) {
@@ -86,12 +88,24 @@ right(open)
 const unknown = await hire({ schema: 'oa.unheard_of.v1', input, bid: 1_000_000 })
 const cheap = await hire({ schema, input, bid: 0 })
 const rubbish = await hire({ schema, input: { texts: 'not a list' }, bid: 1_000_000 })
+const tree = { 'a.sh': 'tr a-z A-Z < b.txt | tee c.txt\n', 'b.txt': 'hello\n' }
+const run = image && await hire({
+  schema: 'oa.sandbox_run.v1',
+  bid: 1_000_000,
+  input: {
+    sandbox: { image_digest: image },
+    repo: { source: 'env:FILES' },
+    env: { FILES: JSON.stringify(tree) },
+    commands: [{ cmd: 'sh a.sh' }, { cmd: 'exit 3' }]
+  }
+})
 const said = done => done.told.map(([status, words]) => words ? `${status}: ${words}` : status)
 console.log(JSON.stringify({
   kinds: card.tags.filter(tag => tag[0] === 'k').map(tag => tag[1]),
   amounts: [plain.amount, sealed.amount, open.amount],
   plain: said(plain), sealed: said(sealed), open: said(open),
   unknown: said(unknown), cheap: said(cheap), rubbish: said(rubbish),
+  run: run && { told: said(run), amount: run.amount, output: run.output },
   customer: getPublicKey(key)
 }))
 relay.close()

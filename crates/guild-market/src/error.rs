@@ -22,7 +22,8 @@ pub mod code {
             "Fund it with the command named, or order with a smaller budget.";
         UNVERIFIABLE = "market.unverifiable", Invalid,
             "Nobody here can check this work, so it is neither ordered nor paid.",
-            "Order work that can be recomputed: oa.embedding.v1 by the model guild-hash-v1.";
+            "Order work that can be done again here: oa.embedding.v1 by the model guild-hash-v1, or \
+             oa.sandbox_run.v1 with an image and limits that this node has.";
         OUTPUT_SHAPE = "market.output_shape", Invalid,
             "A result does not have the size that was ordered.", "Do not pay for it.";
         OUTPUT_TOO_LARGE = "market.output_too_large", Invalid,
@@ -49,6 +50,19 @@ pub mod code {
             "Pay what is owed. Work that was not paid stops counting after a while, by default a week.";
         BUSY = "market.busy", Unavailable,
             "The provider does as many jobs as it can at once.", "Ask again later, or choose another provider.";
+        IMAGE = "market.image_unknown", NotFound,
+            "The image that commands are to run in is not there.",
+            "Name the digest of one that is: `guild sandbox images` lists those of this node.";
+        NETWORK_REFUSED = "market.network_refused", Denied,
+            "The commands of a job would reach others.", "Ask for the network policy none.";
+        LIMITS_EXCEEDED = "market.limits_exceeded", Conflict,
+            "A job asks for more memory, cores, time or disk than is given here.",
+            "Ask for at most what the message names.";
+        SOURCE_REFUSED = "market.source_refused", Denied,
+            "A tree of files would have to be fetched from elsewhere.",
+            "Send the tree with the request: `guild hire --tree DIR` does.";
+        RUN_MALFORMED = "market.run_malformed", Invalid,
+            "The commands, the tree or the environment of a job cannot be meant.", "Correct the field that is named.";
         UNKNOWN_JOB = "market.unknown_job", NotFound,
             "There is no such job.", "`guild requests ls` lists those that exist.";
         JOB_CLOSED = "market.job_closed", Conflict,

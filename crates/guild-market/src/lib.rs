@@ -7,6 +7,7 @@
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
 //! | [`overview`] | what readers need to know of many at once |
+//! | [`sandbox_run`] | commands on a tree of files: what is run, how, and what came of it |
 //! | [`receipts`] | receipts given and taken, and under which keys we deal |
 //!
 //! Every change of state is one function that is called inside a transaction, together with whatever must be published
@@ -23,6 +24,7 @@ pub mod order;
 pub mod overview;
 pub mod receipts;
 mod row;
+pub mod sandbox_run;
 pub mod settle;
 pub mod verify;
 

@@ -39,7 +39,8 @@ mod state;
 pub use answer::{Answer, Delivery, Standing, answers, deliver, fail, may_try, reject};
 pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
 pub use read::{
-    Brief, Order, briefs, delivered, due, find, get, of_request, open_to_all, page_before,
+    Brief, Order, briefs, delivered, delivered_runs, due, find, get, of_request, open_to_all,
+    page_before,
 };
 pub use state::{Act, State};
 

@@ -30,9 +30,13 @@ use guild_protocol::verification::{Check, Problem, Verification};
 use serde::Serialize;
 
 use crate::error::code;
+use crate::sandbox_run::{Bounds, SCHEMA_ID};
 use crate::{Error, Result};
 
 mod embedding;
+mod sandbox_run;
+
+pub use sandbox_run::{Rerun, differs};
 
 /// The version of the verdict's document.
 pub const SCHEMA_VERSION: &str = "guild.verdict.v1";
@@ -116,11 +120,22 @@ impl DocumentCheck<'_> {
     }
 }
 
-/// Judges a result.
+/// Judges a result by what this process can compute by itself.
 pub fn verify(registry: &Registry, options: &Options, subject: &Subject<'_>) -> Result<Verdict> {
+    verify_rerun(registry, options, subject, &[])
+}
+
+/// Judges a result for which the work was done again: `reruns` is what came of that, each time. Work that can be
+/// computed without doing it in a sandbox does not need any.
+pub fn verify_rerun(
+    registry: &Registry,
+    options: &Options,
+    subject: &Subject<'_>,
+    reruns: &[Rerun],
+) -> Result<Verdict> {
     let mut checks = Verification::default();
     let mode = mode_of(subject.job);
-    let score = judge(registry, options, subject, mode, &mut checks).map(six_decimals);
+    let score = judge(registry, options, subject, (mode, reruns), &mut checks).map(six_decimals);
     let passed = checks.holds();
     let schema_id = subject.job.schema_id().to_string();
     let document = Document {
@@ -149,7 +164,8 @@ fn mode_of(job: &Job) -> VerificationMode {
     }
 }
 
-/// Refuses work whose result nobody here could judge: whoever ordered it would never pay, however good it is.
+/// Refuses work whose result nobody here could judge: whoever ordered it would never pay, however good it is. Commands
+/// can be run again within these bounds; not at all without.
 ///
 /// ```
 /// use guild_market::verify::can_verify;
@@ -160,18 +176,26 @@ fn mode_of(job: &Job) -> VerificationMode {
 ///     let input = serde_json::json!({"texts": ["hello"], "dimensions": dimensions});
 ///     registry.validate_input(&id, &input).unwrap()
 /// };
-/// assert!(can_verify(&job(4096)).is_ok());
-/// assert_eq!(can_verify(&job(4097)).unwrap_err().code().name, "market.unverifiable");
+/// assert!(can_verify(&job(4096), None).is_ok());
+/// assert_eq!(can_verify(&job(4097), None).unwrap_err().code().name, "market.unverifiable");
 /// ```
-pub fn can_verify(job: &Job) -> Result<()> {
-    let why = no_method(job, mode_of(job)).or_else(|| embedding::no_way(job));
+pub fn can_verify(job: &Job, sandbox: Option<&Bounds>) -> Result<()> {
+    let why = no_method(job, mode_of(job)).or_else(|| match is_sandbox_run(job) {
+        true => sandbox_run::no_way(job, sandbox),
+        false => embedding::no_way(job),
+    });
     why.map_or(Ok(()), |why| Err(Error::refused(&code::UNVERIFIABLE, why)))
+}
+
+/// Whether a result of this job is judged by running commands again: slowly, and with [`verify_rerun`].
+pub fn is_sandbox_run(job: &Job) -> bool {
+    job.schema_id().as_str() == SCHEMA_ID
 }
 
 /// Why there is no method to check such work, if there is none.
 fn no_method(job: &Job, mode: VerificationMode) -> Option<String> {
     match (mode, job.schema_id().to_string().as_str()) {
-        (VerificationMode::Objective, "oa.embedding.v1") => None,
+        (VerificationMode::Objective, "oa.embedding.v1" | SCHEMA_ID) => None,
         (VerificationMode::Objective, other) => {
             Some(format!("{other} cannot be checked by recomputing it"))
         }
@@ -185,7 +209,7 @@ fn judge(
     registry: &Registry,
     options: &Options,
     subject: &Subject<'_>,
-    mode: VerificationMode,
+    (mode, reruns): (VerificationMode, &[Rerun]),
     checks: &mut Verification,
 ) -> Option<f64> {
     let Subject { job, provider, output_text } = subject;
@@ -197,6 +221,10 @@ fn judge(
     let problem = no_method(job, mode).map(|why| Problem::new(&code::UNVERIFIABLE, why));
     checks.record("method", "the work can be checked", problem.clone());
     if problem.is_some() {
+        return None;
+    }
+    if is_sandbox_run(job) {
+        sandbox_run::judge(job, &output, reruns, checks);
         return None;
     }
     embedding::judge(registry, options, job, &output, checks)

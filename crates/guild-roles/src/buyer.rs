@@ -7,12 +7,14 @@
 //!            └─▶ error, or more than the budget: row `failed`            └─▶ row `withheld`, receipt that says so
 //! ```
 //!
+//! What commands gave is judged by running them again, beside everything else: it may take minutes.
+//!
 //! Every step is one transaction: the row, the money, and whatever is published because of it. What is to be done is
 //! found by reading rows, so it does not matter who dies when.
 
 use std::sync::Arc;
 
-use futures_util::future::select;
+use futures_util::future::{join, select};
 use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
 use guild_market::order;
@@ -28,12 +30,14 @@ use guild_protocol::schema::{Registry, SchemaId};
 use guild_store::{Store, Tx};
 use serde_json::Value;
 
+use crate::workshop::Workshop;
 use crate::{Counts, Error, Result};
 
 mod answer;
 mod choose;
 mod hire;
 mod judge;
+mod rerun;
 
 pub use choose::{Candidate, best};
 pub use guild_market::order::{Order, OrderId, State};
@@ -121,6 +125,8 @@ pub struct Node {
     pub registry: Arc<Registry>,
     /// What may be spent without asking.
     pub policy: Arc<Bundle>,
+    /// Where commands are run again; none if nothing of that kind is ordered here.
+    pub workshop: Option<Workshop>,
 }
 
 /// The handle of a buyer: cheap to clone.
@@ -216,7 +222,8 @@ impl Buyer {
 impl Service {
     /// Takes results, judges and pays until the shutdown.
     pub async fn run(self, shutdown: Shutdown) {
-        answer::follow(self.0, shutdown).await;
+        let judging = rerun::judge(self.0.clone(), shutdown.clone());
+        join(Box::pin(answer::follow(self.0, shutdown)), Box::pin(judging)).await;
     }
 }
 

@@ -16,6 +16,13 @@ pub mod code {
             "The work was not done in the time that there was.", "Allow more time, or ask for less at once.";
         WORK_FAILED = "provider.work_failed", Internal,
             "The work could not be done.", "Choose another provider, or ask again later.";
+        WORK_CANCELLED = "provider.cancelled", Conflict,
+            "The buyer took the job back before it was done.", "Order it again if it is still wanted.";
+        OPEN_RUN = "buyer.open_run", Invalid,
+            "Commands are checked by running them again, so not everybody may try.",
+            "Name a provider, or let the best one be chosen.";
+        WORKSHOP = "workshop.failed", Unavailable,
+            "Commands cannot be run here now.", "`guild doctor` says what this host can do; it is tried again.";
         CURSOR = "explorer.cursor_malformed", Invalid,
             "A cursor does not belong to the list.", "Use the cursor that the page before gave, or none.";
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`turn`] | lets strangers read without keeping the node from its work |
 //! | [`relays`] | the relays of others, as the operator sees them |
@@ -22,6 +23,7 @@ pub mod relays;
 pub mod sweeper;
 pub mod treasury;
 pub mod turn;
+pub mod workshop;
 
 pub use counts::Counts;
 pub use error::{Error, Result, code};

@@ -30,10 +30,12 @@ mod answer;
 mod card;
 mod receipt;
 mod request;
+mod runner;
 mod upkeep;
 mod work;
 mod worker;
 
+pub use runner::{CommandRunner, Together};
 pub use worker::{Embedder, Task, Worker};
 
 /// Sends an event to all relays that can be reached now, without a promise: for what is worth nothing later.
@@ -50,7 +52,8 @@ pub struct Options {
     pub description: String,
     /// The kinds of requests that are announced; requests of other kinds are taken too.
     pub kinds: Vec<u16>,
-    /// What each kind of work costs. Work without a price is not offered.
+    /// What each kind of work costs: a job, and of `oa.sandbox_run.v1` a minute on a core. Work without a price is not
+    /// offered.
     pub prices: BTreeMap<SchemaId, Msat>,
     /// The most bytes of an input.
     pub max_input_bytes: usize,

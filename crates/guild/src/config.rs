@@ -15,7 +15,7 @@ mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
-pub(crate) use list::{Layers, RelayUrls, RequestKinds, not_a_layer};
+pub(crate) use list::{ImageList, Layers, RelayUrls, RequestKinds, not_a_layer};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -37,6 +37,7 @@ pub(crate) struct Config {
     pub(crate) provider: Provider,
     pub(crate) buyer: Buyer,
     pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox_run: SandboxRun,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -241,6 +242,34 @@ impl Default for Sandbox {
             require: Layers::default(),
             mac_profile: String::new(),
             ahead: 0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SandboxRun {
+    pub(crate) enabled: bool,
+    pub(crate) price_msat: u32,
+    pub(crate) at_once: u32,
+    pub(crate) max_memory_mb: u32,
+    pub(crate) max_cores: u32,
+    pub(crate) max_timeout_s: u32,
+    pub(crate) max_disk_mb: u32,
+    pub(crate) images: ImageList,
+}
+
+impl Default for SandboxRun {
+    fn default() -> SandboxRun {
+        SandboxRun {
+            enabled: false,
+            price_msat: 1_000,
+            at_once: 2,
+            max_memory_mb: 1_024,
+            max_cores: 2,
+            max_timeout_s: 600,
+            max_disk_mb: 512,
+            images: ImageList::default(),
         }
     }
 }

@@ -72,6 +72,9 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        HIRE_TREE = "hire.tree", Invalid,
+            "The commands or the files for a sandbox cannot be sent as they are.",
+            "Change what the message names; large files are better made by a command.";
         DEMO_FAILED = "demo.failed", Unavailable,
             "The demo did not go as it should on this host.",
             "Try again with -v to see more; a host that is very busy may be too slow for it.";

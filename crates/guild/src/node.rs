@@ -21,6 +21,7 @@ use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
 use guild_roles::turn::Turns;
+use guild_sandbox::Sandbox;
 use guild_store::outbox::{self, Drainer};
 use guild_store::{DatabaseClock, Hooks, Migrations, Place, Service as StoreService, Store, audit};
 use serde_json::{Map, Value, json};
@@ -271,8 +272,10 @@ impl Parts {
 /// Who a node is, and what is its own choice beside the settings.
 pub(crate) struct Character<'a> {
     pub(crate) origin: Origin<'a>,
-    /// Who does the work; the built-in embedder if nobody else does.
+    /// Who does the work; what is built in if nobody else does.
     pub(crate) worker: Option<Arc<dyn Worker>>,
+    /// Where commands are run, or why nowhere.
+    pub(crate) sandbox: Result<Arc<dyn Sandbox>>,
     /// The numbers of the process, if somebody keeps them.
     pub(crate) metrics: Option<Render>,
 }
@@ -308,7 +311,8 @@ impl Node {
         let policy = own_bundle(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
-        let Character { origin, worker, metrics } = character;
+        let Character { origin, worker, sandbox, metrics } = character;
+        let workshops = market::workshops(loaded, sandbox)?;
         let identity = Identity::claim(origin, loaded, &parts).await?;
         let (listener, address) = listen::bind(loaded).await?;
         let mut token = [0; 32];
@@ -330,7 +334,7 @@ impl Node {
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
-        let means = market::Means { loaded, registry, pool, ours };
+        let means = market::Means { loaded, registry, pool, ours, workshops };
         let Identity { buyer, provider, .. } = identity;
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;

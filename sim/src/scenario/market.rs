@@ -1,6 +1,7 @@
 //! Work for money between nodes, under crashes: a buyer's node and one or two providers' nodes, each with a database of
 //! its own, and a relay between them that delivers late, twice and in any order. One of the providers may be a cheat.
-//! The clients of the buyer are outside, and ask again until they are answered. What must hold:
+//! The clients of the buyer are outside, and ask again until they are answered. In one world of three they want
+//! commands run, which are run again to check them. What must hold:
 //!
 //! 1. every order ends, once, as its client was told; its budget is paid or goes back, and nothing else moves;
 //! 2. what the buyer owes a provider is what that one has booked: each receipt once on both sides;
@@ -18,6 +19,7 @@ mod bug;
 mod check;
 mod client;
 mod hub;
+mod runs;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +27,7 @@ use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
 use guild_market::job::Refusal;
-use guild_market::verify;
+use guild_market::{sandbox_run, verify};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::publish;
 use guild_protocol::amount::{Amount, AssetId, Msat};
@@ -33,7 +35,7 @@ use guild_protocol::env::{BoxFuture, Clock, Shutdown, UnixMs};
 use guild_protocol::identity::SecretKey;
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
-use guild_roles::provider::{self, Embedder, Provider, Task, Worker};
+use guild_roles::provider::{self, CommandRunner, Embedder, Provider, Task, Worker};
 use guild_store::outbox::{self, Drainer, Options as OutboxOptions};
 use guild_store::{Migration, Migrations, Sql, Store, Tx, args};
 use serde_json::{Value, json};
@@ -89,6 +91,8 @@ struct Shared {
     has_cheat: bool,
     credit: Msat,
     schema_id: SchemaId,
+    /// Whether the work is commands.
+    has_runs: bool,
     bug: Option<Bug>,
 }
 
@@ -174,6 +178,8 @@ fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, String>
     let database = |node| Database::of_node(world, seed, node, &migrations(), plant);
     let databases: Result<Vec<Database>, _> = (0..nodes).map(database).collect();
     let bus = |_| SimBus::new(world.clone(), rates, Arc::new(|_, _| {}));
+    let has_runs = seed % 3 == 2;
+    let schema_id = if has_runs { sandbox_run::SCHEMA_ID } else { "oa.embedding.v1" };
     Ok(Shared {
         world: world.clone(),
         rates,
@@ -186,7 +192,8 @@ fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, String>
         providers,
         has_cheat: providers == 2 && world.below(2) == 0,
         credit: Msat(if world.below(4) == 0 { 1_300 } else { 100_000 }),
-        schema_id: "oa.embedding.v1".parse().map_err(|e| format!("{e}"))?,
+        schema_id: schema_id.parse().map_err(|e| format!("{e}"))?,
+        has_runs,
         bug,
     })
 }
@@ -264,6 +271,10 @@ fn boot_buyer(
         random: Arc::new(shared.world.clone()),
         registry: Arc::new(Registry::builtin()),
         policy: Arc::new(Bundle::builtin().map_err(|e| format!("{e:?}"))?),
+        // A verdict that sees nothing, if that is the bug: it believes what a cheat says.
+        workshop: shared
+            .has_runs
+            .then(|| runs::workshop(&shared.world, shared.bug == Some(Bug::VerdictBlind))),
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
     executor.spawn(0, service.run(Shutdown::new()));
@@ -298,7 +309,10 @@ fn boot_provider(
         Box::pin(std::future::ready(()))
     });
     let cheats = shared.has_cheat && node == CHEAT;
-    let worker = Arc::new(Slow { world: shared.world.clone(), cheats });
+    let worker: Arc<dyn Worker> = match shared.has_runs {
+        true => Arc::new(CommandRunner(runs::workshop(&shared.world, cheats))),
+        false => Arc::new(Slow { world: shared.world.clone(), cheats }),
+    };
     let parts = provider::Node {
         store,
         bus,

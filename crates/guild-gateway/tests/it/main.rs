@@ -86,6 +86,7 @@ fn buyer(store: Store, bus: Arc<dyn Bus>) -> Buyer {
         random: Arc::new(Counting::default()),
         registry: Arc::new(Registry::builtin()),
         policy: Arc::new(Bundle::builtin().unwrap()),
+        workshop: None,
     };
     Buyer::new(guild_roles::buyer::Options::default(), "22".repeat(32).parse().unwrap(), node).0
 }

@@ -11,13 +11,14 @@ use guild_protocol::schema::{Job, Registry, SchemaId};
 
 use crate::error::code;
 use crate::order::TIME_LIMIT;
+use crate::sandbox_run;
 
 /// What we do, and on which terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// Under which key.
     pub provider: PublicKey,
-    /// Each kind of work, with its price. Zero is free.
+    /// Each kind of work, with the price of a [unit](crate::sandbox_run::price_units): usually one job. Zero is free.
     pub prices: BTreeMap<SchemaId, Msat>,
     /// The most bytes of an input.
     pub max_input_bytes: usize,
@@ -204,7 +205,10 @@ fn terms(shop: &Shop<'_>, request: &Request) -> Result<(Job, Msat), Refusal> {
             let words = format!("the input has the job hash {}", job.job_hash());
             Err(Refusal::new(&code::JOB_HASH, words))
         }
-        _ => can_do(&job).map(|()| (job, price)),
+        _ => can_do(&job).map(|()| {
+            let price = sandbox_run::price(price, &job);
+            (job, price)
+        }),
     }
 }
 

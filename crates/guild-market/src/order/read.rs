@@ -16,6 +16,7 @@ use guild_store::{Column, Columns, Decode, Rx, Sql, args};
 use super::{OrderId, State};
 use crate::error::code;
 use crate::row::{Cells, page, unreadable};
+use crate::sandbox_run::SCHEMA_ID;
 use crate::{Error, Result};
 
 /// An order as it is stored.
@@ -189,11 +190,24 @@ pub fn of_request(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Option<Order>
     Ok(rx.first(select!("WHERE request_id = $1"), args![&request_id.hex()])?)
 }
 
-/// Orders that wait for their verdict, the most urgent first: what a node looks for when it starts.
+/// Orders that wait for a verdict that can be computed at once, the most urgent first: what a node looks for when it
+/// starts.
 pub fn delivered(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
     Ok(rx.all(
-        select!("WHERE state = 'delivered' ORDER BY deadline_ms, order_id LIMIT $1"),
-        args![page(limit)],
+        select!(
+            "WHERE state = 'delivered' AND schema_id <> $2 ORDER BY deadline_ms, order_id LIMIT $1"
+        ),
+        args![page(limit), SCHEMA_ID],
+    )?)
+}
+
+/// Orders whose verdict means running commands again, the most urgent first.
+pub fn delivered_runs(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
+    Ok(rx.all(
+        select!(
+            "WHERE state = 'delivered' AND schema_id = $2 ORDER BY deadline_ms, order_id LIMIT $1"
+        ),
+        args![page(limit), SCHEMA_ID],
     )?)
 }
 

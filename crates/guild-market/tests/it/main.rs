@@ -5,6 +5,7 @@ mod consider;
 mod job;
 mod model;
 mod order;
+mod sandbox_run;
 mod settle;
 mod verify;
 mod world;

@@ -204,7 +204,7 @@ proptest! {
 fn work_that_nobody_here_can_judge_is_told_before() {
     let told = |input: Value| {
         let job = Registry::builtin().validate_input(&embedding(), &input).unwrap();
-        can_verify(&job).map_err(|refused| (refused.code().name, refused.to_string()))
+        can_verify(&job, None).map_err(|refused| (refused.code().name, refused.to_string()))
     };
     assert_eq!(told(json!({"texts": ["a"]})), Ok(()));
     assert_eq!(told(json!({"texts": ["a"], "model_hint": "guild-hash-v1"})), Ok(()));

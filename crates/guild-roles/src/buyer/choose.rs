@@ -1,8 +1,10 @@
 //! Who is hired: a pure decision.
 
+use guild_market::sandbox_run;
 use guild_network::index::Provider;
 use guild_protocol::amount::Msat;
 use guild_protocol::identity::PublicKey;
+use guild_protocol::schema::Job;
 
 /// Somebody who could do it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +22,15 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// What a provider announces, with regard to one kind of work.
-    pub fn of(provider: &Provider, schema_id: &str) -> Candidate {
+    /// What a provider announces, with regard to this work.
+    pub fn of(provider: &Provider, job: &Job) -> Candidate {
         let content = &provider.card.content;
+        let unit = provider.card.price_of(job.schema_id().as_str());
         let stability = content.stability.as_ref().and_then(|stability| stability.avg_latency_ms);
         let typical = content.performance.as_ref().and_then(|speed| speed.typical_latency_ms);
         Candidate {
             provider: provider.pubkey,
-            price: provider.card.price_of(schema_id),
+            price: unit.map(|unit| sandbox_run::price(unit, job)),
             latency_ms: stability.or(typical),
             relays: provider.card.relays.clone(),
             opens_sealed: content.supports_encryption == Some(true),

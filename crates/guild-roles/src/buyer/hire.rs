@@ -37,8 +37,13 @@ impl Shared {
             return Ok(known);
         }
         // Before anybody is asked to work, or to approve: what cannot be judged would never be paid.
-        verify::can_verify(&job)?;
-        let chosen = self.choose(&wish, &key).await?;
+        let workshop = self.node.workshop.as_ref();
+        verify::can_verify(&job, workshop.map(|workshop| &workshop.bounds))?;
+        if verify::is_sandbox_run(&job) && wish.provider == Choice::Any {
+            let message = "commands that everybody may run would be run again for everybody";
+            return Err(Error::refused(&code::OPEN_RUN, message));
+        }
+        let chosen = self.choose(&wish, &job, &key).await?;
         let mut to = Destinations::own(&self.options.relays);
         if let Some(one) = &chosen {
             let hints = one.relays.iter().map(String::as_str);
@@ -87,12 +92,12 @@ impl Shared {
     }
 
     /// Whom the request addresses; none if it is open to all.
-    async fn choose(&self, wish: &Wish, key: &str) -> Result<Option<Candidate>> {
+    async fn choose(&self, wish: &Wish, job: &Job, key: &str) -> Result<Option<Candidate>> {
         match wish.provider {
             Choice::Any => Ok(None),
-            Choice::Chosen(provider) => self.named(provider, &wish.schema_id).await.map(Some),
+            Choice::Chosen(provider) => self.named(provider, job).await.map(Some),
             Choice::Best => {
-                let mut candidates = self.candidates(&wish.schema_id).await?;
+                let mut candidates = self.candidates(job).await?;
                 let all = candidates.len();
                 if let Some(quote) = self.quoted(key).await? {
                     // A guardian was asked about one of them, and about nobody else.
@@ -113,30 +118,30 @@ impl Shared {
     }
 
     /// Those who are alive and announce this kind of work, we aside.
-    async fn candidates(&self, schema_id: &SchemaId) -> Result<Vec<Candidate>> {
+    async fn candidates(&self, job: &Job) -> Result<Vec<Candidate>> {
         let wanted = Wanted {
-            schema_id: Some(schema_id.to_string()),
+            schema_id: Some(job.schema_id().to_string()),
             live_since_ms: Some(self.now_ms().saturating_sub(self.options.live_ms)),
             limit: CANDIDATES_MAX,
             ..Wanted::default()
         };
-        let (schema_id, ours) = (schema_id.to_string(), self.options.ours.clone());
+        let (job, ours) = (job.clone(), self.options.ours.clone());
         let read = self.node.store.read(move |rx| {
             let mut live = index::providers(rx, &wanted)?;
             live.retain(|one| !ours.contains(&one.pubkey));
-            Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &schema_id)).collect())
+            Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &job)).collect())
         });
         read.await
     }
 
     /// One who is named is hired whatever it announces, if it does at all.
-    async fn named(&self, provider: PublicKey, schema_id: &SchemaId) -> Result<Candidate> {
-        let schema_id = schema_id.to_string();
+    async fn named(&self, provider: PublicKey, job: &Job) -> Result<Candidate> {
+        let job = job.clone();
         let read = self.node.store.read(move |rx| {
             let all = index::provider(rx, &provider)?;
-            let serving =
-                all.iter().find(|one| one.card.schema_ids().contains(&schema_id.as_str()));
-            Ok::<_, Error>(serving.or(all.first()).map(|one| Candidate::of(one, &schema_id)))
+            let schema_id = job.schema_id().as_str();
+            let serving = all.iter().find(|one| one.card.schema_ids().contains(&schema_id));
+            Ok::<_, Error>(serving.or(all.first()).map(|one| Candidate::of(one, &job)))
         });
         let unknown = Candidate {
             provider,

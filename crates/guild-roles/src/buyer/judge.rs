@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use guild_market::order::{self, Order};
 use guild_market::settle::{Keys, settle};
-use guild_market::verify::{Subject, verify};
+use guild_market::verify::{Subject, Verdict, verify};
 use guild_network::archive::Verified;
 use guild_network::publish;
 use guild_protocol::nostr::Event;
@@ -17,7 +17,8 @@ use crate::{Error, Result};
 const JUDGED_MAX: i64 = 100;
 
 impl Shared {
-    /// Judges and settles every delivered order. One that cannot be settled now stays, and is tried again.
+    /// Judges and settles every delivered order but those whose commands must be run again. One that cannot be settled
+    /// now stays, and is tried again.
     pub(super) async fn judge_all(self: &Arc<Shared>) -> Result<()> {
         let waiting = self.node.store.read(|rx| order::delivered(rx, JUDGED_MAX)).await;
         for order in waiting.map_err(Error::from)? {
@@ -46,6 +47,15 @@ impl Shared {
         let subject = Subject { job: &job, provider: &provider, output_text };
         // Outside of the transaction: a verdict may mean doing the work again.
         let verdict = verify(&self.node.registry, &self.options.verify, &subject)?;
+        self.settle(order, verdict).await
+    }
+
+    /// Pays, or does not, by a verdict.
+    pub(super) async fn settle(
+        self: &Arc<Shared>,
+        order: Order,
+        verdict: Verdict,
+    ) -> Result<&'static str> {
         let passed = verdict.passed;
         let (this, order_id) = (self.clone(), order.order_id.clone());
         let to = self.destinations(&order);

@@ -1,6 +1,7 @@
 //! What we announce about ourselves.
 
 use guild_market::job::Stability;
+use guild_market::sandbox_run::SCHEMA_ID;
 use guild_protocol::nostr::announcement::{
     Announcement, Capabilities, Capacity, Content, JobPrices, KindNames, Pricing,
 };
@@ -12,6 +13,7 @@ pub(super) fn card(options: &Options, models: Vec<String>, stability: &Stability
     let kinds: Vec<String> = options.kinds.iter().map(u16::to_string).collect();
     let jobs: Vec<String> = options.prices.keys().map(ToString::to_string).collect();
     let prices = options.prices.iter().map(|(id, price)| (id.to_string(), *price)).collect();
+    let runs = options.prices.iter().find(|(id, _)| id.as_str() == SCHEMA_ID);
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let mut card = Announcement::new(options.d.clone());
     card.kinds.clone_from(&kinds);
@@ -29,6 +31,7 @@ pub(super) fn card(options: &Options, models: Vec<String>, stability: &Stability
         pricing: Some(Pricing {
             scheme: Some("per-job".to_owned()),
             per_job: Some(JobPrices(prices)),
+            sandbox_per_minute: runs.map(|(_, price)| *price),
             ..Pricing::default()
         }),
         capacity: Some(Capacity {

@@ -96,10 +96,15 @@ impl Shared {
             return Err(too_late(limit_ms));
         }
         let task = Task { job: work, provider: self.us() };
-        let (working, time) = (self.worker.work(task), self.node.clock.sleep(limit_ms));
-        let output = match select(working, time).await {
+        let time = self.node.clock.sleep(limit_ms);
+        let ends = select(time, Box::pin(self.taken_back(job.request_id)));
+        // Dropping the work ends it.
+        let output = match select(self.worker.work(task), ends).await {
             Either::Left((output, _)) => output?,
-            Either::Right(_) => return Err(too_late(limit_ms)),
+            Either::Right((Either::Left(_), _)) => return Err(too_late(limit_ms)),
+            Either::Right((Either::Right(_), _)) => {
+                return Err(Refusal::new(&code::WORK_CANCELLED, "the buyer took it back"));
+            }
         };
         // Nothing leaves under our key that is not even of the right form.
         if let Err(problems) = self.node.registry.validate_output(&schema_id, &output) {
@@ -107,6 +112,20 @@ impl Shared {
         }
         let text = json::to_canonical(&output).map_err(refused)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// Waits until a job is not to be done any more.
+    async fn taken_back(&self, request_id: EventId) {
+        let mut bell = self.node.bus.listen(TOPIC);
+        loop {
+            select(bell.hear(), self.node.clock.sleep(self.options.sweep_ms)).await;
+            let found = self.node.store.read(move |rx| Ok::<_, Error>(job::find(rx, &request_id)?));
+            let is_open = |job: TakenJob| job.state == job::State::Accepted;
+            // A database that fails now says nothing about the job.
+            if found.await.is_ok_and(|job| !job.is_some_and(is_open)) {
+                return;
+            }
+        }
     }
 
     fn job_of(&self, job: &TakenJob) -> Result<Job, Refusal> {

@@ -8,6 +8,7 @@ mod buyer;
 mod explorer;
 mod market;
 mod provider;
+mod runs;
 mod sweeper;
 mod town;
 mod treasury;

@@ -19,6 +19,7 @@ use guild_protocol::nostr::{Event, Filter, Limits};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
+use guild_roles::workshop::Workshop;
 use guild_store::outbox::{Deliver, Drainer, Message, Options as OutboxOptions, TOPIC};
 use guild_store::{Hooks, Migrations, Options, Service, Store, Tx};
 use serde_json::json;
@@ -281,6 +282,17 @@ impl Town {
         options: buyer::Options,
         policy: Bundle,
     ) -> Buyer {
+        self.buyer_who_runs(node, key, (options, policy), None)
+    }
+
+    /// A buyer that runs commands again, if there is a workshop.
+    pub(crate) fn buyer_who_runs(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        (options, policy): (buyer::Options, Bundle),
+        workshop: Option<Workshop>,
+    ) -> Buyer {
         let options = buyer::Options { relays: vec![RELAY.to_owned()], sweep_ms: 20, ..options };
         let parts = buyer::Node {
             store: self.nodes[node].store.clone(),
@@ -289,6 +301,7 @@ impl Town {
             random: self.random.clone(),
             registry: Arc::new(Registry::builtin()),
             policy: Arc::new(policy),
+            workshop,
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);

@@ -8,7 +8,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, mkdirat, openat2, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, mkdirat, openat2, symlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
@@ -35,6 +37,8 @@ const OWN: [&str; 5] = ["proc", "sys", "dev", "tmp", "workspace"];
 const NO_SUID: u64 = 0x2;
 const NO_DEVICES: u64 = 0x4;
 const READ_ONLY: u64 = 0x1;
+/// When every file that is put into a sandbox was changed last: 1980, the first year that every archive can hold.
+const FILE_TIME_S: i64 = 315_532_800;
 
 /// The parts of an image, each a link or a tree.
 pub(super) fn parts(image: &Image) -> Result<Vec<Part>> {
@@ -289,6 +293,9 @@ impl Root {
             let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
             rest = rest.get(written..).unwrap_or_default();
         }
+        // The same for everybody and on every day: what programs make of a file may carry its time.
+        let time = Timespec { tv_sec: FILE_TIME_S, tv_nsec: 0 };
+        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
         // Whatever the mask was.
         rustix::fs::fchmod(&file, mode)
     }

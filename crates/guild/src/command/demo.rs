@@ -7,11 +7,11 @@ use guild_market::order;
 use guild_protocol::env::{Clock, Shutdown};
 use tokio::runtime::Runtime;
 
-use self::job::Done;
+use self::job::{Done, Job};
 use self::proof::Proof;
 use self::town::Town;
 use super::{Context, audit, ledger, up};
-use crate::config::{Level, Log, LogFormat};
+use crate::config::{Config, Level, Log, LogFormat};
 use crate::error::{Error, Result, code};
 use crate::output::Answer;
 use crate::real::SystemClock;
@@ -26,9 +26,10 @@ mod worker;
 /// See the whole market at work, on this host alone
 ///
 /// Starts a buyer with a relay and three providers: an honest one, a slow one and one that cheats. They find each other
-/// over real sockets, the buyer hires them in the open and in private, checks what comes back, pays for what holds and
-/// signs a receipt for each. Then everything is checked once more from the bytes alone, as a stranger would. It needs
-/// no service, network, key or model, and leaves nothing behind.
+/// over real sockets, the buyer hires them in the open and in private, for embeddings and to run the tests of a small
+/// program in a sandbox. It does what came back once more, pays for what holds and signs a receipt for each. Then
+/// everything is checked again from the bytes alone, as a stranger would. It needs no service, network, key or model, and
+/// leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave it running until Ctrl-C, to look around in the explorer
@@ -47,8 +48,15 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let interrupted = Shutdown::new();
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
     step("four nodes are started: a buyer with a relay, and three providers", cx);
-    let town = until(&runtime, &interrupted, Town::open(args.port))?;
-    let told = perform(&runtime, &interrupted, &town, began_ms, cx);
+    let sandbox = crate::sandbox::open(&Config::default(), cx.environment);
+    if let Err(error) = &sandbox {
+        step(&format!("tests are left out, because nothing can be run here safely: {error}"), cx);
+    }
+    let sandbox = sandbox.ok();
+    let opened = Town::open(args.port, sandbox.as_ref());
+    let town = until(&runtime, &interrupted, opened)?;
+    let jobs = job::jobs(sandbox.is_some());
+    let told = perform((&runtime, &interrupted), &town, jobs, began_ms, cx);
     let kept = match &told {
         Ok(_) if args.keep => keep(&runtime, &interrupted, cx),
         _ => Ok(()),
@@ -62,16 +70,16 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
 
 /// Everything from the first job to the last check.
 fn perform(
-    runtime: &Runtime,
-    interrupted: &Shutdown,
+    (runtime, interrupted): (&Runtime, &Shutdown),
     town: &Town,
+    jobs: impl Iterator<Item = Job>,
     began_ms: i64,
     cx: &mut Context<'_>,
 ) -> Result<Answer> {
     let offers = until(runtime, interrupted, town.meet())?;
     step(&format!("{} providers have announced themselves at the relay", offers.len()), cx);
     let mut done: Vec<Done> = Vec::new();
-    for job in job::JOBS {
+    for job in jobs {
         cx.out.progress(&job.wanted());
         let finished = until(runtime, interrupted, town.hire(done.len() + 1, job))?;
         cx.out.progress("");

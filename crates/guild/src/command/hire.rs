@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use guild_ledger::quote::code::NOT_APPROVED;
+use guild_market::sandbox_run::SCHEMA_ID;
 use guild_protocol::env::{Random, Shutdown};
 use guild_protocol::error::Kind;
 use guild_protocol::hash::to_hex;
@@ -20,6 +21,7 @@ use crate::input::{Draft, Existing, Input};
 use crate::output::Answer;
 use crate::real::SystemRandom;
 
+mod commands;
 pub(super) mod desk;
 mod watch;
 
@@ -44,11 +46,25 @@ const PATIENCE_MS: i64 = 30_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// What kind of work, such as oa.embedding.v1; `guild schema ls` lists them
-    #[arg(long, value_name = "ID")]
-    schema: SchemaId,
+    #[arg(
+        long,
+        value_name = "ID",
+        required_unless_present = "command",
+        conflicts_with = "command"
+    )]
+    schema: Option<SchemaId>,
     /// The input: JSON, a file with it, or - for standard input
-    #[arg(long, value_name = "FILE|JSON")]
-    input: String,
+    #[arg(long, value_name = "FILE|JSON", required_unless_present = "command")]
+    input: Option<String>,
+    /// A command line to run in a sandbox, as oa.sandbox_run.v1; may be repeated, and added to an input
+    #[arg(long, value_name = "LINE")]
+    command: Vec<String>,
+    /// The files that the commands work on, without .git; they travel with the request
+    #[arg(long, value_name = "DIR", requires = "command")]
+    tree: Option<PathBuf>,
+    /// The image that they run in; `guild sandbox images` lists those of this node [default: this host's own]
+    #[arg(long, value_name = "DIGEST", requires = "command")]
+    image: Option<String>,
     /// The most that is paid, such as 2000msat or 5sat
     #[arg(long, value_name = "AMOUNT", default_value = "2000msat", value_parser = budget)]
     budget: i64,
@@ -102,7 +118,7 @@ fn input(text: &str) -> Result<Value> {
 }
 
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
-    let input = input(&args.input)?;
+    let (schema_id, input) = work(args)?;
     // Now, not when all is paid.
     let draft = |path: &PathBuf| Draft::begin(path, 0o644, Existing::Keep);
     let file = args.output.as_ref().map(draft).transpose()?;
@@ -113,7 +129,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let mut desk = Desk::open(&loaded, cx.environment, &runtime)?;
     let key = args.key.clone().unwrap_or_else(made_up_key);
     let order = json!({
-        "schema_id": args.schema,
+        "schema_id": schema_id,
         "input": input,
         "budget_msat": args.budget,
         "time_limit_ms": args.deadline,
@@ -133,6 +149,20 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let answer = told?;
     closed?;
     Ok(answer)
+}
+
+/// What is to be done: as it was written, or made of commands.
+fn work(args: &Args) -> Result<(SchemaId, Value)> {
+    let written = args.input.as_deref().map(input).transpose()?;
+    if args.command.is_empty() {
+        // Both are there, or commands would be.
+        let missing = || Error::new(&code::HIRE_TREE, "there is nothing to be done");
+        let schema_id = args.schema.clone().ok_or_else(missing)?;
+        return Ok((schema_id, written.ok_or_else(missing)?));
+    }
+    let (tree, image) = (args.tree.as_deref(), args.image.as_deref());
+    let input = commands::input(written, &args.command, tree, image)?;
+    Ok((SCHEMA_ID.parse()?, input))
 }
 
 fn made_up_key() -> String {

@@ -21,6 +21,11 @@ use crate::output::Answer;
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
+    /// List the images that jobs may name, by their digests
+    ///
+    /// The digest of this host's own /usr is made of what its package manager says is installed: hosts with the same
+    /// packages have the same. Others are named in the setting sandbox_run.images.
+    Images,
 }
 
 /// Run a program in a sandbox, and say how it went
@@ -86,6 +91,27 @@ impl FromStr for Pair {
     }
 }
 
+fn images(cx: &mut Context<'_>) -> Result<Answer> {
+    let config = cx.config_in_peace()?.config;
+    let images = crate::image::images(&config);
+    let shown = |image: &Image| match image {
+        Image::Host => "/usr of this host".to_owned(),
+        Image::Directory(path) => path.display().to_string(),
+    };
+    if cx.out.json() {
+        let list: Vec<Value> = images
+            .iter()
+            .map(|(digest, image)| serde_json::json!({"digest": digest, "image": shown(image)}))
+            .collect();
+        cx.out.object(true, serde_json::json!({ "images": list }))?;
+        return Ok(Answer::Yes);
+    }
+    for (digest, image) in &images {
+        cx.out.line(&format!("{digest}  {}", shown(image)))?;
+    }
+    Ok(Answer::Yes)
+}
+
 fn profile(text: &str) -> Result<Profile, String> {
     match text {
         "strict" => Ok(Profile::Strict),
@@ -121,7 +147,10 @@ struct Body<'a> {
 }
 
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
-    let Command::Run(args) = command;
+    let args = match command {
+        Command::Run(args) => args,
+        Command::Images => return images(cx),
+    };
     let (spec, allow) = (spec(args)?, Allow::parse(&args.allow_host)?);
     let mut config = cx.config_in_peace()?.config;
     config.sandbox.backend = args.backend.unwrap_or(config.sandbox.backend);

@@ -37,7 +37,8 @@ struct Ready<'a> {
 pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
     let origin = Origin::Keystore(cx.environment);
-    let character = Character { origin, worker: None, metrics: start_meter() };
+    let sandbox = crate::sandbox::open(&loaded.config, cx.environment);
+    let character = Character { origin, worker: None, sandbox, metrics: start_meter() };
     let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();

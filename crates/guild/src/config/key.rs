@@ -160,7 +160,8 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "provider.enabled",
-        "Whether this node offers to do work for others: oa.embedding.v1, with the built-in embedder.",
+        "Whether this node offers to do work for others: oa.embedding.v1, with the built-in embedder, and what is \
+         enabled beside it.",
     ),
     key("provider.name", "What it calls itself in its announcement; empty: a guild node."),
     key("provider.price_msat", "What one job costs, in millisatoshi.").range(0, 4_000_000_000),
@@ -214,6 +215,33 @@ pub(crate) static KEYS: &[Key] = &[
         "How many sandboxes the launcher has ready ahead; each holds some megabytes. None is used twice.",
     )
     .range(0, 256),
+    key(
+        "sandbox_run.enabled",
+        "Whether this node offers to run the commands of strangers in its sandbox: oa.sandbox_run.v1. They share the \
+         kernel of this host.",
+    ),
+    key(
+        "sandbox_run.price_msat",
+        "What they cost, in millisatoshi, for each minute on each core that a job may use at most.",
+    )
+    .range(0, 4_000_000_000),
+    key(
+        "sandbox_run.at_once",
+        "How many such jobs are run at once, and as many again to check what others ran for this node.",
+    )
+    .range(1, 1_000),
+    key("sandbox_run.max_memory_mb", "The most memory of a job, in mebibytes.")
+        .range(16, 4_194_304),
+    key("sandbox_run.max_cores", "The most cores of a job.").range(1, 1_024),
+    key("sandbox_run.max_timeout_s", "The most seconds for all commands of a job.")
+        .range(1, 86_400),
+    key("sandbox_run.max_disk_mb", "The most that a job may write, in mebibytes.")
+        .range(1, 4_194_304),
+    key(
+        "sandbox_run.images",
+        "Images that jobs may name beside this host's own /usr, separated by commas, each as DIGEST=DIRECTORY: the \
+         digest under which others know the image, sha256:…, and where it is unpacked here.",
+    ),
 ];
 
 /// The key at a path.

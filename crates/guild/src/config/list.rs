@@ -1,6 +1,7 @@
 //! Settings that are lists, written with commas.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use guild_network::client::relay_url;
 use guild_protocol::nostr::kind;
@@ -35,6 +36,38 @@ impl TryFrom<String> for RelayUrls {
 impl From<RelayUrls> for String {
     fn from(urls: RelayUrls) -> String {
         urls.0.join(",")
+    }
+}
+
+/// Images by their digests, as `sha256:…=/directory`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct ImageList(pub(crate) BTreeMap<String, PathBuf>);
+
+impl TryFrom<String> for ImageList {
+    type Error = String;
+    fn try_from(text: String) -> Result<ImageList, String> {
+        let mut images = BTreeMap::new();
+        for part in parts(&text) {
+            let named = part.split_once('=').filter(|(digest, directory)| {
+                digest.starts_with("sha256:") && digest.len() > 7 && directory.starts_with('/')
+            });
+            let Some((digest, directory)) = named else {
+                return Err(format!("{part:?} is not sha256:…=/directory"));
+            };
+            if images.insert(digest.to_owned(), PathBuf::from(directory)).is_some() {
+                return Err(format!("{digest} is there twice"));
+            }
+        }
+        Ok(ImageList(images))
+    }
+}
+
+impl From<ImageList> for String {
+    fn from(images: ImageList) -> String {
+        let one =
+            |(digest, directory): (&String, &PathBuf)| format!("{digest}={}", directory.display());
+        images.0.iter().map(one).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -4,20 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Bundle;
-use guild_market::order;
+use guild_market::{order, sandbox_run};
 use guild_network::client::Pool;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::Event;
-use guild_protocol::schema::Registry;
+use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
-use guild_roles::provider::{self, Broadcast, Embedder, Provider, Worker};
+use guild_roles::provider::{self, Broadcast, CommandRunner, Embedder, Provider, Together, Worker};
 use guild_roles::treasury::{Account, Limit, Treasury};
+use guild_roles::workshop::Workshop;
+use guild_sandbox::Sandbox;
 
 use super::{Parts, Supervisor};
 use crate::config::Loaded;
 use crate::error::Result;
+use crate::image;
 
 /// Where the money of a node's own wallet comes from.
 pub(crate) fn outside() -> Result<Account> {
@@ -39,6 +42,33 @@ pub(super) struct Means<'a> {
     pub(super) pool: Pool,
     /// All keys of this node.
     pub(super) ours: BTreeSet<PublicKey>,
+    pub(super) workshops: Workshops,
+}
+
+/// Where commands are run. Strangers' jobs and the checking of what we bought do not wait for each other.
+pub(super) struct Workshops {
+    /// For others, if that is offered.
+    provider: Option<Workshop>,
+    /// To check what others did; none if there is no sandbox.
+    buyer: Option<Workshop>,
+}
+
+/// What these settings ask for. Without a sandbox nothing is offered that needs one, and nothing ordered.
+pub(super) fn workshops(loaded: &Loaded, sandbox: Result<Arc<dyn Sandbox>>) -> Result<Workshops> {
+    let settings = &loaded.config.sandbox_run;
+    let offered = settings.enabled && loaded.config.provider.enabled;
+    let sandbox = match sandbox {
+        Err(error) if offered => return Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "commands cannot be run here");
+            return Ok(Workshops { provider: None, buyer: None });
+        }
+        Ok(sandbox) => sandbox,
+    };
+    let bounds = image::bounds(&loaded.config);
+    let at_once = usize::try_from(settings.at_once).unwrap_or(1);
+    let workshop = || Workshop::new(sandbox.clone(), bounds.clone(), at_once);
+    Ok(Workshops { provider: offered.then(workshop), buyer: Some(workshop()) })
 }
 
 /// Starts the role that hires.
@@ -62,6 +92,7 @@ pub(super) fn start_buyer(
         random: parts.random.clone(),
         registry: means.registry.clone(),
         policy: Arc::new(policy),
+        workshop: means.workshops.buyer.clone(),
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();
@@ -83,7 +114,7 @@ pub(super) fn start_provider(
     if !means.loaded.config.provider.enabled {
         return Ok(None);
     }
-    let worker = worker.unwrap_or_else(|| Arc::new(Embedder));
+    let worker = worker.unwrap_or_else(|| built_in(means));
     let node = provider::Node {
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
@@ -102,17 +133,40 @@ pub(super) fn start_provider(
     Ok(Some(provider))
 }
 
+/// What is built in and switched on.
+fn built_in(means: &Means<'_>) -> Arc<dyn Worker> {
+    let runner = means.workshops.provider.clone().map(CommandRunner);
+    match runner {
+        Some(runner) => Arc::new(Together(vec![Arc::new(Embedder), Arc::new(runner)])),
+        None => Arc::new(Embedder),
+    }
+}
+
+/// Results travel, a shell starts and a sandbox is cleaned up in this time, beside that of the commands.
+const RUN_EXTRA_S: u32 = 60;
+/// A job with a tree of files may be as large as an event can carry.
+const RUN_INPUT_BYTES: usize = 192 * 1_024;
+
 fn provider_options(means: &Means<'_>, worker: &dyn Worker) -> provider::Options {
     let settings = &means.loaded.config.provider;
     let defaults = provider::Options::default();
-    let price = Msat(settings.price_msat.into());
+    let runs = &means.loaded.config.sandbox_run;
+    let price = |schema_id: &SchemaId| match schema_id.as_str() {
+        sandbox_run::SCHEMA_ID => Msat(runs.price_msat.into()),
+        _ => Msat(settings.price_msat.into()),
+    };
+    let schema_ids = worker.schema_ids();
+    let has_runs = schema_ids.iter().any(|id| id.as_str() == sandbox_run::SCHEMA_ID);
+    let run_ms = i64::from(runs.max_timeout_s.saturating_add(RUN_EXTRA_S)).saturating_mul(1_000);
     provider::Options {
         name: match settings.name.trim() {
             "" => defaults.name,
             name => name.to_owned(),
         },
         kinds: means.loaded.config.network.request_kinds.0.iter().copied().collect(),
-        prices: worker.schema_ids().into_iter().map(|schema_id| (schema_id, price)).collect(),
+        prices: schema_ids.into_iter().map(|id| (id.clone(), price(&id))).collect(),
+        job_timeout_ms: if has_runs { run_ms } else { defaults.job_timeout_ms },
+        max_input_bytes: if has_runs { RUN_INPUT_BYTES } else { defaults.max_input_bytes },
         concurrency: usize::try_from(settings.concurrency).unwrap_or(usize::MAX),
         credit: Msat(settings.credit_msat.into()),
         relays: means.pool.relays(),

@@ -84,6 +84,16 @@ fn each_layer_wins_over_the_one_below() {
     require = ""
     mac_profile = ""
     ahead = 0
+
+    [sandbox_run]
+    enabled = false
+    price_msat = 1000
+    at_once = 2
+    max_memory_mb = 1024
+    max_cores = 2
+    max_timeout_s = 600
+    max_disk_mb = 512
+    images = ""
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::receipt::Receipt;
 use serde_json::Value;
@@ -38,6 +39,26 @@ fn a_stranger_hires_this_node() {
     let delivered =
         list["requests"].as_array().unwrap().iter().filter(|r| r["standing"] == "delivered");
     assert_eq!(delivered.count(), 3, "{list}");
+    assert_eq!(node.stop(), 0);
+}
+
+#[test]
+fn a_stranger_has_this_node_run_commands() {
+    let home = Home::new();
+    let offers = ["--set", "sandbox_run.enabled=true", "--set", "sandbox_run.price_msat=40"];
+    let node = Node::up(&home, &[&ANY_PORT[..], &offers].concat());
+    let (_, images) = home.json(&["sandbox", "images"]);
+    let image = images["images"][0]["digest"].as_str().unwrap();
+    let printed = testbed::javascript::run("buyer.mjs", &[&relay_of(&node), image]).unwrap();
+    let told: Value = serde_json::from_str(&printed).unwrap();
+    let (run, output) = (&told["run"], &told["run"]["output"]);
+    assert_eq!((&run["amount"], &run["told"]), (&"40".into(), &serde_json::json!(["processing"])));
+    assert_eq!((&output["status"], &output["runs"][1]["exit_code"]), (&"failed".into(), &3.into()));
+    assert_eq!(output["runs"][0]["stdout_preview"], "HELLO\n");
+    let made = serde_json::json!([
+        {"path": "/workspace/c.txt", "sha256": Hash::of(b"HELLO\n"), "size_bytes": 6}
+    ]);
+    assert_eq!(output["artifacts"], made);
     assert_eq!(node.stop(), 0);
 }
 

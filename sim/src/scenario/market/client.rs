@@ -12,7 +12,7 @@ use guild_roles::Error;
 use guild_roles::buyer::{Choice, Wish};
 use serde_json::json;
 
-use super::{Door, Shared, key, lock};
+use super::{Door, Shared, key, lock, runs};
 
 /// What clients know. They outlive every crash.
 #[derive(Default)]
@@ -42,13 +42,17 @@ fn wish(shared: &Shared, number: u64, turn: u64) -> Wish {
     let name = format!("client {number}, wish {turn}");
     let chosen = 1 + usize::try_from(world.below(shared.providers)).unwrap_or(0);
     let provider = match world.below(4) {
-        0 => Choice::Any,
+        // Commands are not open to all.
+        0 if !shared.has_runs => Choice::Any,
         1 => Choice::Chosen(key(chosen).public_key()),
         _ => Choice::Best,
     };
     Wish {
         schema_id: shared.schema_id.clone(),
-        input: json!({"texts": [name], "dimensions": 4}),
+        input: match shared.has_runs {
+            true => runs::input(&name),
+            false => json!({"texts": [name], "dimensions": 4}),
+        },
         budget: Msat([1_000, 1_000, 1_000, 650][usize::try_from(world.below(4)).unwrap_or(0)]),
         time_limit_ms: [15_000, 15_000, 2_500][usize::try_from(world.below(3)).unwrap_or(0)],
         private: world.below(3) == 0 && provider != Choice::Any,

@@ -1,6 +1,7 @@
 //! What the buyer wants done, and what became of it.
 
 use guild_market::order::{Order, State};
+use guild_market::sandbox_run;
 use guild_roles::explorer::msat;
 use serde_json::{Value, json};
 
@@ -18,7 +19,16 @@ pub(super) enum Whom {
 pub(super) struct Job {
     pub(super) whom: Whom,
     pub(super) private: bool,
-    pub(super) texts: [&'static str; 3],
+    pub(super) work: Work,
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Work {
+    /// Vectors of these texts.
+    Embed([&'static str; 3]),
+    /// The tests of a small program, which has a mistake.
+    Test,
 }
 
 const ENGLISH: [&str; 3] =
@@ -27,17 +37,40 @@ const LETTER: [&str; 3] =
     ["meet me at noon", "bring the red folder", "tell nobody about the price"];
 
 /// Everything the buyer orders, in order.
-pub(super) const JOBS: [Job; 5] = [
-    Job { whom: Whom::Cheapest, private: false, texts: ENGLISH },
-    Job { whom: Whom::Named("Ada"), private: false, texts: ENGLISH },
-    Job { whom: Whom::Named("Ada"), private: true, texts: LETTER },
-    Job { whom: Whom::Named("Bruno"), private: false, texts: ENGLISH },
-    Job { whom: Whom::Named("Cleo"), private: true, texts: LETTER },
+const JOBS: [Job; 7] = [
+    Job { whom: Whom::Cheapest, private: false, work: Work::Embed(ENGLISH) },
+    Job { whom: Whom::Named("Ada"), private: false, work: Work::Embed(ENGLISH) },
+    Job { whom: Whom::Named("Ada"), private: true, work: Work::Embed(LETTER) },
+    Job { whom: Whom::Named("Bruno"), private: false, work: Work::Embed(ENGLISH) },
+    Job { whom: Whom::Named("Cleo"), private: true, work: Work::Embed(LETTER) },
+    Job { whom: Whom::Named("Ada"), private: false, work: Work::Test },
+    Job { whom: Whom::Named("Cleo"), private: false, work: Work::Test },
 ];
 
+/// Everything the buyer orders here: without a sandbox nobody can run tests, nor check that they were.
+pub(super) fn jobs(has_sandbox: bool) -> impl Iterator<Item = Job> {
+    JOBS.into_iter().filter(move |job| has_sandbox || matches!(job.work, Work::Embed(_)))
+}
+
+/// The program, its tests, and what they are to leave behind. It counts one word too many.
+const COUNT_SH: &str =
+    "words=0\nfor word in $(cat \"$1\"); do words=$((words + 1)); done\necho $((words + 1))\n";
+const TEST_SH: &str = "counted=$(sh count.sh text)\necho \"counted $counted\" | tee report.txt\n\
+    test \"$counted\" = 6\n";
+
 impl Job {
-    pub(super) fn input(&self) -> Value {
-        json!({ "texts": self.texts, "dimensions": 64 })
+    pub(super) fn schema_id(&self) -> &'static str {
+        match self.work {
+            Work::Embed(_) => "oa.embedding.v1",
+            Work::Test => sandbox_run::SCHEMA_ID,
+        }
+    }
+
+    pub(super) fn input(&self, image_digest: &str) -> Value {
+        match self.work {
+            Work::Embed(texts) => json!({ "texts": texts, "dimensions": 64 }),
+            Work::Test => test_input(image_digest),
+        }
     }
 
     /// What is being waited for.
@@ -47,6 +80,17 @@ impl Job {
             Whom::Named(name) => format!("{name} works"),
         }
     }
+}
+
+fn test_input(image_digest: &str) -> Value {
+    let tree =
+        json!({"count.sh": COUNT_SH, "test.sh": TEST_SH, "text": "the cat sat on the mat\n"});
+    json!({
+        "sandbox": {"image_digest": image_digest, "resources": {"memory_mb": 64, "timeout_secs": 20, "disk_mb": 8}},
+        "repo": {"source": "env:TREE"},
+        "env": {"TREE": tree.to_string()},
+        "commands": [{"cmd": "sh -n count.sh"}, {"cmd": "sh test.sh"}],
+    })
 }
 
 /// A job with its end.
@@ -70,9 +114,9 @@ impl Done {
         let score = document["score"].as_f64();
         match (self.order.state, score) {
             (State::Released, Some(score)) => format!("accepted, likeness {score:.3}"),
-            (State::Released, None) => "accepted".to_owned(),
+            (State::Released, None) => "accepted, run again".to_owned(),
             (State::Withheld, Some(score)) => format!("NOT accepted, likeness {score:.3}"),
-            (State::Withheld, None) => "NOT accepted".to_owned(),
+            (State::Withheld, None) => format!("NOT accepted, {} is wrong", wrong(&document)),
             (state, _) => {
                 let words = self.order.words.as_deref().unwrap_or_default();
                 format!("{}: {words}", state.as_str())
@@ -84,12 +128,21 @@ impl Done {
         self.order.paid.map_or(0, |paid| paid.0)
     }
 
+    /// What was to be done, in a word.
+    pub(super) fn work(&self) -> &'static str {
+        match self.job.work {
+            Work::Embed(_) => "embedding",
+            Work::Test => "tests",
+        }
+    }
+
     /// What happened, for a person who watches.
     pub(super) fn sentence(&self) -> String {
         let Done { number, name, job, .. } = self;
         let how = match (job.whom, job.private) {
             (Whom::Cheapest, _) => " as the cheapest",
             (_, true) => " in private",
+            (_, false) if matches!(job.work, Work::Test) => " to run tests",
             (_, false) => "",
         };
         let paid = match self.paid_msat() {
@@ -98,4 +151,13 @@ impl Done {
         };
         format!("job {number}: {name} was hired{how}; {}; {paid}", self.verdict())
     }
+}
+
+/// The first thing that a verdict finds wrong.
+fn wrong(verdict: &Value) -> String {
+    let checks = verdict["checks"].as_array().into_iter().flatten();
+    let mut wrong = checks.filter(|check| check["ok"] == json!(false));
+    let named =
+        |check: &Value| check["field"].as_str().or(check["name"].as_str()).map(str::to_owned);
+    wrong.find_map(named).unwrap_or_else(|| "something".to_owned())
 }

@@ -81,6 +81,7 @@ pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
         Column::Right("job"),
         Column::Left("provider"),
         Column::Right("price"),
+        Column::Left("work"),
         Column::Left("request"),
         Column::Left("verdict"),
         Column::Right("paid"),
@@ -105,7 +106,7 @@ pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
     ])
 }
 
-fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 8] {
+fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 9] {
     let npub = done.order.provider.map(|provider| provider.npub());
     let offer = told.offers.iter().find(|offer| Some(&offer.provider.npub) == npub.as_ref());
     let price = offer.and_then(|offer| offer.price_msat).map(msat).unwrap_or_default();
@@ -118,6 +119,7 @@ fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 8] {
         done.number.to_string(),
         done.name.to_owned(),
         price,
+        done.work().to_owned(),
         request,
         done.verdict(),
         msat(done.paid_msat()),

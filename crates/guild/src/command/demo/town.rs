@@ -13,13 +13,16 @@ use guild_protocol::hash::to_hex;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_roles::buyer::{Choice, Wish};
 use guild_roles::explorer::{Offer, Page, Wanted};
-use guild_roles::provider::{Embedder, Worker};
+use guild_roles::provider::Worker;
+use guild_roles::workshop::Workshop;
+use guild_sandbox::Sandbox;
 
 use super::is_settled;
 use super::job::{Done, Job, Whom};
-use super::worker::{Cheat, Slow};
+use super::worker::{Cheat, Slow, honest};
 use crate::config::{Config, Loaded, RelayUrls};
 use crate::error::{Error, Result, code};
+use crate::image;
 use crate::keystore::make_private_directory;
 use crate::node::{Character, Node, Origin, outside, start_meter};
 use crate::real::{SystemClock, SystemRandom};
@@ -33,6 +36,7 @@ const JOB_LIMIT_MS: i64 = 20_000;
 const PATIENCE_MS: i64 = 15_000;
 const LOOK_MS: i64 = 20;
 const SLOW_MS: i64 = 1_500;
+const WORKSHOP_AT_ONCE: usize = 2;
 
 /// A directory that goes when the demo goes.
 struct Ground(PathBuf);
@@ -77,34 +81,40 @@ struct Trade {
     worker: Arc<dyn Worker>,
 }
 
-fn trades() -> [Trade; 3] {
+fn trades(workshop: Option<&Workshop>) -> [Trade; 3] {
+    let cheat = Cheat { bounds: workshop.map(|workshop| workshop.bounds.clone()) };
     [
-        Trade { name: "Ada", price_msat: 1_000, worker: Arc::new(Embedder) },
+        Trade { name: "Ada", price_msat: 1_000, worker: Arc::new(honest(workshop)) },
         Trade { name: "Bruno", price_msat: 800, worker: Arc::new(Slow { pause_ms: SLOW_MS }) },
-        Trade { name: "Cleo", price_msat: 500, worker: Arc::new(Cheat) },
+        Trade { name: "Cleo", price_msat: 500, worker: Arc::new(cheat) },
     ]
 }
 
 impl Town {
     /// Starts all nodes and gives the buyer its funds.
-    pub(super) async fn open(port: u16) -> Result<Town> {
+    pub(super) async fn open(port: u16, sandbox: Option<&Arc<dyn Sandbox>>) -> Result<Town> {
         let ground = Ground::clear()?;
         let (closing, dark) = (Shutdown::new(), Shutdown::new());
         let mut config = Config::default();
         config.gateway.listen = SocketAddr::from(([127, 0, 0, 1], port));
         config.provider.enabled = false;
-        let hall = settle("hall", config, None, &ground, &dark).await?;
+        let workshop = sandbox.map(|sandbox| {
+            Workshop::new(sandbox.clone(), image::bounds(&config), WORKSHOP_AT_ONCE)
+        });
+        let hall = settle("hall", config, (None, sandbox), &ground, &dark).await?;
         fund(&hall.node).await?;
         let relay = format!("{}/relay", hall.node.url().replacen("http", "ws", 1));
         let mut providers = Vec::new();
-        for Trade { name, price_msat, worker } in trades() {
+        for Trade { name, price_msat, worker } in trades(workshop.as_ref()) {
             let mut config = Config::default();
             config.gateway.listen = SocketAddr::from(([127, 0, 0, 1], 0));
             config.relay.enabled = false;
             config.network.relays = RelayUrls(vec![relay.clone()]);
             config.provider.name = name.to_owned();
             config.provider.price_msat = price_msat;
-            providers.push(settle(name, config, Some(worker), &ground, &closing).await?);
+            config.sandbox_run.price_msat = price_msat;
+            let means = (Some(worker), sandbox);
+            providers.push(settle(name, config, means, &ground, &closing).await?);
         }
         Ok(Town { hall, providers, closing, dark, ground })
     }
@@ -143,8 +153,8 @@ impl Town {
             Whom::Named(name) => Choice::Chosen(self.key_of(name)?),
         };
         let wish = Wish {
-            schema_id: "oa.embedding.v1".parse()?,
-            input: job.input(),
+            schema_id: job.schema_id().parse()?,
+            input: job.input(&image::host_digest()),
             budget: BUDGET,
             time_limit_ms: JOB_LIMIT_MS,
             provider,
@@ -216,17 +226,22 @@ impl Town {
     }
 }
 
+/// Who works at a node, and where commands are run.
+type Means<'a> = (Option<Arc<dyn Worker>>, Option<&'a Arc<dyn Sandbox>>);
+
 async fn settle(
     name: &'static str,
     mut config: Config,
-    worker: Option<Arc<dyn Worker>>,
+    (worker, sandbox): Means<'_>,
     ground: &Ground,
     shutdown: &Shutdown,
 ) -> Result<Resident> {
     config.data_dir = ground.0.join(name);
     let loaded = Loaded::chosen(config);
     let origin = Origin::Given(SecretKey::make(&SystemRandom));
-    let character = Character { origin, worker, metrics: start_meter() };
+    let none = || Error::new(&code::DEMO_FAILED, "there is no sandbox");
+    let sandbox = sandbox.cloned().ok_or_else(none);
+    let character = Character { origin, worker, sandbox, metrics: start_meter() };
     // Starting a node is a long future, and there are four of them.
     let node = Box::pin(Node::start(&loaded, character, shutdown)).await?;
     Ok(Resident { name, loaded, node })

@@ -110,7 +110,8 @@ impl<'a> Desk<'a> {
     fn start(&mut self) -> Result<Client> {
         let loaded = &self.loaded.for_a_moment();
         let origin = Origin::Keystore(self.environment);
-        let character = Character { origin, worker: None, metrics: None };
+        let sandbox = crate::sandbox::open(&loaded.config, self.environment);
+        let character = Character { origin, worker: None, sandbox, metrics: None };
         let shutdown = Shutdown::new();
         let node = self.nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
         let has_relays = !loaded.config.network.relays.0.is_empty();

@@ -1,0 +1,130 @@
+//! Results of commands: each is judged by running them again, several at once and beside everything else.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use guild_market::TOPIC;
+use guild_market::order::{self, Order, OrderId};
+use guild_market::sandbox_run::Plan;
+use guild_market::verify::{Rerun, Subject, differs, verify_rerun};
+use guild_protocol::env::{BoxFuture, Shutdown};
+use guild_protocol::error::Kind;
+use guild_protocol::schema::Job;
+
+use super::Shared;
+use crate::error::code;
+use crate::{Error, Result};
+
+/// How many are judged at once. Fewer may run: that is up to the workshop.
+const AT_ONCE: usize = 8;
+/// One that could not be run again now is tried again after so many sweeps.
+const AGAIN_SWEEPS: i64 = 15;
+
+/// Judges until the shutdown.
+pub(super) async fn judge(shared: Arc<Shared>, shutdown: Shutdown) {
+    let mut bell = shared.node.bus.listen(TOPIC);
+    let mut bench = Bench::default();
+    while !shutdown.is_triggered() {
+        match bench.fill(&shared).await {
+            Err(error) if error.is_closed() => return,
+            Err(error) => tracing::debug!(%error, "orders cannot be read; trying again"),
+            Ok(()) => {}
+        }
+        let look = select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms));
+        let waits = select(shutdown.triggered(), look);
+        if bench.tasks.is_empty() {
+            waits.await;
+            continue;
+        }
+        if let Either::Left((Some(done), _)) = select(bench.tasks.next(), waits).await {
+            bench.ids.remove(&done);
+        }
+    }
+}
+
+/// What is being judged.
+#[derive(Default)]
+struct Bench {
+    ids: BTreeSet<OrderId>,
+    tasks: FuturesUnordered<BoxFuture<OrderId>>,
+}
+
+impl Bench {
+    /// Takes up orders while there is room.
+    async fn fill(&mut self, shared: &Arc<Shared>) -> Result<()> {
+        let room = AT_ONCE.saturating_sub(self.ids.len());
+        if room == 0 {
+            return Ok(());
+        }
+        let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
+        let waiting = shared.node.store.read(move |rx| order::delivered_runs(rx, limit)).await;
+        let waiting = waiting.map_err(Error::from)?.into_iter();
+        let new: Vec<_> =
+            waiting.filter(|order| !self.ids.contains(&order.order_id)).take(room).collect();
+        for order in new {
+            self.ids.insert(order.order_id.clone());
+            self.tasks.push(shared.clone().finish(order).boxed());
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Judges and settles one order. One that cannot be settled now stays as it is, and is found again by its row.
+    async fn finish(self: Arc<Shared>, order: Order) -> OrderId {
+        let (order_id, request_id) = (order.order_id.clone(), order.request_id);
+        match self.judge_again(order).await {
+            Ok(word) => self.counts.add(word),
+            Err(error) => {
+                self.shrug("order_not_settled", &request_id, &error);
+                let pause_ms = self.options.sweep_ms.saturating_mul(AGAIN_SWEEPS);
+                self.node.clock.sleep(pause_ms).await;
+            }
+        }
+        order_id
+    }
+
+    async fn judge_again(self: &Arc<Shared>, order: Order) -> Result<&'static str> {
+        let job = order.job(&self.node.registry)?;
+        let output_text = order.output_text.as_deref().unwrap_or_default();
+        let reruns = self.run_again(&job, output_text).await?;
+        let provider = order.deliverer()?;
+        let subject = Subject { job: &job, provider: &provider, output_text };
+        let verdict = verify_rerun(&self.node.registry, &self.options.verify, &subject, &reruns)?;
+        self.settle(order, verdict).await
+    }
+
+    /// Runs the commands of a job again: once, and once more before a provider is blamed. What is not even of the right
+    /// form is not worth it. An error is about now and here: it says nothing about the result.
+    async fn run_again(&self, job: &Job, output_text: &str) -> Result<Vec<Rerun>> {
+        let registry = &self.node.registry;
+        let read = registry.validate_output_text(job.schema_id(), output_text.as_bytes());
+        let Ok(output) = read else { return Ok(Vec::new()) };
+        let Some(workshop) = &self.node.workshop else {
+            return Err(Error::refused(&code::WORKSHOP, "there is no sandbox to run it again"));
+        };
+        let plan = match Plan::of(job, &workshop.bounds) {
+            Ok(plan) => plan,
+            Err(refusal) => return Ok(vec![Err(refusal)]),
+        };
+        let mut reruns = Vec::new();
+        for _ in 0..2 {
+            let rerun = (workshop.run)(plan.clone()).await;
+            match &rerun {
+                Err(refusal) if refusal.code.kind == Kind::Unavailable => {
+                    return Err(Error::refused(refusal.code, refusal.words.clone()));
+                }
+                _ => {}
+            }
+            let settled = !rerun.as_ref().is_ok_and(|ran| differs(job, &output, ran));
+            reruns.push(rerun);
+            if settled {
+                break;
+            }
+        }
+        Ok(reruns)
+    }
+}
