@@ -1,0 +1,1 @@
+//! Suites of pytest, and what can be seen of forgeries there.

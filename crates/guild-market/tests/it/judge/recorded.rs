@@ -1,0 +1,1 @@
+//! Verdicts over time, on real databases.
