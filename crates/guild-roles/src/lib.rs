@@ -5,6 +5,7 @@
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
 //! | [`explorer`] | reads the market, for people and programs |
+//! | [`judgements`] | verdicts of the judge over time |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
@@ -15,6 +16,7 @@ mod cursor;
 mod error;
 pub mod explorer;
 mod feed;
+pub mod judgements;
 pub mod outbox;
 pub mod provider;
 pub mod relays;

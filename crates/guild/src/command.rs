@@ -18,6 +18,7 @@ mod doctor;
 mod generate;
 mod hash;
 mod hire;
+mod judge;
 mod key;
 mod ledger;
 mod log;
@@ -66,6 +67,7 @@ pub(crate) enum Command {
     Replay(replay::Command),
     #[command(subcommand)]
     Blueprint(blueprint::Command),
+    Judge(judge::Args),
     #[command(subcommand)]
     Sandbox(sandbox::Command),
     #[command(subcommand)]
@@ -127,6 +129,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Receipts(command) => receipts::run(&command, &mut cx),
         Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),
+        Command::Judge(args) => judge::run(&args, &mut cx),
         Command::Sandbox(command) => sandbox::run(&command, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),

@@ -12,12 +12,43 @@ use crate::Result;
 
 /// A number, or why there is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "Written", into = "Written")]
 pub enum Measure {
     /// The number.
     Value(u64),
     /// Why there is none.
     Absent(String),
+}
+
+/// `{"value": 7}` or `{"absent": "not asked for"}`
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    absent: Option<String>,
+}
+
+impl From<Measure> for Written {
+    fn from(measure: Measure) -> Written {
+        match measure {
+            Measure::Value(value) => Written { value: Some(value), absent: None },
+            Measure::Absent(why) => Written { value: None, absent: Some(why) },
+        }
+    }
+}
+
+impl TryFrom<Written> for Measure {
+    type Error = &'static str;
+
+    fn try_from(written: Written) -> Result<Measure, &'static str> {
+        match (written.value, written.absent) {
+            (Some(value), None) => Ok(Measure::Value(value)),
+            (None, Some(why)) => Ok(Measure::Absent(why)),
+            _ => Err("has not one of value and absent"),
+        }
+    }
 }
 
 impl Measure {

@@ -9,10 +9,12 @@ use guild_sandbox::{
 use super::metrics::{self, Metrics};
 use super::pattern::{self, Finding};
 use super::subject::{Answered, Broken, Ended, Gave, Subject};
-use super::suite::{Case, Check, Expect, Isolation, Language, Layer, Ratio, Suite, Test};
+use super::suite::{Case, Check, Expect, Isolation, Language, Layer, Suite, Test};
 use super::verdict::{Count, Mode, SCHEMA_VERSION, Status, Tally, TestResult, Verdict};
 use super::{Judge, Progress, Submission, value};
 use crate::Result;
+
+mod ratio;
 
 /// Where the files of a submission are, read-only.
 pub(super) const SUBMISSION: &str = "/submission";
@@ -24,8 +26,6 @@ const SUBJECT: &str = include_str!("subject.py");
 const PRINTED_BYTES: usize = 4 << 10;
 /// How many different attempts are told apart.
 const MAX_FLAGS: usize = 64;
-/// A ratio that is too large is measured again, up to so many times as often: noise only ever adds.
-const PATIENCE: u32 = 3;
 
 /// What is known so far.
 pub(super) struct Run<'a> {
@@ -246,41 +246,6 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Calls with two sizes, each time in a new process: nothing that was computed before helps.
-    fn ratio(&mut self, at: usize, ratio: &Ratio) -> Result<Fate> {
-        let (mut small, mut large) = (u64::MAX, u64::MAX);
-        for turn in 0..ratio.repetitions.saturating_mul(PATIENCE) {
-            if turn >= ratio.repetitions && is_within(small, large, ratio.max_ratio_percent) {
-                break;
-            }
-            for (case, least) in [(&ratio.small, &mut small), (&ratio.large, &mut large)] {
-                let mut subject = None;
-                let answered = match self.answer(case, &mut subject)? {
-                    Ok(answered) => answered,
-                    Err(why) => return Ok(Fate::error(why)),
-                };
-                self.part(subject, Some(at))?;
-                if self.over {
-                    let why = self.results.get(at).and_then(|result| result.why.clone());
-                    return Ok(Fate::error(why.unwrap_or_default()));
-                }
-                let fate = compare(case, &answered);
-                if fate.status != Status::Passed {
-                    return Ok(fate);
-                }
-                *least = answered.wall_us.min(*least);
-            }
-        }
-        let fate = match is_within(small, large, ratio.max_ratio_percent) {
-            true => Fate::passed(large),
-            false => {
-                let most = ratio.max_ratio_percent;
-                Fate::failed(format!("{small} µs became {large} µs, more than {most} % of it"))
-            }
-        };
-        Ok(Fate { wall_us: Some(large), ..fate })
-    }
-
     /// What the kernel saw, once everything has run.
     pub(super) fn kernel(&mut self) {
         for (at, test) in self.suite.of_layer(Layer::Security) {
@@ -450,12 +415,6 @@ fn tally(results: &[TestResult], is_flagged: bool) -> Tally {
     }
 }
 
-/// Whether the large call took at most so many percent of the small one.
-fn is_within(small: u64, large: u64, percent: u64) -> bool {
-    let most = u128::from(small.max(1)).saturating_mul(u128::from(percent));
-    u128::from(large).saturating_mul(100) <= most
-}
-
 /// Compares what was answered with what was expected. What was expected is never said.
 fn compare(case: &Case, answered: &Answered) -> Fate {
     let passed = Fate::passed(answered.wall_us);
@@ -503,13 +462,6 @@ pub(super) fn how(outcome: &Outcome) -> Option<String> {
 mod tests {
     use super::super::Class;
     use super::*;
-
-    #[test]
-    fn ratios_are_whole_numbers() {
-        assert!(is_within(100, 260, 260) && !is_within(100, 261, 260));
-        assert!(is_within(u64::MAX, u64::MAX, 100), "nothing overflows");
-        assert!(is_within(0, 2, 200) && !is_within(0, 3, 200), "a time of zero is one");
-    }
 
     #[test]
     fn a_tally_counts_what_was_not_run() {

@@ -66,7 +66,10 @@ def main():
         rest = text.encode() + b"\n"
         while rest:
             rest = rest[write(answers, rest):]
-    os._exit(0)
+    try:
+        sys.stdout.flush()
+    finally:
+        os._exit(0)
 
 
 main()

@@ -63,7 +63,7 @@ fn the_functions_of_the_subject() {
 
 #[test]
 fn killing_whoever_is_there() {
-    for (target, class) in [("os.getppid()", Class::Failure), ("1", Class::Failure), ("-1", Class::Error), ("0", Class::Error)] {
+    for (target, class) in [("os.getppid()", Class::Failure), ("1", Class::Failure), ("-1", Class::Failure), ("0", Class::Error)] {
         let code = format!(
             "import os\ndef double(x):\n    try: os.kill({target}, 9)\n    except OSError: pass\n    return 4\n"
         );
