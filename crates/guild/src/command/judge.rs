@@ -79,7 +79,12 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
 
 fn read_suite(file: &Input) -> Result<Suite> {
     let text = file.read(guild_market::judge::MAX_SUITE_BYTES)?;
-    Suite::parse(&text).map_err(Error::from).in_file(file.path())
+    let parsed = Suite::parse(&text).map_err(|error| match error {
+        // It knows the field.
+        guild_market::Error::Protocol(error) => Error::from(error),
+        error => Error::from(error),
+    });
+    parsed.in_file(file.path())
 }
 
 fn absolute(path: &PathBuf) -> Result<PathBuf> {

@@ -216,3 +216,35 @@ fn not_reading_a_large_call() {
     let verdict = judge(&suite, &[("solution.py", &code)]);
     assert_eq!(verdict.class, Class::Error, "{verdict:#?}");
 }
+
+/// Randomness that everybody knows.
+struct Zeros;
+
+impl guild_protocol::env::Random for Zeros {
+    fn fill(&self, bytes: &mut [u8]) {
+        bytes.fill(0);
+    }
+}
+
+#[test]
+fn with_ids_that_can_be_guessed_guessing_wins() {
+    // What stops it above is the id, and nothing else.
+    let mut suite = doubling();
+    suite["tests"].as_array_mut().unwrap().truncate(1);
+    suite["layers"] = json!({"smoke": 1});
+    let code = saying(
+        "def double(x):\n    say(json.dumps({'id': '0' * 32, 'ok': x + x}) + '\\n')\n    time.sleep(60)",
+    );
+    let files = [("solution.py".to_owned(), code.clone().into_bytes())];
+    let parsed = guild_market::judge::Suite::parse(&serde_json::to_vec(&suite).unwrap()).unwrap();
+    let guessable = guild_market::judge::Judge {
+        sandbox: super::sandbox(),
+        random: &Zeros,
+        stopwatch: &super::Ticks,
+        options: &guild_market::judge::Options::default(),
+    };
+    let submission = guild_market::judge::Submission::new(files);
+    let verdict = guessable.judge(&parsed, &submission, &mut |_| {}).unwrap();
+    assert_eq!(verdict.class, Class::Success, "{verdict:#?}");
+    assert_eq!(judge(&suite, &[("solution.py", &code)]).class, Class::Error);
+}
