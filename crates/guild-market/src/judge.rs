@@ -35,7 +35,8 @@ pub use metrics::{Measure, Metrics};
 pub use pattern::Finding;
 pub use submission::Submission;
 pub use suite::{
-    Case, Check, Compare, Expect, Isolation, Language, Layer, MAX_SUITE_BYTES, Ratio, SALT_BYTES, Salt, Suite, Test,
+    Case, Check, Compare, Expect, Isolation, Language, Layer, MAX_SUITE_BYTES, Ratio, SALT_BYTES,
+    Salt, Suite, Test,
 };
 pub use verdict::{Class, Count, Mode, Status, Tally, TestResult, Trust, Verdict};
 

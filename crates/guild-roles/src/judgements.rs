@@ -45,7 +45,9 @@ impl Judgements {
     /// Keeps a verdict, once; the id under which it is kept.
     pub async fn keep(&self, judged: Judged) -> Result<Hash> {
         let at_ms = judged.at_ms.unwrap_or_else(|| self.clock.now_ms());
-        let kept = self.store.write(move |tx| record::record(tx, &judged.provider, &judged.verdict, at_ms));
+        let kept = self
+            .store
+            .write(move |tx| record::record(tx, &judged.provider, &judged.verdict, at_ms));
         Ok(kept.await?)
     }
 }

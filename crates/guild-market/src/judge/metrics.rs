@@ -92,7 +92,8 @@ impl Metrics {
             wall_us: usage.wall_us,
             cpu_us: usage.cpu_us,
             memory_peak_bytes: usage.memory_peak_bytes,
-            coverage_bp: coverage.unwrap_or_else(|| Measure::absent("only pytest suites measure it")),
+            coverage_bp: coverage
+                .unwrap_or_else(|| Measure::absent("only pytest suites measure it")),
             pylint_milli: unasked(),
             bandit_milli: unasked(),
             mypy_milli: unasked(),
@@ -120,11 +121,25 @@ impl Tool {
     /// Its words. No file of settings that the submission brings is read.
     fn words(self) -> &'static [&'static str] {
         match self {
-            Tool::Pylint => &["--rcfile=/judge/empty.ini", "--score=y", "--persistent=n", "--jobs=1"],
-            Tool::Bandit => {
-                &["-q", "-f", "json", "--exit-zero", "--ignore-nosec", "--ini", "/judge/bandit.ini", "-r"]
+            Tool::Pylint => {
+                &["--rcfile=/judge/empty.ini", "--score=y", "--persistent=n", "--jobs=1"]
             }
-            Tool::Mypy => &["--config-file=", "--no-incremental", "--cache-dir=/dev/null", "--no-color-output"],
+            Tool::Bandit => &[
+                "-q",
+                "-f",
+                "json",
+                "--exit-zero",
+                "--ignore-nosec",
+                "--ini",
+                "/judge/bandit.ini",
+                "-r",
+            ],
+            Tool::Mypy => &[
+                "--config-file=",
+                "--no-incremental",
+                "--cache-dir=/dev/null",
+                "--no-color-output",
+            ],
         }
     }
 
@@ -135,18 +150,26 @@ impl Tool {
             Tool::Mypy => mypy(stdout, lines),
         };
         let last = || stdout.lines().last().unwrap_or_default().to_owned();
-        read.map_or_else(|| Measure::absent(&format!("it gave no score: {}", last())), Measure::Value)
+        read.map_or_else(
+            || Measure::absent(&format!("it gave no score: {}", last())),
+            Measure::Value,
+        )
     }
 }
 
 /// Everything that was measured, with the scores of the tools that are there.
-pub(super) fn measure(run: &mut Run<'_>, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Metrics> {
+pub(super) fn measure(
+    run: &mut Run<'_>,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Metrics> {
     let mut metrics = run.measured();
     if !run.judge.options.quality {
         return Ok(metrics);
     }
     if run.suite.language == Language::Executable {
-        for measure in [&mut metrics.pylint_milli, &mut metrics.bandit_milli, &mut metrics.mypy_milli] {
+        for measure in
+            [&mut metrics.pylint_milli, &mut metrics.bandit_milli, &mut metrics.mypy_milli]
+        {
             *measure = Measure::absent("only Python is looked at");
         }
         return Ok(metrics);
@@ -187,7 +210,9 @@ fn look(run: &Run<'_>, tool: Tool) -> Result<Measure> {
     let lines = u64::try_from(lines.sum::<usize>()).unwrap_or(u64::MAX);
     let paths: Vec<String> = match tool {
         Tool::Bandit => vec![SUBMISSION.to_owned()],
-        Tool::Pylint | Tool::Mypy => files.map(|(path, _)| format!("{SUBMISSION}/{path}")).collect(),
+        Tool::Pylint | Tool::Mypy => {
+            files.map(|(path, _)| format!("{SUBMISSION}/{path}")).collect()
+        }
     };
     let words = words.chain(tool.words().iter().copied()).map(str::to_owned).chain(paths);
     let mut spec = Spec::new(words, Limits::judge())
@@ -209,7 +234,8 @@ const BEST_MILLI: u64 = 10_000;
 
 /// The last line that tells the score: what stands in a submission may be repeated above it.
 fn pylint(stdout: &str) -> Option<u64> {
-    let told = stdout.lines().rev().find_map(|line| line.strip_prefix("Your code has been rated at "))?;
+    let told =
+        stdout.lines().rev().find_map(|line| line.strip_prefix("Your code has been rated at "))?;
     let score: f64 = told.split('/').next()?.parse().ok()?;
     let milli = (score * 1_000.0).round().clamp(0.0, 10_000.0);
     // Between 0 and 10000.
@@ -246,9 +272,13 @@ mod tests {
         assert_eq!(Tool::Pylint.score(rated, 1), Measure::Value(8_330));
         let worst = "Your code has been rated at -25.00/10 (previous run: 1.00/10, -26.00)\n";
         assert_eq!(Tool::Pylint.score(worst, 1), Measure::Value(0));
-        let totals = r#"{"metrics":{"_totals":{"SEVERITY.HIGH":1,"SEVERITY.MEDIUM":1,"SEVERITY.LOW":1}}}"#;
+        let totals =
+            r#"{"metrics":{"_totals":{"SEVERITY.HIGH":1,"SEVERITY.MEDIUM":1,"SEVERITY.LOW":1}}}"#;
         assert_eq!(Tool::Bandit.score(totals, 1), Measure::Value(2_500));
-        assert_eq!(Tool::Mypy.score("Success: no issues found in 1 source file", 9), Measure::Value(10_000));
+        assert_eq!(
+            Tool::Mypy.score("Success: no issues found in 1 source file", 9),
+            Measure::Value(10_000)
+        );
         let found = "a.py:1: error: x\nFound 2 errors in 1 file (checked 1 source file)\n";
         assert_eq!(Tool::Mypy.score(found, 100), Measure::Value(8_000));
         assert_eq!(Tool::Mypy.score(found, 3), Measure::Value(0));

@@ -104,7 +104,8 @@ fn used_names(text: &str) -> Vec<(String, u64)> {
                 for name in names {
                     let (first, rest) = name.split_once('.').unwrap_or((&name, ""));
                     if let Some(real) = aliases.get(first) {
-                        let real = if rest.is_empty() { real.clone() } else { format!("{real}.{rest}") };
+                        let real =
+                            if rest.is_empty() { real.clone() } else { format!("{real}.{rest}") };
                         used.push((real, *line));
                     }
                     used.push((name, *line));
@@ -115,7 +116,8 @@ fn used_names(text: &str) -> Vec<(String, u64)> {
         }
     }
     // An alias may be used above the line that makes it: in a function that is called later.
-    let late: Vec<_> = used.iter().filter_map(|(name, line)| followed(name, *line, &aliases)).collect();
+    let late: Vec<_> =
+        used.iter().filter_map(|(name, line)| followed(name, *line, &aliases)).collect();
     used.extend(late);
     let mut seen = BTreeSet::new();
     used.retain(|name| seen.insert(name.clone()));
@@ -246,7 +248,8 @@ fn tokenize(text: &str, first_line: u64, tokens: &mut Vec<(Token, u64)>) {
             c if begins_name(c) => {
                 let word = chars.word(c);
                 let prefix = word.to_ascii_lowercase();
-                let is_prefix = ["r", "b", "u", "f", "br", "rb", "fr", "rf"].contains(&prefix.as_str());
+                let is_prefix =
+                    ["r", "b", "u", "f", "br", "rb", "fr", "rf"].contains(&prefix.as_str());
                 match chars.rest.chars().next() {
                     Some(quote @ ('"' | '\'')) if is_prefix => {
                         chars.next();
@@ -417,8 +420,12 @@ mod tests {
     #[test]
     fn other_files_are_bytes() {
         let program = Submission::new([("run".to_owned(), b"\0\x7fELF connect\0".to_vec())]);
-        let found = find(Language::Executable, &program, &["connect".to_owned(), "socket".to_owned()]);
-        assert_eq!(found, [Finding { file: "run".to_owned(), line: 0, name: "connect".to_owned() }]);
+        let found =
+            find(Language::Executable, &program, &["connect".to_owned(), "socket".to_owned()]);
+        assert_eq!(
+            found,
+            [Finding { file: "run".to_owned(), line: 0, name: "connect".to_owned() }]
+        );
     }
 
     proptest::proptest! {

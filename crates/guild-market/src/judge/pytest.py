@@ -1,4 +1,4 @@
-"""Runs the tests of a suite by pytest and tells what became of each. The first line of the input is a word to repeat."""
+"""Runs the tests of a suite by pytest and tells what became of each. The first line of its input is repeated."""
 
 import json
 import os

@@ -1,8 +1,8 @@
 //! Suites of pytest: the tests share a process with the submission, so what they tell can be forged.
 //!
 //! What is done makes forgery visible where that is possible. The tests stand outside of the submission and cannot be
-//! written; files of settings, hooks and plugins that the submission brings are not read; the tests that must be told of
-//! are known beforehand; an end without the one line that is due, with the word of this run, is an error.
+//! written; settings, hooks and plugins that the submission brings are not read; the tests that must be told of are
+//! known beforehand; an end without the one line that is due, with the word of this run, is an error.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,11 +12,11 @@ use guild_protocol::json;
 use guild_sandbox::{Collected, Spec};
 use serde::Deserialize;
 
+use super::Progress;
 use super::metrics::{self, Measure};
 use super::run::{JUDGE, Run, TOOLS, how};
 use super::subject::Ended;
 use super::verdict::Status;
-use super::Progress;
 use crate::error::code;
 use crate::{Error, Result};
 
@@ -60,7 +60,11 @@ impl Run<'_> {
         }
         let Collected { outcome, stdout, stderr } = running.collect()?;
         let end = how(&outcome);
-        self.count(Ended { outcome, spoke: false, printed: stderr.into_iter().take(4 << 10).collect() });
+        self.count(Ended {
+            outcome,
+            spoke: false,
+            printed: stderr.into_iter().take(4 << 10).collect(),
+        });
         let told = read(&stdout, &word).and_then(|told| match end {
             None => Ok(told),
             Some(end) => Err(end),
@@ -162,7 +166,9 @@ mod tests {
         assert!(read(&line, "x").unwrap_err().contains("lacks the word"));
         assert!(read(good, "w").unwrap_err().contains("ended without"));
         assert!(read(b"", "w").unwrap_err().contains("ended without"));
-        assert!(read(&[line.as_slice(), &line].concat(), "w").unwrap_err().contains("more than one"));
+        assert!(
+            read(&[line.as_slice(), &line].concat(), "w").unwrap_err().contains("more than one")
+        );
         assert!(read(b"{}\n", "w").unwrap_err().contains("not understood"));
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use guild_sandbox::{
-    Bind, Class as End, Error as SandboxError, File, Flag, Limit, LimitReport, Outcome, Spec, Standing, Usage,
+    Bind, Class as End, Error as SandboxError, File, Flag, Limit, LimitReport, Outcome, Spec,
+    Standing, Usage,
 };
 
 use super::metrics::{self, Metrics};
@@ -66,7 +67,11 @@ impl Fate {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(judge: &'a Judge<'a>, suite: &'a Suite, submission: &'a Submission) -> Run<'a> {
+    pub(super) fn new(
+        judge: &'a Judge<'a>,
+        suite: &'a Suite,
+        submission: &'a Submission,
+    ) -> Run<'a> {
         let not_run = |test: &Test| TestResult {
             id: test.id.clone(),
             layer: test.layer,
@@ -97,7 +102,9 @@ impl<'a> Run<'a> {
             let found = pattern::find(self.suite.language, self.submission, names);
             let fate = match found.first() {
                 None => Fate { status: Status::Passed, why: None, wall_us: None },
-                Some(first) => Fate::failed(format!("{} in {}, line {}", first.name, first.file, first.line)),
+                Some(first) => {
+                    Fate::failed(format!("{} in {}, line {}", first.name, first.file, first.line))
+                }
             };
             self.findings.extend(found);
             self.settle(at, fate);
@@ -159,7 +166,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Calls, in the subject that there is or in a new one. `Err` says why there is no answer; the subject is gone then.
+    /// Calls, in the subject that there is or in a new one. `Err` says why there is no answer; the subject is gone.
     fn answer(
         &mut self,
         case: &Case,
@@ -192,7 +199,9 @@ impl<'a> Run<'a> {
         let mut subject = match Subject::start(self.judge, &spec) {
             Ok(subject) => subject,
             // What cannot be executed is the submission's own mistake, unless it is our interpreter.
-            Err(SandboxError::NotStarted { why, .. }) if self.suite.language == Language::Executable => {
+            Err(SandboxError::NotStarted { why, .. })
+                if self.suite.language == Language::Executable =>
+            {
                 return Ok(Err(format!("it could not be started: {why}")));
             }
             Err(error) => return Err(error.into()),
@@ -238,7 +247,9 @@ impl<'a> Run<'a> {
             (false, None) => None,
         };
         self.count(ended);
-        let ran = |result: &TestResult| result.status != Status::NotRun && result.layer != Layer::Security;
+        let ran = |result: &TestResult| {
+            result.status != Status::NotRun && result.layer != Layer::Security
+        };
         let last = last.or_else(|| self.results.iter().rposition(ran));
         if let (Some(why), Some(last)) = (why, last) {
             self.settle(last, Fate::error(why));
@@ -326,8 +337,13 @@ impl<'a> Run<'a> {
         spec.env.insert("PYTHONHASHSEED".to_owned(), "0".to_owned());
         spec.env.insert("PYTHONUTF8".to_owned(), "1".to_owned());
         for (path, bytes) in self.submission.files() {
-            let executable = self.suite.language == Language::Executable && *path == self.suite.entry;
-            spec.files.push(File { at: format!("{SUBMISSION}/{path}"), executable, bytes: bytes.clone() });
+            let executable =
+                self.suite.language == Language::Executable && *path == self.suite.entry;
+            spec.files.push(File {
+                at: format!("{SUBMISSION}/{path}"),
+                executable,
+                bytes: bytes.clone(),
+            });
         }
     }
 
@@ -339,7 +355,10 @@ impl<'a> Run<'a> {
     }
 
     /// What became of the tests that pytest ran.
-    pub(super) fn settle_pytest(&mut self, told: Result<&BTreeMap<String, (Status, Option<String>)>, String>) {
+    pub(super) fn settle_pytest(
+        &mut self,
+        told: Result<&BTreeMap<String, (Status, Option<String>)>, String>,
+    ) {
         for (at, test) in self.suite.tests.iter().enumerate() {
             if !matches!(test.check, Check::Pytest) || self.over {
                 continue;
@@ -347,7 +366,9 @@ impl<'a> Run<'a> {
             let fate = match &told {
                 Err(why) => Fate::error(why.clone()),
                 Ok(told) => match told.get(&test.id) {
-                    Some((status, why)) => Fate { status: *status, why: why.clone(), wall_us: None },
+                    Some((status, why)) => {
+                        Fate { status: *status, why: why.clone(), wall_us: None }
+                    }
                     None => Fate::failed("pytest told nothing about it"),
                 },
             };

@@ -74,7 +74,10 @@ pub(super) struct Subject<'a> {
 }
 
 impl<'a> Subject<'a> {
-    pub(super) fn start(judge: &'a Judge<'a>, spec: &Spec) -> Result<Subject<'a>, guild_sandbox::Error> {
+    pub(super) fn start(
+        judge: &'a Judge<'a>,
+        spec: &Spec,
+    ) -> Result<Subject<'a>, guild_sandbox::Error> {
         let mut running = judge.sandbox.start(spec)?;
         let (stdin, stdout, stderr) =
             (running.stdin.take(), running.stdout.take(), running.stderr.take());
@@ -133,7 +136,9 @@ impl<'a> Subject<'a> {
             sent = sent.saturating_add(self.step(left_us, rest)?);
             match self.heard.iter().position(|byte| *byte == b'\n') {
                 Some(_) if sent < line.len() => {
-                    return Err(Broken::Noise("it answered before it had read the call".to_owned()));
+                    return Err(Broken::Noise(
+                        "it answered before it had read the call".to_owned(),
+                    ));
                 }
                 Some(end) => break end,
                 None if self.heard.len() > MAX_ANSWER_BYTES => {
@@ -168,8 +173,11 @@ impl<'a> Subject<'a> {
         let sent = match stdin.map(|stdin| rustix::io::write(stdin, rest)) {
             Some(Ok(sent)) => sent,
             Some(Err(Errno::AGAIN | Errno::INTR)) | None => 0,
-            // Nobody reads it any more; what was said before is still read.
-            Some(Err(_)) => 0,
+            Some(Err(_)) => {
+                // Nobody reads it any more, and waiting for room would be no waiting. What was said is still read.
+                self.stdin = None;
+                0
+            }
         };
         self.hear_errors();
         match hear(self.stdout.as_ref(), &mut self.heard) {

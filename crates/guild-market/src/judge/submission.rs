@@ -160,7 +160,10 @@ mod tests {
         fs::write(top.path().join("b.py"), "y").unwrap();
         let read = Submission::read(top.path()).unwrap();
         assert!(read.files().keys().eq(["b.py", "pkg/a.py"]));
-        let same = Submission::new([("pkg/a.py".to_owned(), b"x".to_vec()), ("b.py".to_owned(), b"y".to_vec())]);
+        let same = Submission::new([
+            ("pkg/a.py".to_owned(), b"x".to_vec()),
+            ("b.py".to_owned(), b"y".to_vec()),
+        ]);
         assert_eq!(read.hash(), same.hash());
         fs::write(top.path().join("b.py"), "z").unwrap();
         assert_ne!(Submission::read(top.path()).unwrap().hash(), same.hash());
@@ -188,7 +191,8 @@ mod tests {
         let top = tempfile::tempdir().unwrap();
         assert!(refusal(&top.path().join("none")).contains("No such file"));
         let fifo = top.path().join("fifo");
-        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::from_raw_mode(0o644), 0)
+            .unwrap();
         assert_eq!(refusal(top.path()), "DIR/fifo: is neither a file nor a directory");
         fs::remove_file(fifo).unwrap();
         let mut deep = top.path().to_owned();

@@ -22,9 +22,7 @@ pub const MAX_SUITE_BYTES: usize = 16 << 20;
 pub const SALT_BYTES: usize = 32;
 
 /// One of the five kinds of tests, in the order in which they run.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layer {
     /// Whether it works at all. The first failure is the end.

@@ -52,7 +52,9 @@ fn expanded(value: &Value, left: &mut u64) -> Result<Value, String> {
             for (name, member) in members {
                 let reserved = name.starts_with('$') && !name.starts_with("$$");
                 if reserved && (members.len() != 1 || !TAGS.contains(&name.as_str())) {
-                    return Err(format!("has the key {name:?}; a key with one $ has a meaning of its own"));
+                    return Err(format!(
+                        "has the key {name:?}; a key with one $ has a meaning of its own"
+                    ));
                 }
                 all.insert(name.clone(), expanded(member, left)?);
             }
@@ -84,7 +86,8 @@ fn form(name: &str, detail: &Value, left: &mut u64) -> Result<Value, String> {
         "$range" => Ok((0..count).map(Value::from).collect()),
         "$shuffled" => Ok(shuffled(count, number("seed")?).into_iter().map(Value::from).collect()),
         "$repeat" => {
-            let item = detail.get("value").ok_or_else(|| format!("has a {name} without a value"))?;
+            let item =
+                detail.get("value").ok_or_else(|| format!("has a {name} without a value"))?;
             let item = expanded(item, left)?;
             // What is repeated may itself be large.
             let inside = u64::try_from(serde_json::to_string(&item).map_or(0, |text| text.len()));
@@ -170,7 +173,8 @@ mod tests {
 
     #[test]
     fn exact_is_by_value_and_kind() {
-        let same = [(json!(1), "1"), (json!(1), "1.0"), (json!([1, {"a": null}]), r#"[1,{"a":null}]"#)];
+        let same =
+            [(json!(1), "1"), (json!(1), "1.0"), (json!([1, {"a": null}]), r#"[1,{"a":null}]"#)];
         for (expected, answer) in same {
             assert!(equal(expected, answer, Compare::Exact), "{answer}");
         }
@@ -195,7 +199,8 @@ mod tests {
         let near = Compare::Tolerance(1e-9);
         assert!(equal(json!({"a": [0.3, 1]}), r#"{"a":[0.30000000000000004,1.0]}"#, near));
         assert!(equal(json!(1e12), "1000000000000.5", near));
-        for (expected, answer) in [(json!(0.3), "0.31"), (json!(1), "true"), (json!([1]), "[1,1]")] {
+        for (expected, answer) in [(json!(0.3), "0.31"), (json!(1), "true"), (json!([1]), "[1,1]")]
+        {
             assert!(!equal(expected, answer, near), "{answer}");
         }
     }
@@ -211,7 +216,8 @@ mod tests {
 
     #[test]
     fn short_forms_are_written_out() {
-        let all = expand(&json!([{"$range": {"count": 3}}, {"$repeat": {"value": [0], "count": 2}},
+        let all =
+            expand(&json!([{"$range": {"count": 3}}, {"$repeat": {"value": [0], "count": 2}},
             {"$text": {"of": "ab", "count": 2}}, {"$int": "123"}, {"$$x": 1}]));
         let expected = json!([[0, 1, 2], [[0], [0]], "abab", {"$int": "123"}, {"$$x": 1}]);
         assert_eq!(all, Ok(expected));
@@ -232,7 +238,10 @@ mod tests {
             (json!({"$range": 7}), "has a $range that is not an object"),
             (json!({"$range": {"count": -1}}), "has a $range whose count is no number"),
             (json!({"$range": {"count": 1_000_001}}), "holds more than"),
-            (json!({"$repeat": {"value": {"$range": {"count": 900_000}}, "count": 90_000}}), "holds more than"),
+            (
+                json!({"$repeat": {"value": {"$range": {"count": 900_000}}, "count": 90_000}}),
+                "holds more than",
+            ),
             (json!({"$text": {"of": "abcdefgh", "count": 999_999}}), "has a $text of more than"),
             (json!({"$shuffled": {"count": 3}}), "has a $shuffled whose seed"),
         ];

@@ -43,8 +43,13 @@ impl Class {
 
     /// The class of that name.
     pub fn named(name: &str) -> Option<Class> {
-        let all =
-            [Class::Success, Class::Partial, Class::Failure, Class::Error, Class::SecurityViolation];
+        let all = [
+            Class::Success,
+            Class::Partial,
+            Class::Failure,
+            Class::Error,
+            Class::SecurityViolation,
+        ];
         all.into_iter().find(|class| class.name() == name)
     }
 }
@@ -100,7 +105,9 @@ impl Tally {
                 let fifth = self.total.saturating_mul(80).div_ceil(100);
                 (200, 800, self.passed.saturating_sub(fifth), self.total.saturating_sub(fifth))
             }
-            Class::Failure => (-1_500, -1_000, self.passed.saturating_mul(100), self.total.saturating_mul(80)),
+            Class::Failure => {
+                (-1_500, -1_000, self.passed.saturating_mul(100), self.total.saturating_mul(80))
+            }
             Class::Error => (-2_000, -500, self.passed, self.total),
             Class::SecurityViolation => {
                 return Trust { least_bp: 0, most_bp: 0, step_bp: 0, blacklist: true };

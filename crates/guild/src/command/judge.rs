@@ -167,7 +167,9 @@ fn show(verdict: &Verdict, commitment: Option<Hash>, cx: &mut Context<'_>) -> Re
         cx.out.object(verdict.class == Class::Success, Body { verdict, commitment })?;
         return Ok(answer);
     }
-    let text = |us: Option<u64>| us.map_or_else(String::new, |us| format!("{}.{:03} ms", us / 1_000, us % 1_000));
+    let text = |us: Option<u64>| {
+        us.map_or_else(String::new, |us| format!("{}.{:03} ms", us / 1_000, us % 1_000))
+    };
     let rows: Vec<_> = verdict
         .tests
         .iter()
@@ -198,13 +200,16 @@ fn show(verdict: &Verdict, commitment: Option<Hash>, cx: &mut Context<'_>) -> Re
 
 fn fields(verdict: &Verdict, commitment: Option<Hash>) -> Vec<(&'static str, String)> {
     let counts = verdict.layers.iter();
-    let counts: Vec<_> =
-        counts.map(|(layer, count)| format!("{} {}/{}", layer.name(), count.passed, count.total)).collect();
+    let counts: Vec<_> = counts
+        .map(|(layer, count)| format!("{} {}/{}", layer.name(), count.passed, count.total))
+        .collect();
     let mode = match verdict.mode {
         Mode::Trusted => "trusted: the tests were never in the submission's process",
         Mode::TamperEvident => "tamper evident: tests and submission shared a process",
     };
-    let points = |bp: i64| format!("{}{}.{:04}", if bp < 0 { '-' } else { '+' }, bp.abs() / 10_000, bp.abs() % 10_000);
+    let points = |bp: i64| {
+        format!("{}{}.{:04}", if bp < 0 { '-' } else { '+' }, bp.abs() / 10_000, bp.abs() % 10_000)
+    };
     let trust = match verdict.trust.blacklist {
         true => "blacklisted".to_owned(),
         false => points(verdict.trust.step_bp),

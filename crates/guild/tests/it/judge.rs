@@ -44,9 +44,14 @@ fn the_documented_suite_judges() {
     let run = home.run(&["judge", "--suite", &suite, "--submission", &submission]);
     assert_eq!(run.code, 0, "{run:?}");
     let first = run.stdout.lines().next().unwrap_or_default();
-    assert_eq!(first.split_whitespace().collect::<Vec<_>>(), ["layer", "test", "result", "time", "why"]);
+    assert_eq!(
+        first.split_whitespace().collect::<Vec<_>>(),
+        ["layer", "test", "result", "time", "why"]
+    );
     assert!(run.stdout.contains("verdict     SUCCESS\n"), "{}", run.stdout);
-    assert!(run.stdout.contains("passed      7 of 7: smoke 1/1, correctness 2/2, edge 1/1, performance 1/1, security 2/2\n"));
+    assert!(run.stdout.contains(
+        "passed      7 of 7: smoke 1/1, correctness 2/2, edge 1/1, performance 1/1, security 2/2\n"
+    ));
     assert!(run.stdout.contains("pylint      absent, not asked for\n"), "{}", run.stdout);
     let (code, answer) = judge(&home, &suite, &submission, &[]);
     assert_eq!((code, &answer["ok"], &answer["class"]), (0, &json!(true), &json!("SUCCESS")));
@@ -76,7 +81,16 @@ fn a_commitment_is_made_and_checked() {
     let text = |name: &str| made[name].as_str().unwrap_or_default().to_owned();
     let (salt, commitment) = (text("salt"), text("commitment"));
     let check = |salt: &str, commitment: &str| {
-        home.run(&["judge", "verify-commitment", "--suite", &suite, "--salt", salt, "--commitment", commitment])
+        home.run(&[
+            "judge",
+            "verify-commitment",
+            "--suite",
+            &suite,
+            "--salt",
+            salt,
+            "--commitment",
+            commitment,
+        ])
     };
     assert_eq!(check(&salt, &commitment).code, 0);
     let other = check(&"0".repeat(64), &commitment);

@@ -138,14 +138,19 @@ mod tests {
         assert!(!least(10_000, 110_000, 270_001).is_within(260));
         assert!(!least(10_000, 20_000, 60_000).is_within(300), "50 of 10, not 60 of 20");
         assert!(least(0, u64::MAX, u64::MAX).is_within(100), "nothing overflows");
-        assert!(least(10_000, 10_001, 14_999).is_within(100), "what is less than the noise is equal");
+        assert!(
+            least(10_000, 10_001, 14_999).is_within(100),
+            "what is less than the noise is equal"
+        );
         assert!(!least(10_000, 1, 26_000).is_within(300));
     }
 
     #[test]
     fn only_the_least_counts() {
         let mut all = Least::new();
-        for (side, cpu_us) in [(Side::Idle, 9), (Side::Small, 7), (Side::Small, 8), (Side::Large, 5)] {
+        for (side, cpu_us) in
+            [(Side::Idle, 9), (Side::Small, 7), (Side::Small, 8), (Side::Large, 5)]
+        {
             all.take(side, cpu_us, 3);
         }
         assert_eq!(all, Least { idle_us: 9, small_us: 7, large_us: 5, wall_us: 3 });

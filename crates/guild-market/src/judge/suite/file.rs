@@ -6,7 +6,10 @@ use guild_sandbox::{Limits, Profile};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Case, Check, Compare, Expect, Isolation, Language, Layer, Ratio, SCHEMA_VERSION, Suite, Test, wrong};
+use super::{
+    Case, Check, Compare, Expect, Isolation, Language, Layer, Ratio, SCHEMA_VERSION, Suite, Test,
+    wrong,
+};
 use crate::Result;
 use crate::judge::pattern;
 
@@ -288,7 +291,9 @@ impl Entry {
         let ratio = Ratio {
             small: case(self.small, "small")?,
             large: case(self.large, "large")?,
-            max_ratio_percent: self.max_ratio_percent.ok_or_else(|| missing("max_ratio_percent"))?,
+            max_ratio_percent: self
+                .max_ratio_percent
+                .ok_or_else(|| missing("max_ratio_percent"))?,
             repetitions: self.repetitions.unwrap_or(3),
         };
         ratio.small.check(&format!("{at}.small"))?;

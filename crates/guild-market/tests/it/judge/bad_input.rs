@@ -32,7 +32,9 @@ fn a_suite_that_is_none() {
 
 #[test]
 fn the_field_is_named() {
-    let unset = |name: &'static str| changed(move |suite| drop(suite.as_object_mut().unwrap().remove(name)));
+    let unset = |name: &'static str| {
+        changed(move |suite| drop(suite.as_object_mut().unwrap().remove(name)))
+    };
     assert!(unset("entry").contains("entry"), "{}", unset("entry"));
     assert!(unset("tests").contains("tests"));
     let set = |name: &str, value: Value| changed(|suite| suite[name] = value.clone());
@@ -46,11 +48,17 @@ fn the_field_is_named() {
         (set("profile", json!("hosted")), "profile is strict or python"),
         (set("profile", json!("strict")), "profile is python for Python"),
         (set("call_timeout_ms", json!(0)), "call_timeout_ms is not between"),
-        (set("layers", json!({"smoke": 2, "correctness": 3, "edge": 1})), "layers.smoke is 2, but there are 1"),
+        (
+            set("layers", json!({"smoke": 2, "correctness": 3, "edge": 1})),
+            "layers.smoke is 2, but there are 1",
+        ),
         (set("layers", json!({"speed": 1})), "layers"),
         (set("files", json!({"a.py": ""})), "files is there exactly if"),
         (set("limits", json!({"walls": 1})), "limits.walls is no limit"),
-        (set("limits", json!({"memory_hard_bytes": 1_u64 << 40})), "limits.memory_hard_bytes is 1099511627776; a judge enforces at most"),
+        (
+            set("limits", json!({"memory_hard_bytes": 1_u64 << 40})),
+            "limits.memory_hard_bytes is 1099511627776; a judge enforces at most",
+        ),
         (set("limits", json!({"pids": 0})), "limits.pids: 0 is not between"),
         (set("require", json!(["magic"])), "require"),
         (set("surprise", json!(1)), "surprise"),
@@ -62,20 +70,31 @@ fn the_field_is_named() {
 
 #[test]
 fn the_test_is_named() {
-    let set = |at: usize, name: &str, value: Value| changed(|suite| suite["tests"][at][name] = value.clone());
+    let set = |at: usize, name: &str, value: Value| {
+        changed(|suite| suite["tests"][at][name] = value.clone())
+    };
     let cases = [
         (set(1, "layer", json!("speed")), "tests[1].layer"),
         (set(1, "id", json!("first-smoke")), "tests[1].id is the id of an earlier test"),
         (set(1, "id", json!("")), "tests[1].id is empty"),
         (set(1, "call", json!("a b")), "tests[1].call is not the name of a function"),
-        (set(1, "kernel", json!(true)), "tests[1].kernel does not belong into this test of correctness"),
-        (set(1, "expect", json!({"anything": false})), "tests[1].expect has not one of value, error"),
+        (
+            set(1, "kernel", json!(true)),
+            "tests[1].kernel does not belong into this test of correctness",
+        ),
+        (
+            set(1, "expect", json!({"anything": false})),
+            "tests[1].expect has not one of value, error",
+        ),
         (set(1, "expect", json!({"value": {"$rage": 1}})), "tests[1].expect has the key \"$rage\""),
         (set(1, "compare", json!("unordered")), "tests[1].compare is for lists"),
         (set(1, "compare", json!({"tolerance": -1})), "tests[1].compare.tolerance is not between"),
         (set(1, "layer", json!("performance")), "tests[1].args does not belong"),
         (set(1, "layer", json!("security")), "tests[1].call does not belong"),
-        (set(1, "args", json!([{"$range": {"count": 9_999_999}}])), "tests[1].args holds more than"),
+        (
+            set(1, "args", json!([{"$range": {"count": 9_999_999}}])),
+            "tests[1].args holds more than",
+        ),
     ];
     for (said, says) in cases {
         assert!(said.contains(says), "{said}");
@@ -95,7 +114,9 @@ fn performance_tests_need_all_of_their_parts() {
         suite["layers"] = json!({"performance": 1});
         refused(&suite)
     };
-    assert!(with("max_ratio_percent", json!(99)).contains("tests[0].max_ratio_percent is not between"));
+    assert!(
+        with("max_ratio_percent", json!(99)).contains("tests[0].max_ratio_percent is not between")
+    );
     assert!(with("repetitions", json!(0)).contains("tests[0].repetitions is not between"));
     assert!(with("large", json!(null)).contains("tests[0].large is missing"));
     let anything = json!({"args": [1], "expect": {"anything": true}});
@@ -144,7 +165,8 @@ fn a_layer_that_cannot_be_enforced() {
 
 #[test]
 fn an_image_that_is_not_there() {
-    let options = Options { image: guild_sandbox::Image::Directory("/no/such".into()), ..Options::default() };
+    let options =
+        Options { image: guild_sandbox::Image::Directory("/no/such".into()), ..Options::default() };
     let error = judge_with(&options, &doubling(), &[("solution.py", HONEST)]).unwrap_err();
     assert_eq!(error.code().name, "sandbox.no_image");
 }

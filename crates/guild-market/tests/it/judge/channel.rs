@@ -101,7 +101,9 @@ def double(x):
 
 #[test]
 fn noise_on_the_channel() {
-    for noise in ["b'hello\\n'", "b'\\n'", "b'\\0\\0\\n'", "b'\\xff\\xfe\\n'", "b'{}\\n'", "b'null\\n'"] {
+    for noise in
+        ["b'hello\\n'", "b'\\n'", "b'\\0\\0\\n'", "b'\\xff\\xfe\\n'", "b'{}\\n'", "b'null\\n'"]
+    {
         let code = saying(&format!("def double(x):\n    say({noise})\n    return x + x"));
         let verdict = doubled(&code);
         assert_eq!(verdict.class, Class::Error, "{noise} {verdict:#?}");
@@ -128,7 +130,10 @@ fn speaking_after_the_last_answer() {
 
 #[test]
 fn a_hundred_megabytes() {
-    is_error(&saying("def double(x):\n    while True: say(b'x' * 65536)"), "its answer is too long");
+    is_error(
+        &saying("def double(x):\n    while True: say(b'x' * 65536)"),
+        "its answer is too long",
+    );
     is_error(&saying("def double(x):\n    while True: say(b'x\\n' * 30000)"), "");
     // On the errors it is only too much.
     is_error("import os\nwhile True: os.write(2, b'x' * 65536)\n", "output_bytes");
@@ -163,7 +168,10 @@ fn ending_at_import() {
 
 #[test]
 fn ending_in_a_call() {
-    let verdict = is(Class::Error, "import os\ndef double(x):\n    return x + x if x == 2 else os._exit(0)\n");
+    let verdict = is(
+        Class::Error,
+        "import os\ndef double(x):\n    return x + x if x == 2 else os._exit(0)\n",
+    );
     assert_eq!(statuses(&verdict), ["passed", "error", "not_run", "not_run", "not_run"]);
     assert_eq!(error(&verdict).1, "it ended without an answer");
 }
@@ -181,7 +189,10 @@ fn ending_when_nothing_is_left_to_answer() {
     let code = "import os, atexit\ndef double(x):\n    os._exit = lambda code: os.kill(os.getpid(), 9)\n    \
                 return x + x\n";
     let verdict = judge(&suite, &[("solution.py", code)]);
-    assert_eq!((verdict.class, error(&verdict).1), (Class::Error, "after its last answer: signal 9"));
+    assert_eq!(
+        (verdict.class, error(&verdict).1),
+        (Class::Error, "after its last answer: signal 9")
+    );
 }
 
 #[test]
@@ -212,7 +223,9 @@ fn not_reading_a_large_call() {
     suite["tests"][0]["expect"] = json!({"anything": true});
     assert_eq!(judge(&suite, &[("solution.py", HONEST)]).class, Class::Success);
     // Answers what it has not read to the end.
-    let code = saying("threading.Thread(target=lambda: (time.sleep(0.3), say('{}\\n'))).start()\ntime.sleep(2)");
+    let code = saying(
+        "threading.Thread(target=lambda: (time.sleep(0.3), say('{}\\n'))).start()\ntime.sleep(2)",
+    );
     let verdict = judge(&suite, &[("solution.py", &code)]);
     assert_eq!(verdict.class, Class::Error, "{verdict:#?}");
 }
@@ -247,4 +260,11 @@ fn with_ids_that_can_be_guessed_guessing_wins() {
     let verdict = guessable.judge(&parsed, &submission, &mut |_| {}).unwrap();
     assert_eq!(verdict.class, Class::Success, "{verdict:#?}");
     assert_eq!(judge(&suite, &[("solution.py", &code)]).class, Class::Error);
+}
+
+#[test]
+fn closing_the_input() {
+    let code = saying("def double(x):\n    os.close(3)\n    return x + x");
+    is_error(&code, "");
+    is_error(&saying("os.close(3)\ntime.sleep(60)"), "no answer within");
 }

@@ -11,7 +11,10 @@ fn a_network_attempt_wins_over_every_score() {
     let code = "import socket\ntry: socket.create_connection(('127.0.0.1', 80))\nexcept OSError: pass\n\
                 def double(x):\n    return x + x\n";
     let verdict = is(Class::SecurityViolation, code);
-    assert_eq!((verdict.flags[0].call.as_str(), verdict.flags[0].detail.as_str()), ("socket", "AF_INET"));
+    assert_eq!(
+        (verdict.flags[0].call.as_str(), verdict.flags[0].detail.as_str()),
+        ("socket", "AF_INET")
+    );
     assert!(verdict.limits[&Limit::Network].reached && verdict.trust.blacklist);
 }
 
@@ -80,7 +83,7 @@ fn forbidden_names_are_found_before_anything_runs() {
     assert_eq!(verdict.tests[5].why.as_deref(), Some("os.system in solution.py, line 3"));
     assert_eq!((verdict.printed.as_str(), verdict.passed), ("", 0), "nothing of it ran");
     assert_eq!(statuses(&verdict)[6], "not_run");
-    // What is not written plainly is not found, and harmless here: nothing can be started that the kernel does not hold.
+    // What is not written plainly is not found, and harmless here: the kernel holds whatever it starts.
     let hidden = format!("import os\ngetattr(os, 'sys' + 'tem')('true')\n{HONEST}");
     assert_eq!(judge(&suite, &[("solution.py", &hidden)]).class, Class::Success);
 }
@@ -116,7 +119,13 @@ fn time_that_grows_as_it_may() {
     assert!(verdict.tests[1].wall_us.is_some_and(|us| us > 1_000));
 }
 
-const QUADRATIC: &str = "def f(n):\n    k = 0\n    for i in range(n):\n        for j in range(n): k += 1\n    return n\n";
+const QUADRATIC: &str = "
+def f(n):
+    k = 0
+    for i in range(n):
+        for j in range(n): k += 1
+    return n
+";
 
 #[test]
 fn time_that_grows_too_fast() {

@@ -9,7 +9,10 @@ use super::{HONEST, doubled, doubling, error, is, judge, statuses};
 fn a_good_one_succeeds() {
     let verdict = is(Class::Success, HONEST);
     assert_eq!((verdict.passed, verdict.total, verdict.mode), (5, 5, Mode::Trusted));
-    assert_eq!(verdict.metrics.coverage_bp, Measure::Absent("only pytest suites measure it".into()));
+    assert_eq!(
+        verdict.metrics.coverage_bp,
+        Measure::Absent("only pytest suites measure it".into())
+    );
     assert_eq!(verdict.metrics.pylint_milli, Measure::Absent("not asked for".into()));
     assert!(verdict.metrics.wall_us > 0 && verdict.metrics.cpu_us > 0);
     assert!(verdict.metrics.memory_peak_bytes > 100_000);
@@ -45,7 +48,9 @@ fn the_first_smoke_test_that_fails_is_the_end() {
 #[test]
 fn a_missing_function_fails() {
     let verdict = is(Class::Failure, "def other(x): return x\n");
-    assert!(verdict.tests[0].why.as_deref().unwrap().starts_with("it gave an error: AttributeError"));
+    assert!(
+        verdict.tests[0].why.as_deref().unwrap().starts_with("it gave an error: AttributeError")
+    );
 }
 
 #[test]
@@ -58,7 +63,8 @@ fn what_cannot_be_loaded_is_an_error() {
 
 #[test]
 fn an_honest_print_is_no_answer() {
-    let verdict = is(Class::Success, "print('hello')\ndef double(x):\n    print(x)\n    return x + x\n");
+    let verdict =
+        is(Class::Success, "print('hello')\ndef double(x):\n    print(x)\n    return x + x\n");
     assert!(verdict.printed.starts_with("hello\n2\n"), "{}", verdict.printed);
 }
 
@@ -113,7 +119,8 @@ for line in sys.stdin:
 
 #[test]
 fn a_commitment_is_to_this_suite_and_salt() {
-    let parse = |value: &serde_json::Value| Suite::parse(&serde_json::to_vec(value).unwrap()).unwrap();
+    let parse =
+        |value: &serde_json::Value| Suite::parse(&serde_json::to_vec(value).unwrap()).unwrap();
     let salt = Salt::new([7; 32]);
     let suite = doubling();
     let pretty = Suite::parse(&serde_json::to_vec_pretty(&suite).unwrap()).unwrap();

@@ -26,7 +26,8 @@ fn options() -> Options {
 }
 
 fn suite() -> Value {
-    let test = |name: &str, layer: &str| json!({"id": format!("test_it.py::{name}"), "layer": layer});
+    let test =
+        |name: &str, layer: &str| json!({"id": format!("test_it.py::{name}"), "layer": layer});
     json!({
         "schema_version": 1, "name": "by pytest", "language": "pytest", "entry": "solution.py",
         "layers": {"smoke": 1, "correctness": 3, "edge": 1},
@@ -87,7 +88,8 @@ fn an_end_without_a_word_is_an_error() {
 
 #[test]
 fn what_it_says_without_the_word_of_the_run_is_an_error() {
-    let code = "import os\ntold = '{\"word\": \"0\", \"code\": 0, \"told\": {\"test_it.py::test_number\": [\"passed\", \"\"]}, \"coverage\": null}\\n'\n\
+    let code = "import os, json\ntold = json.dumps({'word': '0', 'code': 0, 'coverage': None, \
+                'told': {'test_it.py::test_number': ['passed', '']}}) + '\\n'\n\
                 for fd in range(3, 10):\n    try: os.write(fd, told.encode())\n    except OSError: pass\nos._exit(0)\n";
     let verdict = pytest(&[("solution.py", code)]);
     assert_eq!((verdict.class, verdict.passed), (Class::Error, 0), "{verdict:#?}");
@@ -98,10 +100,15 @@ fn what_shares_a_process_can_forge_and_the_verdict_says_so() {
     // Both win here, which is why this mode has its name ...
     let equal = "class Any:\n    def __eq__(self, other): return True\n\
                  def double(x):\n    if x is None: raise TypeError()\n    return Any()\n";
-    let patched = format!("import _pytest.python as p\np.Function.runtest = lambda self: None\n{BAD}");
+    let patched =
+        format!("import _pytest.python as p\np.Function.runtest = lambda self: None\n{BAD}");
     for code in [equal, patched.as_str()] {
         let verdict = pytest(&[("solution.py", code)]);
-        assert_eq!((verdict.class, verdict.mode), (Class::Success, Mode::TamperEvident), "{verdict:#?}");
+        assert_eq!(
+            (verdict.class, verdict.mode),
+            (Class::Success, Mode::TamperEvident),
+            "{verdict:#?}"
+        );
         // ... and neither where the runner compares.
         assert_ne!(judge(&doubling(), &[("solution.py", code)]).class, Class::Success);
     }
@@ -110,7 +117,10 @@ fn what_shares_a_process_can_forge_and_the_verdict_says_so() {
 #[test]
 fn tests_that_are_not_told_of_fail() {
     let mut suite = suite();
-    suite["tests"].as_array_mut().unwrap().push(json!({"id": "test_it.py::test_lost", "layer": "edge"}));
+    suite["tests"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"id": "test_it.py::test_lost", "layer": "edge"}));
     suite["layers"]["edge"] = json!(2);
     let verdict = judge_with(&options(), &suite, &[("solution.py", GOOD)]).unwrap();
     assert_eq!(verdict.tests[5].why.as_deref(), Some("pytest told nothing about it"));
@@ -123,7 +133,10 @@ fn a_test_that_the_suite_does_not_name() {
     suite["files"]["test_more.py"] = json!("def test_more(): pass\n");
     let verdict = judge_with(&options(), &suite, &[("solution.py", GOOD)]).unwrap();
     assert_eq!(verdict.class, Class::Error);
-    assert!(verdict.tests[0].why.as_deref().unwrap().contains("which the suite does not name"), "{verdict:#?}");
+    assert!(
+        verdict.tests[0].why.as_deref().unwrap().contains("which the suite does not name"),
+        "{verdict:#?}"
+    );
 }
 
 #[test]
@@ -131,7 +144,11 @@ fn no_test_at_all() {
     let mut suite = suite();
     suite["files"] = json!({"test_it.py": "x = 1\n"});
     let verdict = judge_with(&options(), &suite, &[("solution.py", GOOD)]).unwrap();
-    assert_eq!((verdict.class, error(&verdict).1), (Class::Error, "pytest found no test"), "{verdict:#?}");
+    assert_eq!(
+        (verdict.class, error(&verdict).1),
+        (Class::Error, "pytest found no test"),
+        "{verdict:#?}"
+    );
 }
 
 #[test]
@@ -181,7 +198,8 @@ fn quality_is_measured_where_the_tools_are() {
     assert!(score(&metrics.bandit_milli) <= 5_000, "{metrics:#?}");
     assert!(score(&metrics.mypy_milli) < 10_000, "{metrics:#?}");
     let empty = tempfile::tempdir().unwrap();
-    let none = Options { tools: Some(empty.path().to_owned()), quality: true, ..Options::default() };
+    let none =
+        Options { tools: Some(empty.path().to_owned()), quality: true, ..Options::default() };
     let metrics = judge_with(&none, &doubling(), &[("solution.py", GOOD)]).unwrap().metrics;
     if let Measure::Absent(why) = &metrics.mypy_milli {
         assert_eq!(why, "mypy is not installed");

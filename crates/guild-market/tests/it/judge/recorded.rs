@@ -7,7 +7,12 @@ use guild_protocol::identity::PublicKey;
 use super::{HONEST, doubled};
 use crate::world::{Node, T0, both, buyer, provider};
 
-fn keep(node: &Node, provider: PublicKey, verdict: &Verdict, at_ms: i64) -> guild_protocol::hash::Hash {
+fn keep(
+    node: &Node,
+    provider: PublicKey,
+    verdict: &Verdict,
+    at_ms: i64,
+) -> guild_protocol::hash::Hash {
     let verdict = verdict.clone();
     node.write(move |tx| record::record(tx, &provider, &verdict, at_ms)).unwrap()
 }

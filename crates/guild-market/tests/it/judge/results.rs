@@ -27,7 +27,9 @@ fn an_object_that_is_equal_to_everything() {
     let code = "class Any:\n    def __eq__(self, other): return True\n    def __hash__(self): return 0\n\
                 def double(x):\n    return Any()\n";
     let verdict = is(Class::Failure, code);
-    assert!(verdict.tests[0].why.as_deref().unwrap().contains("TypeError: a result of the type Any"));
+    assert!(
+        verdict.tests[0].why.as_deref().unwrap().contains("TypeError: a result of the type Any")
+    );
     let code = "class Any(int):\n    def __eq__(self, other): return True\n    def __hash__(self): return 0\n\
                 def double(x):\n    return Any(7)\n";
     is(Class::Failure, code);
@@ -51,7 +53,10 @@ fn numbers_are_equal_by_value() {
     assert_eq!(value(json!(1), "'1'"), Class::Failure);
     assert_eq!(value(json!(0), "-0.0"), Class::Success);
     assert_eq!(value(json!(0.3), "0.1 + 0.2"), Class::Failure);
-    assert_eq!(gives(json!({"value": 0.3}), json!({"tolerance": 1e-9}), "0.1 + 0.2"), Class::Success);
+    assert_eq!(
+        gives(json!({"value": 0.3}), json!({"tolerance": 1e-9}), "0.1 + 0.2"),
+        Class::Success
+    );
     assert_eq!(gives(json!({"value": [1, 2]}), json!("unordered"), "[2, 1]"), Class::Success);
 }
 
@@ -68,8 +73,14 @@ fn numbers_that_json_lacks() {
 
 #[test]
 fn not_a_number_is_near_nothing() {
-    assert_eq!(gives(json!({"value": 1.0}), json!({"tolerance": 1e9}), "float('nan')"), Class::Failure);
-    assert_eq!(gives(json!({"value": 1.0}), json!({"tolerance": 1.0}), "float('inf')"), Class::Failure);
+    assert_eq!(
+        gives(json!({"value": 1.0}), json!({"tolerance": 1e9}), "float('nan')"),
+        Class::Failure
+    );
+    assert_eq!(
+        gives(json!({"value": 1.0}), json!({"tolerance": 1.0}), "float('inf')"),
+        Class::Failure
+    );
 }
 
 #[test]
@@ -98,7 +109,16 @@ fn says(text: &str) -> Class {
 fn what_is_no_plain_json_is_no_answer() {
     assert_eq!(says("1"), Class::Success, "whoever answers itself is taken at its word");
     assert_eq!(says("2"), Class::Failure);
-    for text in ["NaN", "Infinity", "1e999", "9007199254740993", "{\"a\":1,\"a\":1}", "1,\"ok\":1", "01", ""] {
+    for text in [
+        "NaN",
+        "Infinity",
+        "1e999",
+        "9007199254740993",
+        "{\"a\":1,\"a\":1}",
+        "1,\"ok\":1",
+        "01",
+        "",
+    ] {
         assert_eq!(says(text), Class::Error, "{text}");
     }
 }

@@ -48,7 +48,8 @@ pub(super) fn commit(args: &CommitArgs, cx: &mut Context<'_>) -> Result<Answer> 
     };
     let commitment = suite.commitment(&salt);
     if cx.out.json() {
-        let body = json!({"commitment": commitment, "salt": salt.hex(), "suite_hash": suite.hash()});
+        let body =
+            json!({"commitment": commitment, "salt": salt.hex(), "suite_hash": suite.hash()});
         cx.out.object(true, body)?;
     } else {
         cx.out.fields(&[("commitment", &commitment.to_string()), ("salt", &salt.hex())])?;

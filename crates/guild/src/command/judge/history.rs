@@ -28,7 +28,8 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let service = node::open_read_only(&cx.config()?)?;
     let kept = Judgements::new(service.handle(), std::sync::Arc::new(SystemClock));
-    let read = runtime().map(|runtime| runtime.block_on(kept.series(args.provider, i64::from(args.limit))));
+    let read = runtime()
+        .map(|runtime| runtime.block_on(kept.series(args.provider, i64::from(args.limit))));
     service.close();
     let points = read??;
     if cx.out.json() {
@@ -59,7 +60,9 @@ pub(super) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
 
 fn row(point: &Point) -> [String; 12] {
     let part = |value: Option<i64>, unit: i64| {
-        value.map_or_else(String::new, |value| format!("{}.{:02}", value / unit, value % unit * 100 / unit))
+        value.map_or_else(String::new, |value| {
+            format!("{}.{:02}", value / unit, value % unit * 100 / unit)
+        })
     };
     [
         reading::time(point.at_ms),
