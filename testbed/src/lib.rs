@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod browser;
 pub mod javascript;
+pub mod judge_tools;
 pub mod nats;
 pub mod nostr_relay;
 mod port;

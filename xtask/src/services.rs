@@ -45,6 +45,7 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     let here = std::env::current_dir().map_err(|e| e.to_string())?;
     let services = Services::start()?;
     setup::nostr_relay(tree)?;
+    setup::judge_tools(tree)?;
     let mut command = tree.program(program);
     command.args(arguments).current_dir(here).stdin(Stdio::inherit());
     workspace::run(command.envs(services.variables()))

@@ -99,6 +99,23 @@ pub(crate) fn nostr_relay(tree: &Workspace) -> Result {
     std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }
 
+/// Installs the Python packages that a judge uses in tests, once, into the build directory.
+pub(crate) fn judge_tools(tree: &Workspace) -> Result {
+    let directory = tree.target(testbed::judge_tools::DIRECTORY);
+    let list = directory.join("installed.txt");
+    let wanted = testbed::judge_tools::REQUIREMENTS;
+    if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
+        return Ok(());
+    }
+    println!("  installing the tools of judges, once");
+    // The relay of another make is there already, with a pip of its own.
+    let mut install = tree.program(tree.target("python").join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]);
+    install.arg(&directory).arg("--requirement").arg(tree.path("testbed/judge-tools.txt"));
+    workspace::run(&mut install)?;
+    std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
+}
+
 fn missing(tools: &[Tool], is_present: impl Fn(&str) -> bool) -> Vec<Tool> {
     tools.iter().filter(|tool| !is_present(tool.program)).copied().collect()
 }

@@ -104,7 +104,8 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         setup::NODE,
         setup::NPM,
     ])?;
-    setup::nostr_relay(tree)
+    setup::nostr_relay(tree)?;
+    setup::judge_tools(tree)
 }
 
 fn format(tree: &Workspace, _: bool) -> Result {

@@ -19,6 +19,7 @@
 //! | `GET /api/relays` | what is known of the relays of others |
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
 //! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
+//! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
@@ -29,6 +30,7 @@ mod events;
 mod explore;
 mod guard;
 mod health;
+mod judgements;
 mod ledger;
 mod log;
 mod meter;
@@ -51,6 +53,7 @@ use guild_protocol::nostr::Limits;
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::Explorer;
+use guild_roles::judgements::Judgements;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
@@ -108,6 +111,8 @@ impl Default for Options {
 pub struct Roles {
     /// Who did what.
     pub log: AuditLog,
+    /// What the judge said.
+    pub judgements: Judgements,
     /// What must leave the node.
     pub outbox: Outbox,
     /// The relay for strangers, if there is one.
@@ -130,6 +135,7 @@ pub struct Roles {
 #[derive(Clone)]
 struct Shared {
     log: AuditLog,
+    judgements: Judgements,
     outbox: Outbox,
     relay: Option<Relay>,
     relays: Relays,
@@ -163,10 +169,21 @@ impl Service {
         shutdown: Shutdown,
     ) -> Service {
         let options = Arc::new(options);
-        let Roles { log, outbox, relay, relays, treasury, buyer, explorer, services, metrics } =
-            roles;
+        let Roles {
+            log,
+            judgements,
+            outbox,
+            relay,
+            relays,
+            treasury,
+            buyer,
+            explorer,
+            services,
+            metrics,
+        } = roles;
         let shared = Shared {
             log,
+            judgements,
             outbox,
             relay,
             relays,
@@ -221,6 +238,7 @@ fn router(shared: Shared) -> Router {
         .route("/metrics", get(meter::metrics))
         .route("/api/events", get(events::events))
         .route("/api/log", get(log::page).post(log::append))
+        .route("/api/judgements", post(judgements::keep))
         .route("/api/ledger/account", post(ledger::open))
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/approval", post(ledger::approve))

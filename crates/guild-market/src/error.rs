@@ -70,6 +70,17 @@ pub mod code {
         RECEIPT_MISMATCH = "market.receipt_mismatch", Invalid,
             "A receipt is not about this job: another buyer, another job or another asset.",
             "Ask the buyer for the receipt of this request.";
+        JUDGE_SUITE = "judge.bad_suite", Invalid,
+            "A suite of tests is not written as it must be, or contradicts itself.",
+            "Correct the field named; docs/judge.md describes all of them.";
+        JUDGE_SUBMISSION = "judge.bad_submission", Invalid,
+            "A submission is missing, too large, lacks its entry, or holds what is no plain file.",
+            "Name a directory of plain files, without links, that holds the entry of the suite.";
+        JUDGE_SALT = "judge.bad_salt", Invalid,
+            "A salt is not 64 lower-case hex digits.", "`guild judge commit` makes one.";
+        JUDGE_TOOL = "judge.tool_missing", Denied,
+            "A program that the suite needs is not there where submissions run.",
+            "Install it, or name a directory with it: `pip install --target DIR pytest`, then `--tools DIR`.";
     }
 }
 
@@ -93,6 +104,9 @@ pub enum Error {
     /// The ledger refused.
     #[error(transparent)]
     Ledger(#[from] guild_ledger::Error),
+    /// The sandbox refused or failed.
+    #[error(transparent)]
+    Sandbox(#[from] guild_sandbox::Error),
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
@@ -114,6 +128,7 @@ impl Error {
             Error::Protocol(error) => error.code(),
             Error::Network(error) => error.code(),
             Error::Ledger(error) => error.code(),
+            Error::Sandbox(error) => error.code(),
             Error::Store(error) => error.code(),
         }
     }

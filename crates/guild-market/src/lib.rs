@@ -6,6 +6,7 @@
 //! | [`order`] | what we bought: from the budget that is held to the result |
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
+//! | [`judge`] | whether a delivered program does what a suite of tests asks for |
 //! | [`overview`] | what readers need to know of many at once |
 //! | [`sandbox_run`] | commands on a tree of files: what is run, how, and what came of it |
 //! | [`receipts`] | receipts given and taken, and under which keys we deal |
@@ -20,6 +21,7 @@
 mod error;
 mod event;
 pub mod job;
+pub mod judge;
 pub mod order;
 pub mod overview;
 pub mod receipts;

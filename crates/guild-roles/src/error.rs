@@ -135,7 +135,9 @@ impl From<guild_market::Error> for Error {
             guild_market::Error::Protocol(error) => Error::Protocol(error),
             guild_market::Error::Ledger(error) => error.into(),
             guild_market::Error::Network(error) => error.into(),
-            error @ guild_market::Error::Refused { .. } => Error::Market(error),
+            error @ (guild_market::Error::Refused { .. } | guild_market::Error::Sandbox(_)) => {
+                Error::Market(error)
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`turn`] | lets strangers read without keeping the node from its work |
+//! | [`judgements`] | verdicts of the judge over time |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
@@ -17,6 +18,7 @@ mod cursor;
 mod error;
 pub mod explorer;
 mod feed;
+pub mod judgements;
 pub mod outbox;
 pub mod provider;
 pub mod relays;

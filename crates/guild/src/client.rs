@@ -6,6 +6,7 @@ use std::time::Duration;
 use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
 use guild_roles::audit_log::Note;
+use guild_roles::judgements::Judged;
 use guild_roles::outbox::{Retried, Which};
 use guild_roles::treasury::{Account, Approval, Changed, NewTransfer, RuleChange, Step};
 use serde_json::{Value, json};
@@ -151,6 +152,16 @@ impl Client {
             (Some(retried), Some(not_dead)) => Ok(Retried { retried, not_dead }),
             _ => Err(not_understood()),
         }
+    }
+
+    /// Keeps a verdict of the judge.
+    pub(crate) fn keep_judgement(&self, judged: &Judged) -> Result<()> {
+        let body = json!({
+            "provider": judged.provider,
+            "at_ms": judged.at_ms,
+            "verdict": judged.verdict,
+        });
+        self.post("/api/judgements", &body).map(drop)
     }
 
     /// Publishes a signed event, given as JSON; the relays that it goes to.

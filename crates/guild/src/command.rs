@@ -18,6 +18,7 @@ mod doctor;
 mod generate;
 mod hash;
 mod hire;
+mod judge;
 mod key;
 mod ledger;
 mod log;
@@ -67,6 +68,7 @@ pub(crate) enum Command {
     Replay(replay::Command),
     #[command(subcommand)]
     Blueprint(blueprint::Command),
+    Judge(judge::Args),
     #[command(subcommand)]
     Sandbox(sandbox::Command),
     SandboxAgent(sandbox_agent::Args),
@@ -129,6 +131,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Receipts(command) => receipts::run(&command, &mut cx),
         Command::Replay(command) => replay::run(&command, &mut cx),
         Command::Blueprint(command) => blueprint::run(&command, &mut cx),
+        Command::Judge(args) => judge::run(&args, &mut cx),
         Command::Sandbox(command) => sandbox::run(&command, &mut cx),
         Command::SandboxAgent(args) => sandbox_agent::run(&args, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),

@@ -16,6 +16,7 @@ use guild_protocol::schema::Registry;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
+use guild_roles::judgements::Judgements;
 use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
@@ -242,6 +243,11 @@ impl Parts {
         Relays::new(pool, configured, self.store.clone(), self.clock.clone())
     }
 
+    /// What the judge said.
+    pub(crate) fn judgements(&self) -> Judgements {
+        Judgements::new(self.store.clone(), self.clock.clone())
+    }
+
     /// What the gateway stands in front of.
     fn roles(
         &self,
@@ -252,6 +258,7 @@ impl Parts {
     ) -> Roles {
         Roles {
             log: self.log.clone(),
+            judgements: self.judgements(),
             outbox: self.outbox.clone(),
             relay,
             relays,

@@ -1,7 +1,9 @@
 //! The real clock, the real randomness and the real runtime: the only place that makes them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use guild_market::judge::Stopwatch;
 use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
 
 use crate::error::{Error, Result, code};
@@ -30,6 +32,18 @@ impl Clock for SystemClock {
                 tokio::time::sleep(duration).await;
             }
         })
+    }
+}
+
+/// Time that only goes forward, since the first look at it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SystemStopwatch;
+
+impl Stopwatch for SystemStopwatch {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed in elsewhere")]
+    fn now_us(&self) -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(START.get_or_init(Instant::now).elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
 

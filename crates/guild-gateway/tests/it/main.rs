@@ -26,6 +26,7 @@ use guild_protocol::schema::Registry;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
+use guild_roles::judgements::Judgements;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
@@ -125,6 +126,7 @@ impl Scene {
         let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
         let roles = Roles {
             log: log.clone(),
+            judgements: Judgements::new(store.handle(), Arc::new(Still)),
             outbox,
             relay,
             relays,

@@ -118,6 +118,32 @@ CREATE TABLE market_receipt (
 CREATE INDEX market_receipt_at ON market_receipt (at_ms);
 CREATE INDEX market_receipt_request ON market_receipt (request_id);
 
+-- What providers' submissions were worth and what they used, over time. A metric that was not measured is empty.
+CREATE TABLE market_judgement (
+    judgement_id      TEXT   PRIMARY KEY,
+    provider          TEXT   NOT NULL,
+    at_ms             BIGINT NOT NULL,
+    suite             TEXT   NOT NULL,
+    suite_hash        TEXT   NOT NULL,
+    submission_hash   TEXT   NOT NULL,
+    class             TEXT   NOT NULL CHECK (class IN
+        ('SUCCESS', 'PARTIAL', 'FAILURE', 'ERROR', 'SECURITY_VIOLATION')),
+    mode              TEXT   NOT NULL CHECK (mode IN ('trusted', 'tamper_evident')),
+    passed            BIGINT NOT NULL CHECK (passed >= 0 AND passed <= total),
+    total             BIGINT NOT NULL,
+    wall_us           BIGINT NOT NULL,
+    cpu_us            BIGINT NOT NULL,
+    memory_peak_bytes BIGINT NOT NULL,
+    coverage_bp       BIGINT CHECK (coverage_bp BETWEEN 0 AND 10000),
+    pylint_milli      BIGINT CHECK (pylint_milli BETWEEN 0 AND 10000),
+    bandit_milli      BIGINT CHECK (bandit_milli BETWEEN 0 AND 10000),
+    mypy_milli        BIGINT CHECK (mypy_milli BETWEEN 0 AND 10000),
+    verdict           TEXT   NOT NULL,
+    CHECK (class <> 'SUCCESS' OR passed = total)
+);
+CREATE INDEX market_judgement_at ON market_judgement (at_ms);
+CREATE INDEX market_judgement_provider ON market_judgement (provider, at_ms);
+
 -- The keys under which this node has dealt: an auditor of several nodes must know who is who. The key of the node itself
 -- is the one to which the database belongs.
 CREATE TABLE market_key (
@@ -146,3 +172,5 @@ CREATE TRIGGER market_receipt_is_fixed BEFORE UPDATE ON market_receipt
 FOR EACH ROW EXECUTE FUNCTION market_refuse('a receipt is never changed');
 CREATE TRIGGER market_receipt_stays BEFORE DELETE ON market_receipt
 FOR EACH ROW EXECUTE FUNCTION market_refuse('a receipt is never deleted');
+CREATE TRIGGER market_judgement_is_fixed BEFORE UPDATE ON market_judgement
+FOR EACH ROW EXECUTE FUNCTION market_refuse('a judgement is never changed');

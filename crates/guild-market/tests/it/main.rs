@@ -3,6 +3,7 @@
 
 mod consider;
 mod job;
+mod judge;
 mod model;
 mod order;
 mod sandbox_run;

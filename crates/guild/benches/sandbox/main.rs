@@ -2,7 +2,7 @@
 //!
 //! Everybody runs in turn within one measurement, and the median of each is taken. Runtimes that do not work on this
 //! host are named in the result. `start` makes everything at the call; `ahead` has launchers that wait; `bare` is the
-//! program without any sandbox; `python` is an interpreter that answers one call; `many` are fifty at once.
+//! program without any sandbox; `python` is a judge with a suite of one test; `many` are fifty at once.
 
 use std::process::ExitCode;
 use std::thread;
@@ -10,6 +10,7 @@ use std::thread;
 use guild_sandbox::{Limits, Ns, Options, Sandbox, Spec};
 use testbed::bench::{self, Arguments, Measured, Watch};
 
+mod judging;
 mod others;
 
 use others::Other;
@@ -45,16 +46,16 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
             in_turn(seconds, "", || run(&sandbox, &program), vec![Other::bare(&["/bin/true"])])
         }
         "python" => {
-            let words = ["/usr/bin/python3", "-I", "-S", "-c", PYTHON];
-            let program = Spec::new(words, Limits::judge());
-            in_turn(seconds, "", || run(&sandbox, &program), vec![Other::bare(&words)])
+            let words = ["/usr/bin/python3", "-s", "-B", "-S", "-c", PYTHON];
+            let judging = judging::Judging::new(&sandbox)?;
+            in_turn(seconds, "", || judging.run(), vec![Other::bare(&words)])
         }
         "many" => many(seconds, &sandbox),
         case => Err(format!("there is no case {case:?}")),
     }
 }
 
-/// What the subject of a judge does for one test.
+/// What the submission of the judge does for its one test, without a judge.
 const PYTHON: &str = "import json\nprint(json.dumps(sorted(json.loads('[3, 1, 2]'))))";
 
 fn said(error: impl ToString) -> String {
