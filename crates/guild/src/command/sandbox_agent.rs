@@ -105,9 +105,8 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         stop_on_signal(&shutdown)?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let agent = Agent::new(options, running, key, clock, random, shutdown);
-        let unheard = |e: std::io::Error| {
-            Error::new(&code::NODE_LISTEN, format!("{}: {e}", args.listen))
-        };
+        let unheard =
+            |e: std::io::Error| Error::new(&code::NODE_LISTEN, format!("{}: {e}", args.listen));
         let listener = TcpListener::bind(args.listen).await.map_err(unheard)?;
         let address = listener.local_addr().map_err(unheard)?.to_string();
         let ready = Ready {

@@ -25,6 +25,7 @@ mod relay;
 mod relays;
 mod replay;
 mod sandbox;
+mod sandbox_agent;
 mod store;
 mod support;
 mod upgrade;
