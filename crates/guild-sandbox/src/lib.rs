@@ -19,6 +19,10 @@
 //!   kills everything in its namespace.
 //! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
 //!
+//! A sandbox may also stay without a program ([`Spec::stay`]), or have commands beside it: [`Handle::exec`] starts one,
+//! [`Handle::connect`] reaches a port inside. Between init and each command is a *keeper*, a process of ours below
+//! which everything stays that the command starts. [`Running::workspace`] gives its files, seen from outside.
+//!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
 pub mod agent;

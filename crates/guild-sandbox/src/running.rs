@@ -136,8 +136,17 @@ impl Handle {
         tell(&self.channel, &ToLauncher::<Spec>::Signal(signal))
     }
 
-    /// Starts a command beside whatever runs. Several may run at once, from any thread; an error means that it did not
-    /// start.
+    /// Starts a command beside whatever runs, and waits until it runs. Up to 64 may run at once, from any thread; an
+    /// error means that it did not start. Each has a process of ours beside it, which counts as one of the sandbox's.
+    ///
+    /// ```no_run
+    /// # fn main() -> guild_sandbox::Result<()> {
+    /// use guild_sandbox::{Exec, Limits, Ns, Options, Sandbox, Spec};
+    /// let running = Ns::new(Options::new("/proc/self/exe"))?.start(&Spec::stay(Limits::job()))?;
+    /// let make = running.handle().exec(&Exec::new(["make", "test"]))?.collect()?;
+    /// let report = running.workspace().read("report.txt", 1 << 20)?;
+    /// # Ok(()) }
+    /// ```
     pub fn exec(&self, exec: &Exec) -> Result<Executing> {
         Executing::start(self, exec)
     }

@@ -39,7 +39,7 @@ pub(crate) enum ToLauncher<S = Spec> {
     Socket,
 }
 
-/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it any more.
+/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToCommand {
     Signal(i32),

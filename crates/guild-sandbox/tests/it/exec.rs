@@ -1,4 +1,5 @@
 //! Commands in sandboxes that stay, or beside a program.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +30,6 @@ fn sh(code: &str) -> Exec {
     Exec::new(["sh", "-c", code])
 }
 
-#[expect(clippy::unwrap_used, reason = "a test stops where a command cannot be run")]
 fn run(handle: &Handle, code: &str) -> ExecCollected {
     handle.exec(&sh(code)).unwrap().collect().unwrap()
 }
