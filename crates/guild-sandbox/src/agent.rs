@@ -196,8 +196,11 @@ async fn watch(shared: Arc<Shared>, waiting: tokio::task::JoinHandle<crate::Resu
     shared.end(EndedBy::Sandbox);
     shared.status().class = class;
     tracing::info!(?class, "the sandbox has ended");
-    let linger = shared.clock.sleep(shared.options.linger_ms);
-    select(linger, shared.shutdown.triggered()).await;
+    let until = shared.uptime_ms().saturating_add(shared.options.linger_ms);
+    while shared.uptime_ms() < until && !shared.shutdown.is_triggered() {
+        select(shared.clock.sleep(TICK_MS), shared.shutdown.triggered()).await;
+        shared.tick();
+    }
 }
 
 /// Ends the sandbox with the agent, however that ends.
@@ -231,7 +234,9 @@ impl Shared {
             term.tick(now_ms, TICK_MS);
             (term.is_over(now_ms), term.gone_ms())
         };
-        if is_over {
+        if self.shutdown.is_triggered() {
+            self.end(EndedBy::Stop);
+        } else if is_over {
             self.end(EndedBy::Lease);
         }
         self.execs.expire(uptime_ms);

@@ -9,6 +9,7 @@ use std::thread;
 use guild_protocol::hash::Hash;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::net::unix::pipe;
+use zeroize::Zeroize;
 
 use super::error::{Error, Result, code};
 use super::output::Output;
@@ -95,7 +96,10 @@ impl Execs {
             let why = format!("{MAX_RUNNING} commands run, which is the limit");
             return Err(Error::new(&code::TOO_MANY, why));
         }
-        let mut executing = handle.exec(&order(&start))?;
+        let mut order = order(&start);
+        let executing = handle.exec(&order);
+        order.env.values_mut().for_each(Zeroize::zeroize);
+        let mut executing = executing?;
         let stdin = executing.stdin.take().map(OwnedFd::from);
         let stdin = first_input(stdin, &start.request).map_err(failed)?;
         let output = Arc::new(Output::new(MAX_KEPT_BYTES, start.now_ms));

@@ -12,7 +12,29 @@ pub(crate) const MIN_BYTES: usize = 6;
 /// What stands in its place.
 const MASK: &[u8] = b"[secret]";
 
-type Form = Zeroizing<Vec<u8>>;
+/// One form of a secret.
+#[derive(PartialEq, Eq)]
+struct Form {
+    bytes: Zeroizing<Vec<u8>>,
+    /// Whether any byte of it may be percent-encoded: everybody encodes others of them.
+    percent: bool,
+}
+
+impl Form {
+    fn exact(bytes: impl Into<Vec<u8>>) -> Form {
+        Form { bytes: Zeroizing::new(bytes.into()), percent: false }
+    }
+
+    /// The bytes with which a text may begin that has this form.
+    fn firsts(&self) -> Vec<u8> {
+        let mut firsts: Vec<u8> = self.bytes.first().copied().into_iter().collect();
+        if self.percent {
+            firsts.push(b'%');
+            firsts.extend(firsts.contains(&b' ').then_some(b'+'));
+        }
+        firsts
+    }
+}
 
 /// All forms of all secrets.
 #[derive(Default)]
@@ -26,15 +48,15 @@ impl Forms {
     /// Adds every form of a value.
     pub(crate) fn add(&mut self, value: &[u8]) {
         for form in forms(value) {
-            if form.len() >= MIN_BYTES && !self.all.contains(&form) {
+            if form.bytes.len() >= MIN_BYTES && !self.all.contains(&form) {
                 self.all.push(form);
             }
         }
-        self.all.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        self.all.sort_by_key(|form| std::cmp::Reverse(form.bytes.len()));
         self.by_first.clear();
         for (n, form) in self.all.iter().enumerate() {
-            if let Some(first) = form.first() {
-                self.by_first.entry(*first).or_default().push(n);
+            for first in form.firsts() {
+                self.by_first.entry(first).or_default().push(n);
             }
         }
     }
@@ -63,7 +85,7 @@ impl Forms {
         let forms = self.by_first.get(text.first()?).into_iter().flatten();
         let length = |form: &Form| match matches(form, text) {
             Found::Whole(length) => Some(length),
-            Found::Begun if text.len() * 2 > form.len() => Some(text.len()),
+            Found::Begun if text.len() * 2 > form.bytes.len() => Some(text.len()),
             Found::Begun | Found::Nothing => None,
         };
         forms.filter_map(|n| self.all.get(*n)).filter_map(length).max()
@@ -81,9 +103,12 @@ impl Forms {
     pub(crate) fn mask_message(&self, message: &str) -> String {
         let (text, mut out, mut at) = (message.as_bytes(), Vec::new(), 0);
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-            let same = |form: &Form| form.iter().zip(rest).take_while(|(a, b)| a == b).count();
+            let same = |form: &Form| {
+                let (matched, length) = common(form, rest);
+                if matched >= MIN_BYTES { length } else { 0 }
+            };
             match self.all.iter().map(same).max() {
-                Some(length) if length >= MIN_BYTES => {
+                Some(length) if length > 0 => {
                     out.extend_from_slice(MASK);
                     at += length;
                 }
@@ -113,18 +138,39 @@ impl Found {
 }
 
 /// Compares, skipping line breaks of the text.
-fn matches(form: &[u8], text: &[u8]) -> Found {
-    let mut rest = form.iter();
-    let mut wanted = rest.next();
-    for (at, byte) in text.iter().enumerate() {
-        match wanted {
-            None => return Found::Whole(at),
-            Some(one) if one == byte => wanted = rest.next(),
-            Some(_) if matches!(byte, b'\n' | b'\r') && at > 0 => {}
-            Some(_) => return Found::Nothing,
-        }
+fn matches(form: &Form, text: &[u8]) -> Found {
+    let (matched, length) = common(form, text);
+    if matched == form.bytes.len() {
+        return Found::Whole(length);
     }
-    if wanted.is_none() { Found::Whole(text.len()) } else { Found::Begun }
+    let rest = text.get(length..).unwrap_or_default();
+    // The text may end inside of an encoded byte.
+    let cut = form.percent && matches!(rest, [b'%'] | [b'%', _]);
+    if rest.is_empty() || cut { Found::Begun } else { Found::Nothing }
+}
+
+/// How much of a form stands at the beginning of a text, and how long that is in the text.
+fn common(form: &Form, text: &[u8]) -> (usize, usize) {
+    let (mut matched, mut at) = (0, 0);
+    while let (Some(wanted), Some(rest)) = (form.bytes.get(matched), text.get(at..)) {
+        let length = match rest {
+            [byte, ..] if byte == wanted => 1,
+            [b'\n' | b'\r', ..] if at > 0 => {
+                at += 1;
+                continue;
+            }
+            [b'%', high, low, ..] if form.percent && hex(*high, *low) == Some(*wanted) => 3,
+            [b'+', ..] if form.percent && *wanted == b' ' => 1,
+            _ => break,
+        };
+        (matched, at) = (matched + 1, at + length);
+    }
+    (matched, at)
+}
+
+fn hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
 }
 
 /// Masks a stream that comes in pieces. It holds back only what could be the beginning of a secret, and of that not the
@@ -197,12 +243,11 @@ impl Redactor {
 
 /// The forms of a value.
 fn forms(value: &[u8]) -> Vec<Form> {
-    let mut all = vec![Zeroizing::new(value.to_vec())];
+    let mut all = vec![Form { percent: true, ..Form::exact(value) }];
     let hex = Zeroizing::new(guild_protocol::hash::to_hex(value));
-    all.push(Zeroizing::new(hex.to_ascii_uppercase().into_bytes()));
-    all.push(Zeroizing::new(hex.as_bytes().to_vec()));
+    all.push(Form::exact(hex.to_ascii_uppercase()));
+    all.push(Form::exact(hex.as_bytes()));
     all.extend(base64_forms(value));
-    all.extend(percent_forms(value));
     if let Ok(text) = std::str::from_utf8(value) {
         all.extend(json_forms(text));
     }
@@ -224,7 +269,7 @@ fn json_forms(text: &str) -> Vec<Form> {
             }
         }
     }
-    [inner, &ascii].map(|form| Zeroizing::new(form.as_bytes().to_vec())).into()
+    [inner, &ascii].map(|form| Form::exact(form.as_bytes())).into()
 }
 
 /// The digits that the value alone decides, wherever it stands in what is encoded, in both alphabets.
@@ -243,32 +288,8 @@ fn base64_forms(value: &[u8]) -> Vec<Form> {
             b'/' => b'_',
             other => *other,
         });
-        all.push(Zeroizing::new(url.collect()));
-        all.push(Zeroizing::new(digits.to_vec()));
-    }
-    all
-}
-
-/// With everything encoded that need not stand as it is, or everything at all, in either case of the digits.
-fn percent_forms(value: &[u8]) -> Vec<Form> {
-    let unreserved = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let mut all = Vec::new();
-    for (keep, plus) in [(true, false), (true, true), (false, false)] {
-        for upper in [true, false] {
-            let mut form = Zeroizing::new(Vec::with_capacity(value.len() * 3));
-            for byte in value {
-                if keep && unreserved(*byte) {
-                    form.push(*byte);
-                } else if plus && *byte == b' ' {
-                    form.push(b'+');
-                } else if upper {
-                    form.extend_from_slice(format!("%{byte:02X}").as_bytes());
-                } else {
-                    form.extend_from_slice(format!("%{byte:02x}").as_bytes());
-                }
-            }
-            all.push(form);
-        }
+        all.push(Form::exact(url.collect::<Vec<u8>>()));
+        all.push(Form::exact(digits));
     }
     all
 }
@@ -298,6 +319,8 @@ mod tests {
         let json = serde_json::to_string(std::str::from_utf8(SECRET).unwrap()).unwrap();
         let url = "s3cr%2Ft%3F%20%22k%C3%A9y%22%2Bof%20the%20house~";
         let form = "s3cr%2ft%3f+%22k%c3%a9y%22%2bof+the+house~";
+        let path = "s3cr/t%3F%20%22k%C3%A9y%22+of%20the%20house%7E";
+        assert_eq!(masked(path.as_bytes()), "[secret]");
         for text in
             [SECRET, hex.as_bytes(), hex.to_uppercase().as_bytes(), url.as_bytes(), form.as_bytes()]
         {
@@ -337,6 +360,7 @@ mod tests {
         assert_eq!(forms.mask_message("no \"correct horse ba…\""), "no \"[secret]…\"");
         assert_eq!(forms.mask_message("correct, höre"), "[secret], höre");
         assert_eq!(forms.mask_message("corre, höre"), "corre, höre");
+        assert_eq!(forms.mask_message("/x/correct%20horse%20bat"), "/x/[secret]");
     }
 
     #[test]

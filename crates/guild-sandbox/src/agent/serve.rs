@@ -125,27 +125,36 @@ fn check(shared: &Shared, request: &Request) -> (Option<Nonce>, Result<Admitted>
     (Some(pass.nonce), admitted.map(|()| Admitted { nonce: pass.nonce, body: pass.body }))
 }
 
-/// Signs an answer for the request that it belongs to. A refusal says nothing secret.
+/// Signs an answer for the request that it belongs to.
 async fn seal(shared: &Shared, nonce: Option<Nonce>, answer: Response) -> Response {
-    let (mut head, mut body) = answer.into_parts();
-    let mut hash = None;
-    if head.extensions.get::<Streamed>().is_none() {
-        let whole = axum::body::to_bytes(body, MAX_ANSWER_BYTES).await.unwrap_or_default();
-        let whole = match head.status.is_success() {
-            true => whole,
-            false => {
-                head.headers.remove(axum::http::header::CONTENT_LENGTH);
-                let forms = shared.forms.read().unwrap_or_else(PoisonError::into_inner);
-                Error::reworded(&whole, |words| forms.mask_message(words)).into()
-            }
-        };
-        hash = Some(Hash::of(&whole));
-        body = Body::from(whole);
-    }
+    let streamed = answer.extensions().get::<Streamed>().is_some();
+    let (answer, hash) = if streamed { (answer, None) } else { whole(shared, answer).await };
+    let (mut head, body) = answer.into_parts();
     let seal = Seal::sign(&shared.party, nonce, head.status.as_u16(), hash, &shared.key);
     let header = seal.ok().and_then(|seal| HeaderValue::from_str(&seal.to_string()).ok());
     if let Some(header) = header {
         head.headers.insert(ANSWER_HEADER, header);
     }
     Response::from_parts(head, body)
+}
+
+/// An answer with its hash. A refusal says nothing secret.
+async fn whole(shared: &Shared, answer: Response) -> (Response, Option<Hash>) {
+    let (mut head, body) = answer.into_parts();
+    let mut bytes = match axum::body::to_bytes(body, MAX_ANSWER_BYTES).await {
+        Ok(bytes) => bytes,
+        Err(_) => {
+            let why = format!("the answer is larger than {MAX_ANSWER_BYTES} bytes");
+            let (refused, body) = Error::new(&code::TOO_LARGE, why).into_response().into_parts();
+            head = refused;
+            axum::body::to_bytes(body, MAX_ANSWER_BYTES).await.unwrap_or_default()
+        }
+    };
+    if head.status.is_client_error() || head.status.is_server_error() {
+        head.headers.remove(axum::http::header::CONTENT_LENGTH);
+        let forms = shared.forms.read().unwrap_or_else(PoisonError::into_inner);
+        bytes = Error::reworded(&bytes, |words| forms.mask_message(words)).into();
+    }
+    let hash = Hash::of(&bytes);
+    (Response::from_parts(head, Body::from(bytes)), Some(hash))
 }

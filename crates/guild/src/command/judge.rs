@@ -9,12 +9,11 @@ use guild_protocol::env::{Clock, Random};
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_roles::judgements::Judged;
-use guild_sandbox::{Ns, Standing};
+use guild_sandbox::Standing;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::Context;
-use super::sandbox::THIS_PROGRAM;
 use super::table::{self, Column};
 use crate::client::write_through;
 use crate::error::{Error, InFile, Result, code};
@@ -96,12 +95,11 @@ fn judge(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let suite = read_suite(args.suite.as_ref().ok_or_else(missing)?)?;
     let submission = Submission::read(args.submission.as_ref().ok_or_else(missing)?)?;
     let salt = args.salt.as_deref().map(Salt::parse).transpose()?;
-    // Better to hear now that there is nowhere to keep it.
-    let loaded = args.provider.map(|_| cx.config()).transpose()?;
     let options = options(args)?;
-    let sandbox = Ns::new(guild_sandbox::Options::new(THIS_PROGRAM))?;
+    let loaded = cx.config_in_peace()?;
+    let sandbox = crate::sandbox::open(&loaded.config, cx.environment)?;
     let judge = Judge {
-        sandbox: &sandbox,
+        sandbox: &*sandbox,
         random: &SystemRandom,
         stopwatch: &SystemStopwatch,
         options: &options,
@@ -110,7 +108,7 @@ fn judge(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let judged = judge.judge(&suite, &submission, &mut |progress| show_progress(&bar, progress));
     bar.finish_and_clear();
     let verdict = judged?;
-    if let (Some(provider), Some(loaded)) = (args.provider, loaded) {
+    if let Some(provider) = args.provider {
         let at_ms = Some(SystemClock.now_ms());
         let judged = Judged { provider, at_ms, verdict: verdict.clone() };
         write_through(

@@ -7,12 +7,11 @@ use std::sync::Arc;
 use guild_protocol::env::{Clock, Shutdown, Signer};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_sandbox::agent::{self, Agent, FIRST_LEASE_MS, SandboxId};
-use guild_sandbox::{Image, Limits, Ns, Options, Profile, Running, Sandbox, Spec};
+use guild_sandbox::{Image, Limits, Profile, Running, Spec};
 use serde::Serialize;
 use tokio::net::TcpListener;
 
 use super::Context;
-use super::sandbox::THIS_PROGRAM;
 use super::up::{node_runtime, stop_on_signal};
 use crate::error::{Error, Result, code};
 use crate::input::{Existing, write_whole};
@@ -90,7 +89,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let hidden = rustix::process::DumpableBehavior::NotDumpable;
     rustix::process::set_dumpable_behavior(hidden)
         .map_err(|e| Error::new(&code::IO_FAILED, format!("memory cannot be hidden: {e}")))?;
-    let running = start(args)?;
+    let running = start(args, cx)?;
     let options = agent::Options {
         sandbox_id: args.sandbox_id.clone(),
         controller: args.controller,
@@ -105,9 +104,8 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         stop_on_signal(&shutdown)?;
         let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
         let agent = Agent::new(options, running, key, clock, random, shutdown);
-        let unheard = |e: std::io::Error| {
-            Error::new(&code::NODE_LISTEN, format!("{}: {e}", args.listen))
-        };
+        let unheard =
+            |e: std::io::Error| Error::new(&code::NODE_LISTEN, format!("{}: {e}", args.listen));
         let listener = TcpListener::bind(args.listen).await.map_err(unheard)?;
         let address = listener.local_addr().map_err(unheard)?.to_string();
         let ready = Ready {
@@ -125,7 +123,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn start(args: &Args) -> Result<Running> {
+fn start(args: &Args, cx: &Context<'_>) -> Result<Running> {
     let memory = args.memory_mib.saturating_mul(MIB);
     let limits = Limits::hosted(args.cpu_milli, memory, args.disk_mib.saturating_mul(MIB));
     let mut spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits) };
@@ -133,7 +131,8 @@ fn start(args: &Args) -> Result<Running> {
         let image = std::path::absolute(image).map_err(|e| Error::io(image, &e))?;
         spec.image = Image::Directory(image);
     }
-    Ok(Ns::new(Options::new(THIS_PROGRAM))?.start(&spec)?)
+    let config = cx.config_in_peace()?.config;
+    Ok(crate::sandbox::open(&config, cx.environment)?.start(&spec)?)
 }
 
 /// The key in the file, which is made if it is not there.

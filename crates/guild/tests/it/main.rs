@@ -27,6 +27,7 @@ mod relays;
 mod replay;
 mod sandbox;
 mod sandbox_run;
+mod sandbox_agent;
 mod store;
 mod support;
 mod upgrade;

@@ -46,7 +46,7 @@ impl ExecStream {
                 Ok(Some(frame)) => return self.check(frame).map(Some),
                 // The agent ends a stream without the last frame only when it ends itself.
                 Ok(None) => {
-                    self.pause(Error::new(&code::UNREACHABLE, "the stream ended early")).await?
+                    self.pause(Error::new(&code::UNREACHABLE, "the stream ended early")).await?;
                 }
                 Err(error) if error.code() == &code::UNREACHABLE => self.pause(error).await?,
                 Err(error) => return Err(error),

@@ -92,9 +92,9 @@ pub(super) async fn thaw(State(shared): Agent) -> Result<StatusCode> {
 fn set_frozen(shared: &Shared, frozen: bool) -> Result<StatusCode> {
     shared.require_running()?;
     if frozen {
-        shared.handle.freeze()?
+        shared.handle.freeze()?;
     } else {
-        shared.handle.thaw()?
+        shared.handle.thaw()?;
     }
     shared.status().frozen = frozen;
     Ok(StatusCode::NO_CONTENT)

@@ -89,6 +89,17 @@ async fn a_clock_that_jumps_forward_ends_it() {
 }
 
 #[tokio::test]
+async fn what_is_frozen_ends_too() {
+    let clock = Set::new(START_MS);
+    let world = world(&clock, 2_000);
+    world.client.exec(&shell("sleep 1000")).await.unwrap();
+    world.client.freeze().await.unwrap();
+    pass(&clock, 3_000).await;
+    assert_eq!(settles(&world, has_ended).await.class, Some(Class::Stopped));
+    Traces::now().assert_none();
+}
+
+#[tokio::test]
 async fn a_lease_moves_forward_only() {
     let clock = Set::new(START_MS);
     let world = world(&clock, 5_000);
