@@ -116,6 +116,8 @@ CREATE TABLE market_receipt (
     at_ms      BIGINT NOT NULL
 );
 CREATE INDEX market_receipt_at ON market_receipt (at_ms);
+CREATE INDEX market_receipt_buyer ON market_receipt (buyer, at_ms);
+CREATE INDEX market_receipt_provider ON market_receipt (provider, at_ms);
 CREATE INDEX market_receipt_request ON market_receipt (request_id);
 
 -- What providers' submissions were worth and what they used, over time. A metric that was not measured is empty.

@@ -196,6 +196,8 @@ fn row_of(
     }
     let kept = match (order, job) {
         (Some(order), _) => Some((order.request()?, order.posted_ms)),
+        // Of one that was refused there is nothing left to show.
+        (None, Some(job)) if job.request_json.is_none() => None,
         (None, Some(job)) => Some((job.request()?, job.taken_ms)),
         (None, None) => None,
     };

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_bus::Local;
 use guild_market::job::{self, Refusal};
+use guild_network::archive::{self, Bounds};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::Status;
@@ -465,5 +466,19 @@ fn offers_are_narrowed_down_and_the_silent_are_told_from_the_live() {
         );
         assert_eq!((summary.offers.len(), summary.requests.len()), (1, 1));
         explorer.ping().await.unwrap();
+    });
+}
+
+/// What is refused is not kept. Once the archive has forgotten it too, it is unknown, and no error.
+#[test]
+fn a_request_that_was_refused_and_forgotten_is_unknown() {
+    both(|bazaar, explorer| async move {
+        let request = bazaar.ask(4, &[2], "refused", T0).await;
+        bazaar.take(2, &request, 9_000, T0 + 1).await;
+        let shown = explorer.request(request.id).await.unwrap().unwrap();
+        assert_eq!(shown.request.standing, Standing::Refused);
+        let nothing = Bounds { max_events: 0, max_bytes: 0 };
+        bazaar.write(move |tx| Ok(archive::sweep(tx, unix_s(T0), &nothing)?)).await;
+        assert_eq!(explorer.request(request.id).await.unwrap(), None);
     });
 }
