@@ -8,7 +8,7 @@ use guild_protocol::nostr::announcement::Announcement;
 use guild_store::{Rx, args};
 
 use crate::Result;
-use crate::archive::{id_key, parse, unreadable};
+use crate::archive::{answer_terms, id_key, parse, unreadable};
 
 /// A provider, as it announces itself and as it was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -236,17 +236,34 @@ fn request_of(row: RequestRow) -> Result<Request> {
 
 pub(super) type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
-const ANSWERS: &str = "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms,
-       a.status, a.price_msat
-     FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-     WHERE a.request_key = $1 AND a.request_id = $2 ORDER BY a.seq";
+/// The answers `a` to a request, and their events `e`: those under a term of an `e` tag with its id, from the first to
+/// the last with a kind of answers, that name it as the request.
+macro_rules! of_answers {
+    ($select:literal, $rest:literal) => {
+        concat!(
+            $select,
+            " FROM nostr_term t JOIN index_answer a ON a.seq = t.seq JOIN nostr_event e ON e.seq = t.seq
+             WHERE t.term >= $1 AND t.term <= $2 AND a.request_id = $3 ",
+            $rest
+        )
+    };
+    ($rest:literal) => {
+        of_answers!(
+            "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat",
+            $rest
+        )
+    };
+}
+pub(super) use of_answers;
+
+const ANSWERS: &str = of_answers!("ORDER BY a.seq");
 const REQUEST: &str = requests!("e.id_key = $1 AND e.event_id = $2");
 const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
 pub(crate) const STATEMENTS: [(&str, usize); 7] = [
-    (ANSWERS, 2),
+    (ANSWERS, 3),
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
@@ -257,7 +274,8 @@ pub(crate) const STATEMENTS: [(&str, usize); 7] = [
 
 /// All results and feedback that name a request, in the order in which they came.
 pub fn answers(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Vec<Answer>> {
-    let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![id_key(request_id), &request_id.hex()])?;
+    let (first, last) = answer_terms(request_id);
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS, args![first, last, &request_id.hex()])?;
     rows.into_iter().map(|row| answer_of(request_id, row)).collect()
 }
 

@@ -437,7 +437,7 @@ fn rows(scratch: &Scratch) -> Vec<String> {
         )?;
         rows.extend(requests.iter().map(|row| format!("{row:?}")));
         let answers: Vec<AnswerRow> = rx.all(
-            "SELECT seq, request_key, request_id, status, price_msat FROM index_answer ORDER BY seq",
+            "SELECT seq, request_id, status, price_msat FROM index_answer ORDER BY seq",
             &[],
         )?;
         rows.extend(answers.iter().map(|row| format!("{row:?}")));
