@@ -2,6 +2,7 @@
 
 mod model;
 mod sweep;
+mod terms;
 
 use guild_network::archive::{self, Budget, Put, Reach, Stored};
 use guild_protocol::env::Signer;
@@ -449,7 +450,7 @@ fn a_filter_that_passes_none_of_very_many_is_refused() {
         // Rows of no event under the term of kind 1: whatever is looked at does not pass.
         let many =
             "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 110000)
-                    INSERT INTO nostr_term (term, place, seq) SELECT 1, -i * 268435456, i FROM n";
+                    INSERT INTO nostr_term (term, place, seq) SELECT 1, -CAST(i AS BIGINT) * 268435456, i FROM n";
         block_on(scratch.store.write(move |tx| tx.exec(many, &[]))).unwrap();
         let query = |filter: Filter| {
             let read = scratch

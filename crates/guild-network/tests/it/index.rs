@@ -416,7 +416,7 @@ fn results_are_found_by_their_authors() {
 
 type ProviderRow = (i64, String, String, String, Option<String>, Option<String>, i64, i64);
 type RequestRow = (i64, Option<String>, Option<i64>, String, i64);
-type AnswerRow = (i64, i64, String, Option<String>, Option<i64>);
+type AnswerRow = (i64, String, Option<String>, Option<i64>);
 
 /// All rows that follow from the archive, as texts.
 fn rows(scratch: &Scratch) -> Vec<String> {
@@ -596,6 +596,23 @@ fn the_index_equals_its_rebuild_after_anything_on_sqlite() {
 #[test]
 fn the_index_equals_its_rebuild_after_anything_on_postgres() {
     equals_its_rebuild(&Scratch::postgres(), 8);
+}
+
+#[test]
+fn an_answer_is_that_of_the_request_which_it_names_first() {
+    both(|scratch| {
+        let (asked, other) = (request(1, Some(2), NOW_S), request(1, Some(2), NOW_S + 1));
+        let (named, beside) = (asked.id.hex(), other.id.hex());
+        let tags: [&[&str]; 3] = [&["e", &named], &["e", &beside], &["encrypted"]];
+        let answers = [6000, 6999, 7000].map(|kind| event(2, kind, NOW_S, &tags, ""));
+        let no_answers = [5999, 7001].map(|kind| event(2, kind, NOW_S, &tags, ""));
+        scratch.put(&[asked.clone(), other.clone()]);
+        scratch.put(&no_answers);
+        scratch.put(&answers);
+        let found = scratch.answers(asked.id).into_iter().map(|answer| answer.event_id);
+        assert!(found.eq(answers.map(|answer| answer.id)));
+        assert_eq!(scratch.answers(other.id), []);
+    });
 }
 
 #[test]
