@@ -18,6 +18,8 @@ pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 
 #[cfg(test)]
+pub(crate) use glance::STATEMENTS as GLANCES;
+#[cfg(test)]
 pub(crate) use read::STATEMENTS;
 
 pub(crate) use write::{Seen, apply, forget, hide, sweep};

@@ -39,15 +39,13 @@ CREATE TABLE index_request (
     private   BIGINT NOT NULL
 );
 
--- What a result or feedback says. request_key is the first eight bytes of request_id.
+-- What a result or feedback says. It is found by the terms of its e tag; whoever looks compares request_id.
 CREATE TABLE index_answer (
-    seq         BIGINT PRIMARY KEY,
-    request_key BIGINT NOT NULL,
-    request_id  TEXT   NOT NULL,
-    status      TEXT,
-    price_msat  BIGINT
+    seq        BIGINT PRIMARY KEY,
+    request_id TEXT   NOT NULL,
+    status     TEXT,
+    price_msat BIGINT
 );
-CREATE INDEX index_answer_by_request ON index_answer (request_key);
 
 -- Which key somebody recommends (NIP-89).
 CREATE TABLE index_recommendation (

@@ -38,16 +38,15 @@ CREATE INDEX nostr_event_by_id ON nostr_event (id_key);
 CREATE INDEX nostr_event_by_address ON nostr_event (address_key) WHERE address_key IS NOT NULL;
 CREATE INDEX nostr_event_expiring ON nostr_event (expires_at) WHERE expires_at IS NOT NULL;
 
--- What an event can be found by: everything, its kind, its author, its one-letter tags, some of them with its kind. A
--- row for each, in the order in which events are answered: age is the negated created_at, so newest first, then lowest
--- id.
+-- What an event can be found by: everything, its kind, its author and each of its one-letter tags. A row for each, in
+-- the order in which events are answered. The upper 48 bits of the term of an author or a tag are of its hash, the lower
+-- 16 are the kind of the event: what has the author or the tag stands together, by kinds. The upper 36 bits of a place
+-- are the negated created_at, the lower 28 the first of the event's id: newest first, then lowest id.
 CREATE TABLE nostr_term (
-    term   BIGINT NOT NULL,
-    age    BIGINT NOT NULL,
-    id_key BIGINT NOT NULL,
-    seq    BIGINT NOT NULL,
-    kind   BIGINT NOT NULL,
-    PRIMARY KEY (term, age, id_key, seq)
+    term  BIGINT NOT NULL,
+    place BIGINT NOT NULL,
+    seq   BIGINT NOT NULL,
+    PRIMARY KEY (term, place, seq)
 ) WITHOUT ROWID;
 
 -- What its author wants deleted: an event by its id, or all versions at an address up to a time. The key finds the

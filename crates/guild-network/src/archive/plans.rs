@@ -13,6 +13,7 @@ fn statements() -> Vec<(Sql, usize)> {
     all.extend(query::STATEMENTS);
     all.extend(sweep::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
     all.extend(index::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
+    all.extend(index::GLANCES);
     all
 }
 
@@ -55,12 +56,14 @@ fn plans(options: &Options, more: Option<Sql>) -> Vec<String> {
     plans.unwrap()
 }
 
-/// Whether a table is read whole; what a subquery has found is none.
+/// Whether a table is read whole; what a subquery has found, or an argument lists, is none.
 fn reads_all(plan: &str) -> bool {
     let after = |word: &'static str| plan.lines().filter_map(move |line| line.strip_prefix(word));
     let found: Vec<&str> =
         after("CO-ROUTINE ").chain(after("MATERIALIZE ")).chain(["CONSTANT ROW"]).collect();
-    plan.contains("Seq Scan") || after("SCAN ").any(|scanned| !found.contains(&scanned))
+    plan.contains("Seq Scan")
+        || after("SCAN ")
+            .any(|scanned| !found.contains(&scanned) && !scanned.starts_with("json_each "))
 }
 
 /// There is no index on sizes.

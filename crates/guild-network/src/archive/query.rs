@@ -1,6 +1,6 @@
 //! Finds events by filters, newest first, between events of one second the lowest id first (NIP-01).
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use guild_protocol::nostr::{Event, EventId, Filter};
@@ -11,6 +11,7 @@ use crate::error::code;
 use crate::{Error, Result};
 
 mod scan;
+mod terms;
 
 use scan::Scan;
 
@@ -32,14 +33,6 @@ impl Stored {
     fn order(&self, other: &Stored) -> Ordering {
         other.created_at.cmp(&self.created_at).then(self.event_id.cmp(&other.event_id))
     }
-}
-
-/// A place in the order of answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    age: i64,
-    id_key: i64,
-    seq: i64,
 }
 
 /// What one question may cost at most.
@@ -161,6 +154,10 @@ impl Visits {
         Visits { count: 0, max }
     }
 
+    fn left(&self) -> usize {
+        self.max.saturating_sub(self.count)
+    }
+
     fn charge(&mut self, events: usize, bytes: usize) -> Result<()> {
         let bytes = bytes.checked_div(VISIT_BYTES).unwrap_or(0);
         self.count = self.count.saturating_add(events).saturating_add(bytes);
@@ -199,7 +196,7 @@ fn walk(
     }
     let mut scan = match &filter.ids {
         Some(ids) => Walk::Named(named(rx, ids)?.into_iter()),
-        None => Walk::Scan(Box::new(Scan::new(rx, filter)?)),
+        None => Walk::Scan(Box::new(Scan::new(rx, filter, visits)?)),
     };
     let mut found = 0_usize;
     while found < limit {
@@ -258,14 +255,10 @@ impl Walk {
 fn named(rx: &mut Rx<'_>, ids: &BTreeSet<EventId>) -> Result<Vec<i64>> {
     let keys: Vec<i64> = ids.iter().map(key::id_key).collect();
     let rows: Vec<(i64, i64, i64)> = rx.all_set(BY_ID, &[Column::Ints(&keys)])?;
-    let place = |(created_at, id_key, seq): (i64, i64, i64)| Place {
-        age: created_at.saturating_neg(),
-        id_key,
-        seq,
-    };
-    let mut places: Vec<Place> = rows.into_iter().map(place).collect();
-    places.sort_unstable();
-    Ok(places.into_iter().map(|place| place.seq).collect())
+    let order = |(created_at, id_key, seq): (i64, i64, i64)| (Reverse(created_at), id_key, seq);
+    let mut order: Vec<_> = rows.into_iter().map(order).collect();
+    order.sort_unstable();
+    Ok(order.into_iter().map(|(_, _, seq)| seq).collect())
 }
 
 type Row = (i64, Option<i64>, String);
@@ -299,5 +292,11 @@ fn passing(rows: Vec<Row>, filter: &Filter, now_s: u64) -> Result<Vec<(Event, St
 
 /// What is asked of large tables, and how many numbers are bound.
 #[cfg(test)]
-pub(super) const STATEMENTS: [(Sql, usize); 4] =
-    [(BY_ID, 1), (BY_SEQ, 1), (scan::AHEAD, 6), (scan::SAMPLE, 4)];
+pub(super) const STATEMENTS: [(Sql, usize); 6] = [
+    (BY_ID, 1),
+    (BY_SEQ, 1),
+    (scan::AHEAD, 5),
+    (terms::SAMPLE, 4),
+    (terms::SAMPLE_STEM, 3),
+    (terms::PRESENT, 3),
+];

@@ -60,6 +60,11 @@ impl Verified {
         self.0.id_key
     }
 
+    /// Where it stands under each of its terms.
+    pub(super) fn place(&self) -> i64 {
+        key::place(self.created_at(), self.0.id_key)
+    }
+
     pub(super) fn address(&self) -> Option<&Address> {
         self.0.address.as_ref()
     }

@@ -7,10 +7,10 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_store::{Column, Rx, Sql, args};
 
-use super::read::{Answer, AnswerRow, OFFERS_MAX, Request, answer_of};
+use super::read::{Answer, AnswerRow, OFFERS_MAX, Request, answer_of, of_answers};
 use super::write::canonical_name;
 use crate::Result;
-use crate::archive::id_key;
+use crate::archive::answer_terms;
 
 /// How much is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,25 +100,30 @@ macro_rules! progress {
 
 const PROGRESS: Sql = Sql {
     lite: progress!(
-        "index_answer a JOIN nostr_event e ON e.seq = a.seq
-         JOIN index_request r ON r.seq = $3 WHERE a.request_key = $1 AND a.request_id = $2",
+        "nostr_term t JOIN index_answer a ON a.seq = t.seq JOIN nostr_event e ON e.seq = t.seq
+         JOIN index_request r ON r.seq = $4
+         WHERE t.term >= $1 AND t.term <= $2 AND a.request_id = $3",
         "instr(r.providers, e.pubkey) > 0"
     ),
     pg: progress!(
-        "unnest($1::bigint[], $2::text[], $3::bigint[]) AS w (request_key, request_id, seq)
-         JOIN index_answer a ON a.request_key = w.request_key AND a.request_id = w.request_id
-         JOIN nostr_event e ON e.seq = a.seq JOIN index_request r ON r.seq = w.seq WHERE true",
+        "unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[])
+           AS w (first_term, last_term, request_id, seq)
+         JOIN nostr_term t ON t.term >= w.first_term AND t.term <= w.last_term
+         JOIN index_answer a ON a.seq = t.seq AND a.request_id = w.request_id
+         JOIN nostr_event e ON e.seq = t.seq JOIN index_request r ON r.seq = w.seq WHERE true",
         "strpos(r.providers, e.pubkey) > 0"
     ),
 };
 
 /// How these requests go on. One without an answer is left out.
 pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventId, Progress>> {
-    let keys: Vec<i64> = requests.iter().map(|request| id_key(&request.request_id)).collect();
+    let terms = requests.iter().map(|request| answer_terms(&request.request_id));
+    let (first, last): (Vec<i64>, Vec<i64>) = terms.unzip();
     let ids: Vec<String> = requests.iter().map(|request| request.request_id.hex()).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let seqs: Vec<i64> = requests.iter().map(|request| request.seq).collect();
-    let columns = [Column::Ints(&keys), Column::Texts(&ids), Column::Ints(&seqs)];
+    let columns =
+        [Column::Ints(&first), Column::Ints(&last), Column::Texts(&ids), Column::Ints(&seqs)];
     let rows: Vec<(String, i64, i64, i64)> = rx.all_set(PROGRESS, &columns)?;
     let read = |(id, result, working, refused): (String, i64, i64, i64)| {
         let progress =
@@ -139,12 +144,16 @@ pub fn announces(rx: &mut Rx<'_>, key: &PublicKey, schema_id: &str) -> Result<bo
 }
 
 const RESULTS_BY: Sql = Sql {
-    lite: "SELECT e.event_id FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-           WHERE a.request_key = $1 AND a.request_id = $2 AND e.kind BETWEEN 6000 AND 6999
-           AND e.pubkey IN (SELECT value FROM json_each($3)) ORDER BY a.seq LIMIT $4",
-    pg: "SELECT e.event_id FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-         WHERE a.request_key = $1 AND a.request_id = $2 AND e.kind BETWEEN 6000 AND 6999
-         AND e.pubkey = ANY (translate($3, '[]\"', '{}')::text[]) ORDER BY a.seq LIMIT $4",
+    lite: of_answers!(
+        "SELECT e.event_id",
+        "AND e.kind BETWEEN 6000 AND 6999 AND e.pubkey IN (SELECT value FROM json_each($4))
+         ORDER BY a.seq LIMIT $5"
+    ),
+    pg: of_answers!(
+        "SELECT e.event_id",
+        "AND e.kind BETWEEN 6000 AND 6999 AND e.pubkey = ANY (translate($4, '[]\"', '{}')::text[])
+         ORDER BY a.seq LIMIT $5"
+    ),
 };
 
 /// Up to `limit` results for a request by these authors, in the order in which they came.
@@ -155,22 +164,20 @@ pub fn results_by(
     limit: usize,
 ) -> Result<Vec<EventId>> {
     let authors: Vec<String> = authors.iter().map(|key| format!("\"{}\"", key.hex())).collect();
-    let (key, id, authors) = (id_key(request_id), request_id.hex(), authors.join(","));
+    let ((first, last), id) = (answer_terms(request_id), request_id.hex());
+    let authors = format!("[{}]", authors.join(","));
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let ids: Vec<(String,)> =
-        rx.all(RESULTS_BY, args![key, &id, &format!("[{authors}]"), limit])?;
+    let ids: Vec<(String,)> = rx.all(RESULTS_BY, args![first, last, &id, &authors, limit])?;
     ids.into_iter().map(|(id,)| Ok(id.parse()?)).collect()
 }
 
 const ANSWERS_WITHIN: Sql = Sql {
-    lite: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
-           FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-           WHERE a.request_key = $1 AND a.request_id = $2
-           ORDER BY CASE WHEN instr($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
-    pg: "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat
-         FROM index_answer a JOIN nostr_event e ON e.seq = a.seq
-         WHERE a.request_key = $1 AND a.request_id = $2
-         ORDER BY CASE WHEN strpos($3, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $4",
+    lite: of_answers!(
+        "ORDER BY CASE WHEN instr($4, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $5"
+    ),
+    pg: of_answers!(
+        "ORDER BY CASE WHEN strpos($4, e.pubkey) > 0 THEN 0 ELSE 1 END, a.seq LIMIT $5"
+    ),
 };
 
 /// Up to `limit` answers to a request in the order in which they came. Those of `authors` first, if there are any: a
@@ -182,11 +189,17 @@ pub fn answers_within(
     limit: usize,
 ) -> Result<Vec<Answer>> {
     let authors: Vec<String> = authors.iter().map(PublicKey::hex).collect();
-    let (key, id, authors) = (id_key(request_id), request_id.hex(), authors.join(","));
+    let ((first, last), id, authors) =
+        (answer_terms(request_id), request_id.hex(), authors.join(","));
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows: Vec<AnswerRow> = rx.all(ANSWERS_WITHIN, args![key, &id, &authors, limit])?;
+    let rows: Vec<AnswerRow> = rx.all(ANSWERS_WITHIN, args![first, last, &id, &authors, limit])?;
     let mut answers: Vec<Answer> =
         rows.into_iter().map(|row| answer_of(request_id, row)).collect::<Result<_>>()?;
     answers.sort_by_key(|answer| answer.seq);
     Ok(answers)
 }
+
+/// What is asked of large tables, and how many values are bound.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [(Sql, usize); 3] =
+    [(PROGRESS, 4), (RESULTS_BY, 5), (ANSWERS_WITHIN, 5)];

@@ -236,6 +236,26 @@ fn request_of(row: RequestRow) -> Result<Request> {
 
 pub(super) type AnswerRow = (i64, String, String, i64, i64, i64, Option<String>, Option<i64>);
 
+/// The answers `a` to a request, and their events `e`: those under a term of an `e` tag with its id, from the first to
+/// the last with a kind of answers, that name it as the request.
+macro_rules! of_answers {
+    ($select:literal, $rest:literal) => {
+        concat!(
+            $select,
+            " FROM nostr_term t JOIN index_answer a ON a.seq = t.seq JOIN nostr_event e ON e.seq = t.seq
+             WHERE t.term >= $1 AND t.term <= $2 AND a.request_id = $3 ",
+            $rest
+        )
+    };
+    ($rest:literal) => {
+        of_answers!(
+            "SELECT a.seq, e.event_id, e.pubkey, e.kind, e.created_at, e.received_ms, a.status, a.price_msat",
+            $rest
+        )
+    };
+}
+pub(super) use of_answers;
+
 const REQUEST: &str = requests!("e.id_key = $1 AND e.event_id = $2");
 const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 

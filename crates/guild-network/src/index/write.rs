@@ -11,7 +11,7 @@ use guild_store::{Column, Sql, Tx, args};
 
 use super::recommendation;
 use crate::Result;
-use crate::archive::{self, id_key};
+use crate::archive;
 
 /// An event, and when it came.
 pub(crate) struct Seen<'a> {
@@ -247,7 +247,6 @@ fn insert_requests(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
 
 struct AnswerRow {
     seq: i64,
-    request: EventId,
     request_id: String,
     status: Option<String>,
     price_msat: Option<i64>,
@@ -280,7 +279,6 @@ fn answer_row(seen: &Seen<'_>) -> Option<AnswerRow> {
     let (request, status, price_msat) = answer_says(seen.event)?;
     Some(AnswerRow {
         seq: seen.seq,
-        request,
         request_id: request.hex(),
         status: status.as_deref().and_then(word).map(str::to_owned),
         price_msat,
@@ -288,10 +286,10 @@ fn answer_row(seen: &Seen<'_>) -> Option<AnswerRow> {
 }
 
 const INSERT_ANSWERS: Sql = Sql {
-    lite: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
-           VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
-    pg: "INSERT INTO index_answer (seq, request_key, request_id, status, price_msat)
-         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
+    lite: "INSERT INTO index_answer (seq, request_id, status, price_msat)
+           VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING",
+    pg: "INSERT INTO index_answer (seq, request_id, status, price_msat)
+         SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[])
          ON CONFLICT DO NOTHING",
 };
 
@@ -305,7 +303,6 @@ fn insert_answers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
         INSERT_ANSWERS,
         &[
             Column::Ints(&ints(|row| row.seq)),
-            Column::Ints(&ints(|row| id_key(&row.request))),
             Column::Texts(&requests),
             Column::OptTexts(&statuses),
             Column::OptInts(&prices),

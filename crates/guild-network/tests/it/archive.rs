@@ -2,6 +2,7 @@
 
 mod model;
 mod sweep;
+mod terms;
 
 use guild_network::archive::{self, Budget, Put, Reach, Stored};
 use guild_protocol::env::Signer;
@@ -456,9 +457,10 @@ fn a_walk_goes_along_the_narrowest_condition() {
 #[test]
 fn a_filter_that_passes_none_of_very_many_is_refused() {
     both(|scratch| {
-        // Rows of another kind under the term of kind 1, as a prolific author's would be.
-        let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 110000)
-                    INSERT INTO nostr_term (term, age, id_key, seq, kind) SELECT 1, -i, i, i, 7 FROM n";
+        // Rows of no event under the term of kind 1: whatever is looked at does not pass.
+        let many =
+            "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 110000)
+                    INSERT INTO nostr_term (term, place, seq) SELECT 1, -CAST(i AS BIGINT) * 268435456, i FROM n";
         block_on(scratch.store.write(move |tx| tx.exec(many, &[]))).unwrap();
         let query = |filter: Filter| {
             let read = scratch

@@ -422,3 +422,20 @@ impl guild_protocol::env::Random for Zeros {
         bytes.fill(0);
     }
 }
+
+#[test]
+fn an_answer_is_that_of_the_request_which_it_names_first() {
+    both(|scratch| {
+        let (asked, other) = (request(1, Some(2), NOW_S), request(1, Some(2), NOW_S + 1));
+        let (named, beside) = (asked.id.hex(), other.id.hex());
+        let tags: [&[&str]; 3] = [&["e", &named], &["e", &beside], &["encrypted"]];
+        let answers = [6000, 6999, 7000].map(|kind| event(2, kind, NOW_S, &tags, ""));
+        let no_answers = [5999, 7001].map(|kind| event(2, kind, NOW_S, &tags, ""));
+        scratch.put(&[asked.clone(), other.clone()]);
+        scratch.put(&no_answers);
+        scratch.put(&answers);
+        let found = scratch.answers(asked.id).into_iter().map(|answer| answer.event_id);
+        assert!(found.eq(answers.map(|answer| answer.id)));
+        assert_eq!(scratch.answers(other.id), []);
+    });
+}

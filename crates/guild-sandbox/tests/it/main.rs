@@ -3,8 +3,8 @@
 mod agent;
 mod attack;
 mod bad_input;
-mod exec;
 mod egress;
+mod exec;
 mod killed;
 mod oci;
 mod ordinary;

@@ -1,7 +1,5 @@
 //! What the archive holds of what a group of events is about.
 
-use std::collections::BTreeSet;
-
 use guild_protocol::nostr::kind;
 use guild_store::{Column, Rx, Sql};
 
@@ -44,9 +42,9 @@ fn kept(row: Row) -> Result<Kept> {
 
 /// Reads all that the decisions about these events depend on.
 pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) -> Result<Known> {
-    let (mut ids, mut addresses) = (BTreeSet::new(), BTreeSet::new());
+    let (mut ids, mut addresses) = (Vec::with_capacity(events.len()), Vec::new());
     for (event, _) in events {
-        ids.insert(event.id_key());
+        ids.push(event.id_key());
         addresses.extend(event.address().map(|address| address.key));
         if event.event().kind == kind::DELETION {
             let targets = targets(event.event());
@@ -58,19 +56,25 @@ pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) ->
     if head.deletions > 0 {
         known.wishes = wishes(rx, events)?;
     }
-    let ids: Vec<i64> = ids.into_iter().collect();
+    each_once(&mut ids);
     let rows: Vec<Row> = rx.all_set(BY_ID, &[Column::Ints(&ids)])?;
     for row in rows {
         let row = kept(row)?;
         known.by_id.insert(row.event_id, row);
     }
-    let addresses: Vec<i64> = addresses.into_iter().collect();
+    each_once(&mut addresses);
     let rows: Vec<Row> = rx.all_set(BY_ADDRESS, &[Column::Ints(&addresses)])?;
     for row in rows {
         let row = kept(row)?;
         known.by_address.extend(row.address.clone().map(|address| (address, row)));
     }
     Ok(known)
+}
+
+/// In the order of the index, so that neighbours are read together.
+fn each_once(keys: &mut Vec<i64>) {
+    keys.sort_unstable();
+    keys.dedup();
 }
 
 /// What the authors of these events have asked to delete of them.

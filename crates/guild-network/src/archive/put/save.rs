@@ -24,10 +24,9 @@ const INSERT: Sql = Sql {
 };
 
 const INSERT_TERMS: Sql = Sql {
-    lite: "INSERT INTO nostr_term (term, age, id_key, seq, kind) VALUES ($1, $2, $3, $4, $5)",
-    pg:
-        "INSERT INTO nostr_term (term, age, id_key, seq, kind)
-         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])",
+    lite: "INSERT INTO nostr_term (term, place, seq) VALUES ($1, $2, $3)",
+    pg: "INSERT INTO nostr_term (term, place, seq)
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])",
 };
 
 const INSERT_DELETIONS: Sql = Sql {
@@ -37,20 +36,19 @@ const INSERT_DELETIONS: Sql = Sql {
          SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[])",
 };
 
-/// Terms of events: term, age, id_key, seq, kind.
+/// Terms of events: term, place, seq.
 #[derive(Default)]
-struct Terms(Vec<[i64; 5]>);
+struct Terms(Vec<[i64; 3]>);
 
 impl Terms {
-    fn push(&mut self, terms: &[i64], created_at: i64, id_key: i64, seq: i64, kind: i64) {
-        let age = created_at.saturating_neg();
-        self.0.extend(terms.iter().map(|term| [*term, age, id_key, seq, kind]));
+    fn push(&mut self, terms: &[i64], place: i64, seq: i64) {
+        self.0.extend(terms.iter().map(|term| [*term, place, seq]));
     }
 
     /// In the order of the table, so that neighbours are written together.
-    fn columns(mut self) -> [Vec<i64>; 5] {
+    fn columns(mut self) -> [Vec<i64>; 3] {
         self.0.sort_unstable();
-        [0, 1, 2, 3, 4].map(|i| self.0.iter().filter_map(|row| row.get(i).copied()).collect())
+        [0, 1, 2].map(|i| self.0.iter().filter_map(|row| row.get(i).copied()).collect())
     }
 }
 
@@ -90,8 +88,7 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
     )?;
     let mut terms = Terms::default();
     for (n, _) in new {
-        let kind = i64::from(n.event.event().kind);
-        terms.push(n.event.terms(), n.event.created_at(), n.event.id_key(), n.seq, kind);
+        terms.push(n.event.terms(), n.event.place(), n.seq);
     }
     let columns = terms.columns();
     tx.exec_set(INSERT_TERMS, &columns.each_ref().map(|column| Column::Ints(column)))?;
@@ -136,12 +133,10 @@ const TEXTS: Sql = Sql {
     pg: "SELECT seq, json FROM nostr_event WHERE seq = ANY ($1::bigint[])",
 };
 const DELETE_TERMS: Sql = Sql {
-    lite: "DELETE FROM nostr_term WHERE term = $1 AND age = $2 AND id_key = $3 AND seq = $4",
+    lite: "DELETE FROM nostr_term WHERE term = $1 AND place = $2 AND seq = $3",
     pg: "DELETE FROM nostr_term t
-         USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[])
-           AS gone (term, age, id_key, seq)
-         WHERE t.term = gone.term AND t.age = gone.age AND t.id_key = gone.id_key
-           AND t.seq = gone.seq",
+         USING unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS gone (term, place, seq)
+         WHERE t.term = gone.term AND t.place = gone.place AND t.seq = gone.seq",
 };
 const DELETE: Sql = Sql {
     lite: "DELETE FROM nostr_event WHERE seq = $1",
@@ -183,9 +178,8 @@ pub(in super::super) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
 /// Removes the terms of events; how many bytes the events have.
 fn delete_terms(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<i64> {
     let (terms, bytes) = terms_of(tx, seqs)?;
-    let [term, age, id_key, seq, _] = terms.columns();
-    let key = [&term, &age, &id_key, &seq].map(|column| Column::Ints(column));
-    tx.exec_set(DELETE_TERMS, &key)?;
+    let columns = terms.columns();
+    tx.exec_set(DELETE_TERMS, &columns.each_ref().map(|column| Column::Ints(column)))?;
     Ok(bytes)
 }
 
@@ -196,8 +190,7 @@ fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
         let event = parse(&json)?;
         bytes = bytes.saturating_add(length(&json));
         let created_at = super::super::verified::seconds(event.created_at);
-        let id_key = key::id_key(&event.id);
-        terms.push(&key::terms(&event), created_at, id_key, seq, i64::from(event.kind));
+        terms.push(&key::terms(&event), key::place(created_at, key::id_key(&event.id)), seq);
     }
     Ok((terms, bytes))
 }
@@ -205,4 +198,4 @@ fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
 /// What is asked of large tables, and how many numbers are bound.
 #[cfg(test)]
 pub(in super::super) const STATEMENTS: [(Sql, usize); 5] =
-    [(TEXTS, 1), (DELETE_TERMS, 4), (DELETE, 1), (DELETE_DELETIONS, 1), (HIDE, 1)];
+    [(TEXTS, 1), (DELETE_TERMS, 3), (DELETE, 1), (DELETE_DELETIONS, 1), (HIDE, 1)];

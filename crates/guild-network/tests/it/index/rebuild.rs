@@ -13,7 +13,7 @@ use crate::support::{NOW_S, Scratch, block_on, both, event, key};
 
 type ProviderRow = (i64, String, String, String, Option<String>, Option<String>, i64, i64);
 type RequestRow = (i64, Option<String>, Option<i64>, String, i64);
-type AnswerRow = (i64, i64, String, Option<String>, Option<i64>);
+type AnswerRow = (i64, String, Option<String>, Option<i64>);
 
 /// All rows that follow from the archive, as texts.
 fn rows(scratch: &Scratch) -> Vec<String> {
@@ -34,7 +34,7 @@ fn rows(scratch: &Scratch) -> Vec<String> {
         )?;
         rows.extend(requests.iter().map(|row| format!("{row:?}")));
         let answers: Vec<AnswerRow> = rx.all(
-            "SELECT seq, request_key, request_id, status, price_msat FROM index_answer ORDER BY seq",
+            "SELECT seq, request_id, status, price_msat FROM index_answer ORDER BY seq",
             &[],
         )?;
         rows.extend(answers.iter().map(|row| format!("{row:?}")));
