@@ -1,8 +1,8 @@
 //! Our own events on their way to relays.
 //!
 //! An event is kept and queued in the transaction that decides it, and pinned if it proves something: one message for
-//! each relay, named by what it is. Whatever dies when, every relay of our own is offered the same signed event until it
-//! has it or refuses it for good, and what it said is written down.
+//! each relay, named by what it is. Whatever dies when, every relay of our own is offered the same signed event until
+//! it has it or refuses it for good, and what it said is written down.
 //!
 //! Relays that somebody else names are guests: they have a sink of their own, with few lanes and few attempts, and one
 //! lane for whoever named them. So whatever strangers name, our own relays and other strangers wait for none of it.

@@ -11,8 +11,8 @@
 //! 6. the history of every node passes the independent checker, and its database the audit.
 //!
 //! Where clocks are set to other times, an event may come from the future and be refused for days. There only what must
-//! never happen is asked for, not that everything comes to its end. And what came after an order had run out may show an
-//! earlier time than its deadline: there only what was in the archive when the order ran out is looked at, and only
+//! never happen is asked for, not that everything comes to its end. And what came after an order had run out may show
+//! an earlier time than its deadline: there only what was in the archive when the order ran out is looked at, and only
 //! orders to a provider, since nobody can be believed whose announcement was refused.
 
 mod bug;
