@@ -65,8 +65,8 @@ pub(crate) fn kind_of(term: i64) -> u16 {
     u16::try_from(term & KIND_BITS).unwrap_or(u16::MAX)
 }
 
-/// The first and the last term under which an answer to a request stands: results have a kind from 6000 on, and feedback
-/// has the one behind them.
+/// The first and the last term under which an answer to a request stands: the kind of feedback follows those of
+/// results.
 pub(crate) fn answer_terms(request: &EventId) -> (i64, i64) {
     let stem = Stem::tag('e', &request.hex());
     (stem.term(*kind::RESULTS.start()), stem.term(kind::FEEDBACK))

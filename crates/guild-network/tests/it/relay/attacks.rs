@@ -62,12 +62,17 @@ fn a_flooded_inbox_can_be_read_and_a_question_that_is_too_wide_is_no_final_no() 
     let flood: Vec<Event> =
         (0..300).map(|n| event(3, 1, NOW_S - n, &tags, &n.to_string())).collect();
     scratch.put(&flood);
+    // Many have the one tag, many the other, and none has both.
+    let other = "b".repeat(64);
+    let beside: Vec<Event> =
+        (0..300).map(|n| event(3, 1, NOW_S - n, &[&["p", &other]], &n.to_string())).collect();
+    scratch.put(&beside);
     let options = Options { visits_max: 50, ..Options::default() };
     with_relay(&scratch, options, |stage| async move {
         let mut client = stage.connect();
         let inbox = Filter::kinds([6050, 7000]).tag('p', [us]);
         assert_eq!(client.stored("inbox", inbox).await, [mail]);
-        client.ask("wide", Filter::kinds([6050]).tag('t', ["x"]));
+        client.ask("wide", Filter::kinds([1]).tag('t', ["x"]).tag('p', [other]));
         let Some(RelayMessage::Closed { message, .. }) = client.hear().await else { panic!() };
         assert_eq!(
             message,
