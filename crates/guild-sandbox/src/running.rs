@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Step};
 use crate::exec::{Exec, Executing};
 use crate::outcome::Outcome;
 use crate::spec::{Profile, Spec};
-use crate::wire::{Channel, FromLauncher, ToLauncher};
+use crate::wire::{Channel, FromLauncher, Received, ToLauncher};
 use crate::workspace::Workspace;
 
 /// A program that runs, or has ended, or a sandbox that stays. Dropping it kills everything in the sandbox.
@@ -159,9 +159,10 @@ impl Handle {
         let (here, there) = Channel::pair().step("make a channel")?;
         self.ask(&ToLauncher::Socket, &[there.as_fd()])?;
         drop(there);
-        let socket = here.receive::<()>().step("hear the launcher")?;
-        let socket = socket.and_then(|received| received.fds.into_iter().next());
-        dial(socket.ok_or(Error::Ended)?, port)
+        let answer = here.receive::<Option<Error>>().step("hear the launcher")?;
+        let Received { message, fds, .. } = answer.ok_or(Error::Ended)?;
+        message.map_or(Ok(()), Err)?;
+        dial(fds.into_iter().next().ok_or(Error::Ended)?, port)
     }
 
     /// Sends something that is answered over a channel of its own.

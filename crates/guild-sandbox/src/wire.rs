@@ -35,7 +35,7 @@ pub(crate) enum ToLauncher<S = Spec> {
         wall_ms: Option<u64>,
         output_bytes: Option<u64>,
     },
-    /// With a channel that a socket of the sandbox's network comes back by.
+    /// With a channel that a socket of the sandbox's network comes back by, or why not (`Option<Error>`).
     Socket,
 }
 

@@ -312,10 +312,11 @@ fn socket(fds: Vec<OwnedFd>) {
     let Some(channel) = fds.into_iter().next().map(Channel::from) else { return };
     let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
     let flags = rustix::net::SocketFlags::CLOEXEC;
-    if let Ok(socket) = rustix::net::socket_with(family, kind, flags, None) {
-        // Whoever asked may be gone.
-        let _ = channel.send_all(&(), &[], &[socket.as_fd()]);
-    }
+    // Whoever asked may be gone.
+    let _ = match rustix::net::socket_with(family, kind, flags, None).step("make a socket") {
+        Ok(socket) => channel.send_all(&None::<Error>, &[], &[socket.as_fd()]),
+        Err(error) => channel.send(&Some(error)),
+    };
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {

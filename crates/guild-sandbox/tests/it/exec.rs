@@ -359,7 +359,8 @@ fn a_limit_of_the_sandbox_names_itself_to_its_commands() {
 #[test]
 fn a_frozen_sandbox_takes_no_commands_and_its_clocks_stand_still() {
     for sandbox in [sandbox(), &sandbox_without_cgroups()] {
-        let running = sandbox.start(&Spec::stay(limits())).unwrap();
+        let spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits()) };
+        let running = sandbox.start(&spec).unwrap();
         let handle = running.handle();
         let exec = Exec {
             wall_ms: Some(5_000),
@@ -369,6 +370,7 @@ fn a_frozen_sandbox_takes_no_commands_and_its_clocks_stand_still() {
         command.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
         handle.freeze().unwrap();
         assert_eq!(handle.exec(&sh("true")).unwrap_err().code().name, "sandbox.busy");
+        assert_eq!(handle.connect(80).unwrap_err().code().name, "sandbox.busy");
         // However often it is told, nobody waits for it.
         for _ in 0..20_000 {
             command.signal(12).unwrap();

@@ -260,3 +260,31 @@ fn a_strict_command() {
         (Class::SecurityViolation, "begin\n")
     );
 }
+
+/// A program stops whoever is about to become a command. That hangs one command, and nothing else.
+#[test]
+fn stopping_whoever_is_about_to_start() {
+    let running = staying(Profile::Hosted);
+    let handle = running.handle();
+    let code = format!(
+        "{KEEPERS}\nprint('ready', flush=True)\nwhile True:\n    for pid in keepers():\n        try: os.kill(pid, 19)\n        except OSError: pass\n"
+    );
+    let _stopper = ready(&handle, &code);
+    std::thread::scope(|scope| {
+        let asking: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| handle.exec(&Exec::new(["sleep", "0.5"])).map(Executing::wait)))
+            .collect();
+        let short = Exec { wall_ms: Some(400), ..Exec::new(["sleep", "1000"]) };
+        let ended = handle.exec(&short).unwrap().wait().unwrap();
+        assert_eq!(ended.class, Class::WallLimit);
+        handle.kill().unwrap();
+        for asked in asking {
+            match asked.join().unwrap() {
+                Ok(ended) => assert_eq!(ended.unwrap().class, Class::Stopped),
+                Err(error) => assert_eq!(error.code().name, "sandbox.ended"),
+            }
+        }
+    });
+    assert_eq!(running.wait().unwrap().class, Class::Stopped);
+    assert_nothing_is_left();
+}
