@@ -154,7 +154,7 @@ impl Agent {
         &self.shared.party
     }
 
-    /// Serves until the shutdown, or for a while after the sandbox has ended. At the end nothing of the sandbox is left.
+    /// Serves until the shutdown, or for a while after the sandbox has ended. At the end nothing of it is left.
     pub async fn run(self, listener: TcpListener) -> Result<()> {
         let Agent { shared, running } = self;
         let kill = Kill(shared.clone());

@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use guild_protocol::env::{Clock, Random, Signer, UnixMs};
-use guild_protocol::hash::{Hash, Hasher};
+use guild_protocol::hash::Hash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::AsyncRead;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::auth::{ANSWER_HEADER, Asked, Nonce, Party, Pass, Seal};
 use super::error::{Error, Result, code};
@@ -27,7 +27,7 @@ use http::{Body, Connection, Head};
 pub use follow::ExecStream;
 pub use tunnel::Tunnel;
 
-/// How long an answer may take to begin.
+/// How long a step may take: to connect, to begin an answer, to send or get the next piece.
 const ANSWER_MS: i64 = 30_000;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// How much input is sent at once.
@@ -55,19 +55,28 @@ pub struct Attested {
 /// A file or archive as it comes.
 pub struct Download {
     body: Body,
+    client: Client,
     /// How large it is, if that is known.
     pub bytes: Option<u64>,
 }
 
 impl Download {
-    /// The next piece; `None` behind the last. One that breaks off is an error.
+    /// The next piece; `None` behind the last. One that breaks off or stands still is an error.
     pub async fn piece(&mut self) -> Result<Option<Vec<u8>>> {
-        self.body.piece().await
+        self.client.within(self.body.piece()).await
     }
 
     /// All of it, if it is not more than this.
-    pub async fn whole(self, max_bytes: usize) -> Result<Vec<u8>> {
-        self.body.whole(max_bytes).await
+    pub async fn whole(mut self, max_bytes: usize) -> Result<Vec<u8>> {
+        let mut whole = Vec::new();
+        while let Some(piece) = self.piece().await? {
+            whole.extend_from_slice(&piece);
+            if whole.len() > max_bytes {
+                let why = format!("there are more than {max_bytes} bytes");
+                return Err(Error::new(&code::BAD_ANSWER, why));
+            }
+        }
+        Ok(whole)
     }
 }
 
@@ -113,7 +122,7 @@ impl Client {
     pub async fn attestation(&self) -> Result<Attested> {
         let answer = self.ask_empty("GET", "/v1/attestation").await?;
         let nonce = answer.nonce;
-        Ok(Attested { attestation: read(answer).await?, nonce })
+        Ok(Attested { attestation: self.read(answer).await?, nonce })
     }
 
     /// Releases secrets, sealed to the agent's key, for one attestation. Gives their names.
@@ -237,7 +246,7 @@ impl Client {
             false => format!("/v1/files?path={path}"),
         };
         let ask = Ask { method: "PUT", target: &target, hash, length };
-        read(self.ask(ask, body).await?).await
+        self.read(self.ask(ask, body).await?).await
     }
 
     /// A file of the workspace.
@@ -280,17 +289,17 @@ impl Client {
     }
 
     async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T> {
-        read(self.ask_empty("GET", target).await?).await
+        self.read(self.ask_empty("GET", target).await?).await
     }
 
     async fn post<T: DeserializeOwned>(&self, target: &str, body: &impl Serialize) -> Result<T> {
-        read(self.ask_bytes("POST", target, &encode(body)?).await?).await
+        self.read(self.ask_bytes("POST", target, &encode(body)?).await?).await
     }
 
     async fn download(&self, target: &str) -> Result<Download> {
         let answer = self.ask_empty("GET", target).await?;
         let bytes = answer.head.header("content-length").and_then(|text| text.parse().ok());
-        Ok(Download { body: answer.body, bytes })
+        Ok(Download { body: answer.body, client: self.clone(), bytes })
     }
 
     async fn ask_empty(&self, method: &str, target: &str) -> Result<Answer> {
@@ -319,8 +328,9 @@ impl Client {
         let mut connection = self.within(Connection::open(&self.address)).await?;
         let authorization = pass.to_string();
         let Ask { method, target, length, .. } = ask;
-        connection.ask(method, target, &self.address, &authorization, length).await?;
-        connection.send(body, length).await?;
+        let head = connection.ask(method, target, &self.address, &authorization, length);
+        self.within(head).await?;
+        self.send(&mut connection, body, length).await?;
         let head = self.within(connection.head()).await?;
         let seal = self.check(&head, pass.nonce)?;
         let body = connection.body(&head)?;
@@ -329,7 +339,49 @@ impl Client {
             return Ok(answer);
         }
         let status = answer.head.status;
-        Err(Error::told(&whole(answer).await?, status))
+        Err(Error::told(&self.whole(answer).await?, status))
+    }
+
+    /// Sends a body of this length.
+    async fn send(
+        &self,
+        connection: &mut Connection,
+        body: &mut (impl AsyncRead + Unpin + Send),
+        length: u64,
+    ) -> Result<()> {
+        let mut left = length;
+        let mut piece = vec![0; http::PIECE_BYTES];
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(http::PIECE_BYTES);
+            let read = body.read(piece.get_mut(..most).unwrap_or_default()).await;
+            let read = read.map_err(http::broken)?;
+            if read == 0 {
+                return Err(Error::bad("body", "there is less to send than was said"));
+            }
+            let sent = connection.send(piece.get(..read).unwrap_or_default());
+            if !self.within(sent).await? {
+                return Ok(());
+            }
+            left = left.saturating_sub(u64::try_from(read).unwrap_or(0));
+        }
+        Ok(())
+    }
+
+    /// The body of an answer whose hash the agent has signed.
+    async fn whole(&self, answer: Answer) -> Result<Vec<u8>> {
+        let signed = answer.seal.body;
+        let body = Download { body: answer.body, client: self.clone(), bytes: None };
+        let body = body.whole(MAX_ANSWER_BYTES).await?;
+        if signed != Some(Hash::of(&body)) {
+            let why = "the answer is not the one that was signed";
+            return Err(Error::new(&code::WRONG_AGENT, why));
+        }
+        Ok(body)
+    }
+
+    async fn read<T: DeserializeOwned>(&self, answer: Answer) -> Result<T> {
+        let body = self.whole(answer).await?;
+        serde_json::from_slice(&body).map_err(|e| Error::new(&code::BAD_ANSWER, e.to_string()))
     }
 
     /// Whether the pinned agent answered this request.
@@ -350,23 +402,6 @@ impl Client {
             }
         }
     }
-}
-
-/// The body of an answer whose hash the agent has signed.
-async fn whole(answer: Answer) -> Result<Vec<u8>> {
-    let signed = answer.seal.body;
-    let body = answer.body.whole(MAX_ANSWER_BYTES).await?;
-    let mut hasher = Hasher::new();
-    hasher.update(&body);
-    if signed != Some(hasher.finish()) {
-        return Err(Error::new(&code::WRONG_AGENT, "the answer is not the one that was signed"));
-    }
-    Ok(body)
-}
-
-async fn read<T: DeserializeOwned>(answer: Answer) -> Result<T> {
-    let body = whole(answer).await?;
-    serde_json::from_slice(&body).map_err(|e| Error::new(&code::BAD_ANSWER, e.to_string()))
 }
 
 fn encode(body: &impl Serialize) -> Result<Vec<u8>> {

@@ -50,7 +50,8 @@ pub mod code {
         ENDED = "agent.ended", Conflict,
             "The sandbox has ended: it was stopped, or its lease ran out.", "Start another sandbox.";
         PORT_REFUSED = "agent.port_refused", Unavailable,
-            "Nobody listens on that port inside the sandbox.", "Start the service first, on 127.0.0.1 or all addresses.";
+            "Nobody listens on that port inside the sandbox.",
+            "Start the service first, on 127.0.0.1 or all addresses.";
         UNREACHABLE = "agent.unreachable", Unavailable,
             "A sandbox-agent cannot be reached, or its connection broke.",
             "Check its address and that it runs; try again.";

@@ -21,30 +21,31 @@ fn help_lists_the_commands() {
     Usage: guild [OPTIONS] <COMMAND>
 
     Commands:
-      demo         See the whole market at work, on this host alone
-      up           Run this node until it is told to stop
-      hire         Hire somebody for a job, check what comes back, and pay for it
-      requests     Look at requests for work, seen, bought or done; give one up
-      providers    Look at who offers work
-      receipts     List, check and export signed receipts
-      log          Read and write the audit log
-      ledger       Move, look at and prove the money of this node
-      policy       Check, show and try policies: which payments go through; approve one
-      audit        Check evidence of what happened, from its files alone
-      outbox       Look at what must still leave this node, and try again what was given up
-      store        Save, check and upgrade the database
-      hash         Print the hash of a JSON document
-      cid          Print the content id that IPFS gives a file
-      relay        Publish events, ask for them, and look at the relays of others
-      replay       Check, repair and convert replays, the record of what a session did
-      blueprint    Check what a job must achieve
-      sandbox      Run programs that nobody trusts
-      schema       Look at job schemas and check documents against them
-      key          Make and look at the identity of this node
-      config       Look at the configuration
-      doctor       Say what this host can and cannot do
-      completions  Print a script that completes guild's commands in a shell
-      help         Print this message or the help of the given subcommand(s)
+      demo           See the whole market at work, on this host alone
+      up             Run this node until it is told to stop
+      hire           Hire somebody for a job, check what comes back, and pay for it
+      requests       Look at requests for work, seen, bought or done; give one up
+      providers      Look at who offers work
+      receipts       List, check and export signed receipts
+      log            Read and write the audit log
+      ledger         Move, look at and prove the money of this node
+      policy         Check, show and try policies: which payments go through; approve one
+      audit          Check evidence of what happened, from its files alone
+      outbox         Look at what must still leave this node, and try again what was given up
+      store          Save, check and upgrade the database
+      hash           Print the hash of a JSON document
+      cid            Print the content id that IPFS gives a file
+      relay          Publish events, ask for them, and look at the relays of others
+      replay         Check, repair and convert replays, the record of what a session did
+      blueprint      Check what a job must achieve
+      sandbox        Run programs that nobody trusts
+      sandbox-agent  Serve one sandbox over HTTP to the controller whose key is given
+      schema         Look at job schemas and check documents against them
+      key            Make and look at the identity of this node
+      config         Look at the configuration
+      doctor         Say what this host can and cannot do
+      completions    Print a script that completes guild's commands in a shell
+      help           Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help

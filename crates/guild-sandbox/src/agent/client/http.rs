@@ -3,13 +3,13 @@
 
 use std::io;
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 use super::super::error::{Error, Result, code};
 
 const MAX_HEAD_BYTES: u64 = 64 << 10;
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 
 /// The head of an answer.
 #[derive(Debug)]
@@ -60,28 +60,10 @@ impl Connection {
         self.0.write_all(head.as_bytes()).await.map_err(broken)
     }
 
-    /// Sends `length` bytes of `body`. An agent that has heard enough answers and closes: that is no mistake yet.
-    pub(super) async fn send(
-        &mut self,
-        body: &mut (impl AsyncRead + Unpin),
-        length: u64,
-    ) -> Result<()> {
-        let mut left = length;
-        let mut piece = vec![0; PIECE_BYTES];
-        while left > 0 {
-            let most = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE_BYTES);
-            let read =
-                body.read(piece.get_mut(..most).unwrap_or_default()).await.map_err(broken)?;
-            if read == 0 {
-                return Err(Error::bad("body", "there is less to send than was said"));
-            }
-            let sent = self.0.write_all(piece.get(..read).unwrap_or_default()).await;
-            if sent.is_err() {
-                return Ok(());
-            }
-            left = left.saturating_sub(u64::try_from(read).unwrap_or(0));
-        }
-        Ok(())
+    /// Sends a piece of the body. An agent that has heard enough answers and closes: that is no mistake yet, but there
+    /// is no use in sending more. Says whether there is.
+    pub(super) async fn send(&mut self, piece: &[u8]) -> Result<bool> {
+        Ok(self.0.write_all(piece).await.is_ok())
     }
 
     /// Reads the head of the answer.
@@ -197,18 +179,6 @@ impl Body {
         }
         Ok(size)
     }
-
-    /// All of it, if it is not more than this.
-    pub(super) async fn whole(mut self, max_bytes: usize) -> Result<Vec<u8>> {
-        let mut whole = Vec::new();
-        while let Some(piece) = self.piece().await? {
-            whole.extend_from_slice(&piece);
-            if whole.len() > max_bytes {
-                return Err(bad("the answer is too long"));
-            }
-        }
-        Ok(whole)
-    }
 }
 
 #[cfg(test)]
@@ -228,7 +198,12 @@ mod tests {
         drop(far);
         let head = connection.head().await?;
         let status = head.status;
-        Ok((status, connection.body(&head)?.whole(1_000).await?))
+        let mut body = connection.body(&head)?;
+        let mut whole = Vec::new();
+        while let Some(piece) = body.piece().await? {
+            whole.extend(piece);
+        }
+        Ok((status, whole))
     }
 
     #[tokio::test]

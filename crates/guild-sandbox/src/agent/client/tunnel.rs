@@ -13,7 +13,10 @@ use super::super::error::{Error, Result, code};
 use super::Client;
 
 /// Bytes to and from a port inside. Dropping it ends the connection.
-pub struct Tunnel(WebSocketStream<TcpStream>);
+pub struct Tunnel {
+    socket: WebSocketStream<TcpStream>,
+    client: Client,
+}
 
 fn broken(error: impl ToString) -> Error {
     Error::new(&code::UNREACHABLE, error.to_string())
@@ -42,7 +45,7 @@ impl Tunnel {
         match opened.await? {
             Ok((socket, answer)) => {
                 check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
-                Ok(Tunnel(socket))
+                Ok(Tunnel { socket, client: client.clone() })
             }
             Err(tungstenite::Error::Http(answer)) => {
                 let seal = check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
@@ -54,13 +57,16 @@ impl Tunnel {
 
     /// Sends bytes inside.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.send(Message::Binary(bytes.to_vec().into())).await.map_err(broken)
+        let sent = self.socket.send(Message::Binary(bytes.to_vec().into()));
+        self.client.within(async { sent.await.map_err(broken) }).await
     }
 
     /// The next bytes from inside; `None` at their end.
     pub async fn receive(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
-            match self.0.next().await {
+            // The agent says something more often, also if nothing comes from inside.
+            let next = self.client.within(async { Ok(self.socket.next().await) }).await?;
+            match next {
                 Some(Ok(Message::Binary(bytes))) => return Ok(Some(bytes.to_vec())),
                 Some(Ok(Message::Close(_))) | None => return Ok(None),
                 Some(Ok(_)) => {}

@@ -192,6 +192,20 @@ async fn a_client_that_stops_reading_holds_up_nobody_for_long_and_is_told_of_the
 }
 
 #[tokio::test]
+async fn there_are_only_so_many_at_once() {
+    let world = World::new();
+    let mut ids = Vec::new();
+    for _ in 0..64 {
+        ids.push(world.client.exec(&words(&["sleep", "1000"])).await.unwrap());
+    }
+    assert_eq!(world.client.health().await.unwrap().execs, 64);
+    assert_eq!(refused(world.client.exec(&words(&["true"])).await), "agent.too_many");
+    world.client.signal(&ids[7], 9).await.unwrap();
+    world.client.stream(&ids[7], 1).collect(0).await.unwrap();
+    assert_eq!(run(&world.client, &words(&["echo", "x"])).await.0, "x\n");
+}
+
+#[tokio::test]
 async fn frozen_is_frozen() {
     let world = World::new();
     let client = &world.client;
@@ -200,6 +214,7 @@ async fn frozen_is_frozen() {
     stream.next().await.unwrap();
     client.freeze().await.unwrap();
     assert_eq!(client.health().await.unwrap().state, guild_sandbox::agent::State::Frozen);
+    assert_eq!(refused(client.exec(&words(&["true"])).await), "sandbox.busy");
     client.thaw().await.unwrap();
     stream.next().await.unwrap().unwrap();
     assert_eq!(client.health().await.unwrap().state, guild_sandbox::agent::State::Running);
