@@ -19,6 +19,9 @@
 //!   kills everything in its namespace.
 //! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
 //!
+//! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process that
+//! calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
+//!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
 mod cgroup;
