@@ -27,8 +27,8 @@ pub mod code {
             "Check that it exists in the image, is executable, and that its interpreter is there too.";
         RUNTIME = "sandbox.runtime", Unavailable,
             "The OCI runtime is not there, failed, or did not answer in time.",
-            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes of \
-             this host.";
+            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes \
+             of this host.";
         ENDED = "sandbox.ended", Conflict,
             "The sandbox has ended, so nothing can be done in it any more.",
             "Start another one. What it left in its workspace can still be read.";

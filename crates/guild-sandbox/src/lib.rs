@@ -19,8 +19,8 @@
 //!   kills everything in its namespace.
 //! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
 //!
-//! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process that
-//! calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
+//! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process
+//! that calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
 //!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
@@ -46,7 +46,7 @@ pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
-pub use oci::{Oci, OciOptions, Version, version};
+pub use oci::{Oci, OciOptions, Version};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};

@@ -44,9 +44,12 @@ const VERSION_WITHIN_MS: u64 = 2_000;
 pub(super) fn checks(config: &Config, environment: &Environment) -> Vec<Check> {
     let opened = sandbox::open(config, environment);
     // Of the sandbox that is used, if there is one.
-    let host = opened.as_ref().map_or_else(|_| Host::probe(), |sandbox| sandbox.host().clone());
+    let probed = Host::probe();
+    let host = opened.as_ref().map_or(&probed, |sandbox| sandbox.host());
     let layer = |(layer, advice): (Layer, &'static str)| {
         let found = host.layers.get(&layer).map(|found| found.found.clone()).unwrap_or_default();
+        let here = probed.standing(layer) == Standing::Enforced;
+        let advice = if here { "The backend ns has it." } else { advice };
         match host.standing(layer) {
             Standing::Enforced => Check::ok(layer.name(), found),
             Standing::Weaker => Check::weaker(layer.name(), found, advice),
@@ -56,7 +59,10 @@ pub(super) fn checks(config: &Config, environment: &Environment) -> Vec<Check> {
     let mut checks = vec![user_namespaces(Path::new("/proc/sys"))];
     checks.extend(ADVICE.map(layer));
     checks.push(backend(config, &opened));
-    checks.push(opened.map_or_else(|error| fails("a sandbox", &error), |s| trial(&*s)));
+    checks.push(match &opened {
+        Ok(sandbox) => trial(&**sandbox),
+        Err(error) => fails("a sandbox", error),
+    });
     checks.extend(RUNTIMES.map(|(name, advice)| runtime(name, advice, environment)));
     checks
 }
@@ -83,7 +89,7 @@ fn runtime(name: &'static str, advice: &'static str, environment: &Environment) 
     let Some(path) = sandbox::runtime(name, environment) else {
         return Check::missing(name, "not on PATH", advice);
     };
-    match guild_sandbox::version(&path, VERSION_WITHIN_MS) {
+    match guild_sandbox::Version::of(&path, VERSION_WITHIN_MS) {
         Ok(version) => Check::ok(name, format!("{}, {}", path.display(), version.0)),
         Err(error) => Check::weaker(name, error.to_string(), error.code().remedy),
     }
