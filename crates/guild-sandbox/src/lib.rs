@@ -19,6 +19,10 @@
 //!   kills everything in its namespace.
 //! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
 //!
+//! A sandbox may also stay without a program ([`Spec::stay`]), or have commands beside it: [`Handle::exec`] starts one,
+//! [`Handle::connect`] reaches a port inside. Between init and each command is a *keeper*, a process of ours below
+//! which everything stays that the command starts. [`Running::workspace`] gives its files, seen from outside.
+//!
 //! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process
 //! that calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
 //!

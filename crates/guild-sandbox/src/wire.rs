@@ -37,11 +37,11 @@ pub(crate) enum ToLauncher<S = Spec> {
         wall_ms: Option<u64>,
         output_bytes: Option<u64>,
     },
-    /// With a channel that a socket of the sandbox's network comes back by.
+    /// With a channel that a socket of the sandbox's network comes back by, or why not (`Option<Error>`).
     Socket,
 }
 
-/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it any more.
+/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToCommand {
     Signal(i32),

@@ -370,7 +370,7 @@ impl Root {
         Ok(workspace)
     }
 
-    /// One tmpfs for all directories that the program can write into, so that they share the limit. Gives its workspace.
+    /// One tmpfs for all directories that can be written into, so that they share the limit. Gives its workspace.
     fn scratch(&self, spec: &Spec) -> Result<OwnedFd> {
         let (size, inodes) = (spec.limits.disk_bytes, u64::from(spec.limits.inodes) + 8);
         let owner = &self.owner;

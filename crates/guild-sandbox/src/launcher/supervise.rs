@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::commands::{Commands, Source, Wanted, tell};
+use super::commands::{Commands, Source, Wanted, socket, tell};
 use super::relay::Relay;
 use super::{Prepared, root, tree};
 use crate::error::{Error, Result, Step};
@@ -406,10 +406,8 @@ impl Watch {
                 self.commands.begin(init, &wanted, received.fds, now_us, frozen)?;
             }
             ToLauncher::Socket => {
-                let fds: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
-                let message: ToInit = ToInit::Socket;
-                // If it does not go, its channel ends, and that is the answer.
-                let _ = self.prepared.init.channel.send_now(&message, &fds);
+                let frozen = self.frozen_since_us.is_some();
+                socket(&self.prepared.init.channel, received.fds, frozen);
             }
             ToLauncher::Freeze | ToLauncher::Prepare(_) | ToLauncher::Run(_) => {}
         }
