@@ -1,7 +1,7 @@
 //! The filter of a profile as OCI runtimes read it: made from the same lists, with the same answers.
 //!
-//! A runtime that can hand out a listener lets us be asked; with others what would be asked kills. Runtimes put rules for one call side by side, without an
-//! order, so the rules of a call that is looked at in detail exclude each other.
+//! A runtime that can hand out a listener lets us be asked; with others what would be asked kills. Runtimes put rules
+//! for one call side by side, without an order, so the rules of a call that is looked at in detail exclude each other.
 
 use std::collections::BTreeMap;
 
