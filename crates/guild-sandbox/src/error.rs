@@ -166,6 +166,16 @@ pub enum Error {
         /// What is wrong with it, or what it said.
         why: String,
     },
+    /// The OCI runtime, which does not answer. It was killed.
+    #[error("{runtime}: {step} was not done within {timeout_ms} ms")]
+    RuntimeHangs {
+        /// The runtime.
+        runtime: String,
+        /// What it was to do.
+        step: String,
+        /// How long it had.
+        timeout_ms: u64,
+    },
     /// A step of the launcher.
     #[error("{step}: {why}")]
     Failed {
@@ -196,7 +206,7 @@ impl Error {
             Error::NotAFile { .. } => &code::NOT_A_FILE,
             Error::TooLarge { .. } => &code::TOO_LARGE,
             Error::BadArchive { .. } => &code::BAD_ARCHIVE,
-            Error::Runtime { .. } => &code::RUNTIME,
+            Error::Runtime { .. } | Error::RuntimeHangs { .. } => &code::RUNTIME,
             Error::Failed { .. } => &code::FAILED,
         }
     }

@@ -214,7 +214,8 @@ fn version(runtime: &Path, timeout_ms: u64) -> Result<Version> {
     kill_group(&child);
     let status = child.wait().step("wait for the runtime")?;
     if !ended? {
-        return Err(error(format!("--version gave no answer within {timeout_ms} ms")));
+        let (runtime, step) = (runtime.display().to_string(), "--version".to_owned());
+        return Err(Error::RuntimeHangs { runtime, step, timeout_ms });
     }
     let mut said = Vec::new();
     if let Some(stdout) = child.stdout.take() {

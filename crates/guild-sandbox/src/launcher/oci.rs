@@ -336,9 +336,9 @@ impl<'a> Calls<'a> {
             }
             let left_us = self.until_us.saturating_sub(now_us());
             if left_us == 0 {
-                let most = self.runtime.timeout_ms;
-                let word = words.first().copied().unwrap_or_default();
-                return Err(self.runtime.error(format!("{word} was not done within {most} ms")));
+                let step = words.first().copied().unwrap_or_default().to_owned();
+                let (runtime, timeout_ms) = (self.runtime.name(), self.runtime.timeout_ms);
+                return Err(Error::RuntimeHangs { runtime, step, timeout_ms });
             }
             wait(&mut [PollFd::new(self.signals, PollFlags::IN)], left_us)?;
             self.forget_signals();
