@@ -1,4 +1,4 @@
-//! The process that holds one sandbox: the program itself, executed again.
+//! The process that holds one sandbox: the program itself, executed again as the nursery, and split off from that.
 //!
 //! A program that starts sandboxes must do this first of all, before it makes threads or reads its arguments:
 //!
@@ -25,7 +25,7 @@ use crate::cgroup::Group;
 use crate::error::{Error, Result, Step};
 use crate::spec::WRITABLE;
 use crate::sys::{self, Cloned, Reaped};
-use crate::wire::{Channel, FromLauncher, Preparation, ToInit, ToLauncher};
+use crate::wire::{Channel, FromLauncher, FromNursery, Preparation, ToInit, ToLauncher, ToNursery};
 
 mod commands;
 mod init;
@@ -51,10 +51,19 @@ pub fn is_asked_for() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == WORD)
 }
 
-/// Is a launcher, until its sandbox is gone. Must be called by the only thread of the process.
+/// Is the nursery, until its caller is gone, and each of the launchers that are split off from it, until its sandbox
+/// is. Must be called by the only thread of the process.
 pub fn main() -> ExitCode {
-    let Ok(control) = take_control() else { return ExitCode::from(2) };
-    match hold(&control) {
+    match take_control().and_then(nurse) {
+        Ok(Some(launcher)) => launch(&launcher),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(2),
+    }
+}
+
+/// Is one launcher.
+fn launch(control: &Channel) -> ExitCode {
+    match hold(control) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // Whoever asked may be gone.
@@ -76,6 +85,32 @@ fn take_control() -> io::Result<Channel> {
     let _ = rustix::process::setsid();
     rustix::process::umask(Mode::from_raw_mode(0o022));
     Ok(Channel::from(control))
+}
+
+/// Splits off a launcher for every channel that comes. Returns in each of them, with its channel, and in the nursery
+/// with none, once the caller and all launchers are gone. The control is given up: launchers have none of it.
+fn nurse(control: Channel) -> io::Result<Option<Channel>> {
+    sys::ignore_children();
+    while let Some(received) = control.receive::<ToNursery>()? {
+        let ToNursery::Launch = received.message;
+        let Some(channel) = received.fds.into_iter().next().map(Channel::from) else {
+            return Err(io::Error::other("a channel is missing"));
+        };
+        match sys::clone(0, None) {
+            Ok(Cloned::Child) => {
+                sys::heed_children();
+                // A session of its own, as the nursery has.
+                let _ = rustix::process::setsid();
+                return Ok(Some(channel));
+            }
+            Ok(Cloned::Parent { pidfd, .. }) => {
+                control.send_all(&FromNursery::Launched, &[], &[pidfd.as_fd()])?;
+            }
+            Err(error) => control.send(&FromNursery::Failed(error.to_string()))?,
+        }
+    }
+    sys::wait_for_children();
+    Ok(None)
 }
 
 fn hold(control: &Channel) -> Result<()> {

@@ -3,17 +3,18 @@
 //! A [`Spec`] says what to run, what it sees and what it may use. A [`Sandbox`] starts it and gives a [`Running`],
 //! whose end is an [`Outcome`]: why it ended, what it used, what it tried, and how well each limit and layer held.
 //!
-//! [`Ns`] is the backend that needs nothing but a Linux kernel, 5.12 or later. Four processes take part:
+//! [`Ns`] is the backend that needs nothing but a Linux kernel, 5.12 or later. Five processes take part:
 //!
 //! ```text
-//! caller ──▶ launcher ──▶ init ──▶ workload ──▶ …
-//!            host's own    pid 1, every namespace its own,
-//!            namespaces    a root of tmpfs and read-only binds
+//! caller ──▶ nursery ──▶ launcher ──▶ init ──▶ workload ──▶ …
+//!            one for      one for      pid 1, every namespace its own,
+//!            all          each         a root of tmpfs and read-only binds
 //! ```
 //!
-//! - The *launcher* is the caller's program executed again with the word [`launcher::WORD`], because a process with
-//!   many threads must not fork. It holds the clock, the limits and the cgroups, carries the output, and cleans up.
-//!   When its caller dies, however it dies, the launcher reads the end of its channel, kills everything and leaves.
+//! - The *nursery* is the caller's program executed again with the word [`launcher::WORD`], because a process with
+//!   many threads must not fork. It does nothing but split off launchers.
+//! - The *launcher* holds the clock, the limits and the cgroups, carries the output, and cleans up. When its caller
+//!   dies, however it dies, the launcher reads the end of its channel, kills everything and leaves.
 //! - *Init* is the first process of the new namespaces. It builds the root, starts the workload, reaps orphans and
 //!   answers what the workload's filter asks. If the launcher dies, the kernel kills init; if init dies, the kernel
 //!   kills everything in its namespace.
@@ -36,6 +37,7 @@ pub mod launcher;
 mod limits;
 mod mac;
 mod ns;
+mod nursery;
 mod oci;
 mod outcome;
 mod running;

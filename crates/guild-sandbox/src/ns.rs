@@ -3,20 +3,19 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Sandbox;
 use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
-use crate::launcher::WORD;
+use crate::nursery::Nursery;
 use crate::oci::Runtime;
 use crate::outcome::Standing;
-use crate::running::{Farewell, Launcher, Running};
+use crate::running::{Launcher, Running};
 use crate::spec::{Defaults, Image, Spec};
-use crate::wire::{Channel, FromLauncher, Order, Preparation, ToLauncher};
+use crate::wire::{FromLauncher, Order, Preparation, ToLauncher};
 use crate::workspace::Workspace;
 
 /// How launchers are made.
@@ -48,7 +47,7 @@ pub struct Ns {
     /// Who makes the sandboxes, if it is not the launcher itself.
     runtime: Option<Runtime>,
     waiting: Mutex<VecDeque<Launcher>>,
-    farewell: Farewell,
+    nursery: Arc<Nursery>,
 }
 
 /// Without these nothing runs, whatever the spec requires.
@@ -74,8 +73,8 @@ impl Ns {
     fn make(options: Options, mut host: Host, runtime: Option<Runtime>) -> Result<Ns> {
         host.look_at_profile(options.defaults.mac.as_deref());
         host.require(&options.defaults.require)?;
-        let farewell = Farewell::new().step("start a thread")?;
-        Ok(Ns { options, host, runtime, waiting: Mutex::default(), farewell })
+        let nursery = Arc::new(Nursery::new(options.program.clone()));
+        Ok(Ns { options, host, runtime, waiting: Mutex::default(), nursery })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
@@ -94,7 +93,7 @@ impl Ns {
     /// A launcher for this image: one that waits, or a new one.
     fn take(&self, image: &Image) -> Result<Launcher> {
         while *image == self.options.defaults.image
-            && let Some(mut launcher) = { self.waiting().pop_front() }
+            && let Some(launcher) = { self.waiting().pop_front() }
         {
             if launcher.is_alive() {
                 return Ok(launcher);
@@ -104,18 +103,7 @@ impl Ns {
     }
 
     fn launch(&self, image: &Image) -> Result<Launcher> {
-        let (here, there) = Channel::pair().step("make a channel")?;
-        let program = &self.options.program;
-        let process = Command::new(program)
-            .arg(WORD)
-            .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(there)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .current_dir("/")
-            .spawn();
-        let process = process.step(&format!("start {}", program.display()))?;
-        let launcher = Launcher::new(here, process, self.farewell.clone());
+        let launcher = Launcher::new(&self.nursery)?;
         let preparation = Preparation {
             image: image.clone(),
             places: self.host.places.clone(),

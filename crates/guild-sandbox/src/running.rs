@@ -3,9 +3,7 @@
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Child;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,6 +12,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, Step};
 use crate::exec::{Exec, Executing};
+use crate::nursery::{Born, Nursery};
 use crate::outcome::Outcome;
 use crate::spec::{Profile, Spec};
 use crate::wire::{Channel, FromLauncher, Received, ToLauncher};
@@ -215,39 +214,24 @@ fn dial(socket: OwnedFd, port: u16) -> Result<TcpStream> {
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) channel: Arc<Channel>,
-    /// `None` once somebody else waits for it.
-    process: Option<Child>,
-    farewell: Farewell,
-}
-
-/// Takes launchers that have said their last word and are about to go: somebody must wait for them, but not the caller.
-#[derive(Debug, Clone)]
-pub(crate) struct Farewell(Sender<Child>);
-
-impl Farewell {
-    /// With a thread that ends with the last of its clones.
-    pub(crate) fn new() -> io::Result<Farewell> {
-        let (sender, leaving) = mpsc::channel::<Child>();
-        let waits = move || leaving.into_iter().for_each(|mut process| drop(process.wait()));
-        thread::Builder::new().name("sandbox-farewell".to_owned()).spawn(waits)?;
-        Ok(Farewell(sender))
-    }
-
-    fn bid(&self, process: Child) {
-        if let Err(mut refused) = self.0.send(process) {
-            let _ = refused.0.wait();
-        }
-    }
+    pidfd: OwnedFd,
+    /// Whether it has said its last word, and goes by itself.
+    leaves: bool,
+    /// Its parent, which waits for it.
+    _nursery: Arc<Nursery>,
 }
 
 impl Launcher {
-    pub(crate) fn new(channel: Channel, process: Child, farewell: Farewell) -> Launcher {
-        Launcher { channel: Arc::new(channel), process: Some(process), farewell }
+    pub(crate) fn new(nursery: &Arc<Nursery>) -> Result<Launcher> {
+        let Born { channel, pidfd } = nursery.launch()?;
+        let channel = Arc::new(channel);
+        Ok(Launcher { channel, pidfd, leaves: false, _nursery: nursery.clone() })
     }
 
     /// Whether it is still there.
-    pub(crate) fn is_alive(&mut self) -> bool {
-        self.process.as_mut().is_some_and(|process| matches!(process.try_wait(), Ok(None)))
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        matches!(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
     /// Waits for the last word of the launcher, and for its end.
@@ -262,27 +246,21 @@ impl Launcher {
                 None => break Err(Error::failed("hear the launcher", "it is gone")),
             }
         };
-        // Nothing of the sandbox is left but the launcher, which goes by itself.
-        if said.is_ok()
-            && let Some(process) = self.process.take()
-        {
-            self.farewell.bid(process);
-        }
+        // Nothing of the sandbox is left but the launcher.
+        self.leaves = said.is_ok();
         said
-    }
-
-    /// Closes the channel, which makes the launcher clean up, and waits for that.
-    pub(crate) fn end(&mut self) {
-        if let Some(mut process) = self.process.take() {
-            // Other handles may hold the channel open: it must be shut, not only dropped.
-            let _ = rustix::net::shutdown(&*self.channel, rustix::net::Shutdown::Both);
-            let _ = process.wait();
-        }
     }
 }
 
 impl Drop for Launcher {
+    /// Closes the channel, which makes the launcher clean up, and waits for that.
     fn drop(&mut self) {
-        self.end();
+        if self.leaves {
+            return;
+        }
+        // Other handles may hold the channel open: it must be shut, not only dropped.
+        let _ = rustix::net::shutdown(&*self.channel, rustix::net::Shutdown::Both);
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        while poll(&mut fds, None) == Err(rustix::io::Errno::INTR) {}
     }
 }

@@ -176,6 +176,24 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     Ok(adopt(fd))
 }
 
+/// Lets children that end be gone without anybody waiting for them.
+pub(crate) fn ignore_children() {
+    // SAFETY: no handler is installed; to ignore a signal touches no memory.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+}
+
+/// Lets children that end wait for somebody who asks, as is usual.
+pub(crate) fn heed_children() {
+    // SAFETY: as above.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Waits until there are no children, if they are ignored.
+pub(crate) fn wait_for_children() {
+    // SAFETY: the kernel writes nothing through a null pointer.
+    while unsafe { libc::waitpid(-1, null_mut(), 0) } != -1 || is(libc::EINTR) {}
+}
+
 /// Gives every signal back its usual meaning, and lets all of them in.
 pub(crate) fn reset_signals() {
     // SAFETY: no handler of ours stays; the set is initialised before it is used. Signals that cannot be set (9, 19,

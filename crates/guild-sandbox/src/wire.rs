@@ -22,6 +22,21 @@ use crate::oci::Runtime;
 use crate::outcome::{Outcome, Standing};
 use crate::spec::{Image, Spec};
 
+/// From the caller to the nursery.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToNursery {
+    /// With the launcher's end of its channel.
+    Launch,
+}
+
+/// From the nursery to the caller.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum FromNursery {
+    /// With a descriptor of the new process.
+    Launched,
+    Failed(String),
+}
+
 /// From the caller to the launcher. The first is `Prepare`, then comes `Run`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher<S = Spec> {

@@ -173,6 +173,14 @@ fn a_caller_that_is_killed_leaves_nothing() {
     }
 }
 
+/// The children of all threads of a process.
+pub(crate) fn children(pid: &str) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
+    let children = threads.filter_map(|thread| of(thread).ok()).collect::<String>();
+    children.split_whitespace().map(str::to_owned).collect()
+}
+
 /// If even the launchers are killed, the kernel ends the sandboxes, and the next start removes their cgroups.
 #[test]
 fn launchers_that_are_killed_are_swept() {
@@ -180,11 +188,11 @@ fn launchers_that_are_killed_are_swept() {
         Command::new(launcher()).args(["hold", "3"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", caller.id());
-    let children = std::fs::read_to_string(children).unwrap();
-    assert!(children.split_whitespace().count() >= 3, "{children}");
+    let nursery = children(&caller.id().to_string());
+    let launchers: Vec<String> = nursery.iter().flat_map(|pid| children(pid)).collect();
+    assert!(nursery.len() == 1 && launchers.len() >= 3, "{nursery:?} {launchers:?}");
     let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
-    for pid in children.split_whitespace() {
+    for pid in nursery.iter().chain(&launchers) {
         assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
     }
     caller.kill().unwrap();
@@ -210,6 +218,31 @@ fn launchers_made_ahead_are_used_once() {
         assert_eq!(printed(&collected), "/tmp:\n\n/workspace:\n2\n");
     }
     sandbox.prepare().unwrap();
+    drop(sandbox);
+    assert_nothing_is_left();
+}
+
+/// What runs goes on when the nursery is killed, and the next start has a new one.
+#[test]
+fn a_nursery_that_is_killed_is_replaced() {
+    let sandbox = Ns::new(Options::new(launcher())).unwrap();
+    let spec = shell("read line; echo \"<$line>\"");
+    let mut running = sandbox.start(&spec).unwrap();
+    let ours = |pid: &&String| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.ends_with("\0__sandbox\0") && !children(pid).is_empty()
+    };
+    // Others have nurseries too; killing theirs must do no harm either.
+    let nurseries = children(&std::process::id().to_string());
+    let nurseries: Vec<&String> = nurseries.iter().filter(ours).collect();
+    assert!(!nurseries.is_empty());
+    for pid in nurseries {
+        assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+    }
+    assert_eq!(printed(&run(&sandbox, &shell("echo again"))), "again\n");
+    running.stdin.take().unwrap().write_all(b"still\n").unwrap();
+    let collected = running.collect().unwrap();
+    assert_eq!(printed(&collected), "<still>\n");
     drop(sandbox);
     assert_nothing_is_left();
 }

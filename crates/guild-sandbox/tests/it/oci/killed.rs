@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use guild_sandbox::{Class, Ns, Options, Sandbox};
 
+use super::super::killed::children;
 use super::super::support::{LAUNCHER, LOOK, Traces, launcher, shell};
 use super::{is_root, program, runc};
 
@@ -139,12 +140,14 @@ fn launchers_that_are_killed_are_swept() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let children = format!("/proc/{0}/task/{0}/children", caller.id());
-    let children = fs::read_to_string(children).unwrap();
-    assert!(children.split_whitespace().count() >= 2, "{children}");
+    // The nursery of the trial may not be gone yet.
+    let nurseries = children(&caller.id().to_string());
+    let launchers: Vec<String> = nurseries.iter().flat_map(|pid| children(pid)).collect();
+    assert!(launchers.len() >= 2, "{nurseries:?} {launchers:?}");
     let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
-    for pid in children.split_whitespace() {
-        assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
+    // Those of the trial are gone by now, perhaps.
+    for pid in nurseries.iter().chain(&launchers) {
+        let _ = Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().unwrap();
     }
     caller.kill().unwrap();
     caller.wait().unwrap();
