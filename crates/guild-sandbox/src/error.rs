@@ -31,8 +31,8 @@ pub mod code {
             "Check that it exists in the image, is executable, and that its interpreter is there too.";
         RUNTIME = "sandbox.runtime", Unavailable,
             "The OCI runtime is not there, failed, or did not answer in time.",
-            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes of \
-             this host.";
+            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes \
+             of this host.";
         ENDED = "sandbox.ended", Conflict,
             "The sandbox has ended, so nothing can be done in it any more.",
             "Start another one. What it left in its workspace can still be read.";
@@ -178,6 +178,16 @@ pub enum Error {
         /// What is wrong with it, or what it said.
         why: String,
     },
+    /// The OCI runtime, which does not answer. It was killed.
+    #[error("{runtime}: {step} was not done within {timeout_ms} ms")]
+    RuntimeHangs {
+        /// The runtime.
+        runtime: String,
+        /// What it was to do.
+        step: String,
+        /// How long it had.
+        timeout_ms: u64,
+    },
     /// A step of the launcher.
     #[error("{step}: {why}")]
     Failed {
@@ -209,7 +219,7 @@ impl Error {
             Error::NotAFile { .. } => &code::NOT_A_FILE,
             Error::TooLarge { .. } => &code::TOO_LARGE,
             Error::BadArchive { .. } => &code::BAD_ARCHIVE,
-            Error::Runtime { .. } => &code::RUNTIME,
+            Error::Runtime { .. } | Error::RuntimeHangs { .. } => &code::RUNTIME,
             Error::Failed { .. } => &code::FAILED,
         }
     }

@@ -24,6 +24,9 @@
 //! [`Handle::connect`] reaches a port inside. Between init and each command is a *keeper*, a process of ours below
 //! which everything stays that the command starts. [`Running::workspace`] gives its files, seen from outside.
 //!
+//! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process
+//! that calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
+//!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
 pub mod agent;
@@ -51,7 +54,7 @@ pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
-pub use oci::{Oci, OciOptions, Version, version};
+pub use oci::{Oci, OciOptions, Version};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};

@@ -57,6 +57,8 @@ pub(crate) struct Runtime {
     pub(crate) kind: Kind,
     pub(crate) platform: Option<String>,
     pub(crate) timeout_ms: u64,
+    /// Whether it can hand out the listener of a filter.
+    pub(crate) asks: bool,
 }
 
 /// The two kinds of runtimes that there are.
@@ -114,16 +116,26 @@ impl Oci {
                 "only root can be sure that an OCI runtime does not ignore it; use the backend ns";
             return Err(Error::LayerMissing { layer: Layer::CgroupMemory, why: why.to_owned() });
         }
-        let version = version(&runtime, timeout_ms)?;
+        let version = Version::of(&runtime, timeout_ms)?;
         let kind = version.kind();
-        let runtime = Runtime { path: runtime, kind, platform, timeout_ms };
+        let asks = kind == Kind::Shared;
+        let mut runtime = Runtime { path: runtime, kind, platform, timeout_ms, asks };
         let mut host = Host::probe();
         host.places = host.places.for_a_runtime();
         host.places.sweep();
         host.require(&INDISPENSABLE.into())?;
         // What is tried needs the host's programs, whatever image specs will see.
-        let trial = Ns::with_runtime(Options::new(program.clone()), host.clone(), runtime.clone())?;
-        host.learn(&try_out(&trial, kind)?);
+        let trial = |runtime: &Runtime| {
+            Ns::with_runtime(Options::new(program.clone()), host.clone(), runtime.clone())
+                .and_then(|trial| try_out(&trial, kind))
+        };
+        let mut shown = trial(&runtime);
+        if asks && matches!(shown, Err(Error::Runtime { .. })) {
+            // An older one knows nothing of listeners. If that is not what is wrong, it fails again.
+            runtime.asks = false;
+            shown = trial(&runtime);
+        }
+        host.learn(&shown?);
         let options = Options { defaults, ..Options::new(program) };
         Ok(Oci { ns: Ns::with_runtime(options, host, runtime)?, kind, version })
     }
@@ -162,9 +174,13 @@ impl Host {
         for (layer, standing) in &outcome.layers {
             let before = self.standing(*layer);
             let found = match standing {
+                Standing::Enforced if *layer == Layer::CgroupFreeze => {
+                    "the runtime's cgroup".to_owned()
+                }
                 Standing::Enforced if before == Standing::Enforced => continue,
                 Standing::Enforced => "by the runtime".to_owned(),
-                _ => "not with an OCI runtime".to_owned(),
+                Standing::Weaker => "not for all calls with an OCI runtime".to_owned(),
+                Standing::Absent => "not with an OCI runtime".to_owned(),
             };
             self.layers.insert(*layer, Found { standing: *standing, found });
         }
@@ -172,13 +188,18 @@ impl Host {
 }
 
 impl Version {
+    /// Asks a runtime, which is killed with all that it started if it does not answer in time.
+    pub fn of(runtime: &Path, timeout_ms: u64) -> Result<Version> {
+        version(runtime, timeout_ms)
+    }
+
     fn kind(&self) -> Kind {
         if self.0.starts_with("runsc ") { Kind::Own } else { Kind::Shared }
     }
 }
 
 /// Asks a runtime what it is.
-pub fn version(runtime: &Path, timeout_ms: u64) -> Result<Version> {
+fn version(runtime: &Path, timeout_ms: u64) -> Result<Version> {
     let error = |why: String| Error::Runtime { runtime: runtime.display().to_string(), why };
     let mut child = Command::new(runtime)
         .arg("--version")
@@ -193,7 +214,8 @@ pub fn version(runtime: &Path, timeout_ms: u64) -> Result<Version> {
     kill_group(&child);
     let status = child.wait().step("wait for the runtime")?;
     if !ended? {
-        return Err(error(format!("--version gave no answer within {timeout_ms} ms")));
+        let (runtime, step) = (runtime.display().to_string(), "--version".to_owned());
+        return Err(Error::RuntimeHangs { runtime, step, timeout_ms });
     }
     let mut said = Vec::new();
     if let Some(stdout) = child.stdout.take() {

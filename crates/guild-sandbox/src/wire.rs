@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::exec::Ended;
 use crate::mac::Module;
 use crate::oci::Runtime;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Standing};
 use crate::spec::{Image, Spec};
 
 /// From the caller to the nursery.
@@ -148,7 +148,7 @@ pub(crate) struct Weak {
 pub(crate) enum FromInit {
     /// With the workspace and the listener of the proxy, if there is one.
     Started {
-        notify: bool,
+        notify: Standing,
         landlock: bool,
     },
     Failed(Error),

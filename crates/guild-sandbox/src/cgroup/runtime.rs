@@ -156,7 +156,8 @@ impl Group {
         };
         let file = if version == 2 { files[1] } else { files[0] };
         // The kernel rounds memory down to whole pages.
-        let page = if controller == "memory" { 4_096 } else { 1 };
+        let page = u64::try_from(rustix::param::page_size()).unwrap_or(4_096);
+        let page = if controller == "memory" { page } else { 1 };
         refuse_unless(layer, file, number(&path.join(file)).map(|set| set / page), wanted / page)
     }
 

@@ -15,6 +15,7 @@ use super::root::Root;
 use super::workload::{Started, Workload};
 use crate::cgroup;
 use crate::error::{Error, Result, Step};
+use crate::outcome::Standing;
 use crate::spec::{Network, Profile, Spec};
 use crate::sys;
 use crate::wire::{Channel, FromInit, Received, ToInit, Weak};
@@ -68,6 +69,7 @@ fn run(channel: &Channel, doors: &[File]) -> Result<()> {
         .map(AsFd::as_fd)
         .chain(proxy.iter().map(AsFd::as_fd))
         .collect();
+    let notify = if notify { Standing::Enforced } else { Standing::Absent };
     let message = FromInit::Started { notify, landlock };
     channel.send_all(&message, &[], &fds).step("tell the launcher")?;
     drop((proxy, inside.workspace));

@@ -29,12 +29,15 @@ use crate::host::Layer;
 use crate::mac::Module;
 use crate::oci::bundle::{Bundle, Ids};
 use crate::oci::{Kind, Runtime};
+use crate::outcome::Standing;
 use crate::spec::Spec;
 use crate::sys::{self, Cloned};
 use crate::wire::{Channel, FromInit, Preparation, Received, ToInit, Weak};
 
+mod asks;
 mod room;
 
+use asks::Asks;
 use room::Room;
 
 /// Users of the host for the root of a sandbox, as [`HOST_IDS`] are for programs.
@@ -147,18 +150,24 @@ impl First {
         let proxy = init::network(&spec)?;
         let rlimits = workload::limits(&spec, Weak::default());
         let (place, path) = (site.at("root"), self.group.path_for_a_runtime()?);
-        let bundle = self.bundle(&spec, (&place, &path), &rlimits, weak.mac);
+        let socket = site.at("asks");
+        let asks = self.runtime.asks.then(|| Asks::listen(&socket)).transpose()?;
+        let mut bundle = self.bundle(&spec, (&place, &path), &rlimits, weak.mac);
+        bundle.listener = asks.is_some().then_some(socket.as_str());
         let text = bundle.config().to_string();
         fs::write(site.at("bundle/config.json"), text).step("write the bundle")?;
         let signals = sys::child_signals().step("watch children")?;
         let calls = Calls::new(&self.runtime, &site, &signals);
         let program = self.start(&calls, &spec, streams).inspect_err(|_| calls.undo())?;
-        let message = FromInit::Started { notify: false, landlock: false };
+        // Calls in no list and of foreign architectures kill all the same, and have no name then.
+        let notify = if asks.is_some() { Standing::Weaker } else { Standing::Absent };
+        let room = Room::new(channel, &calls, &bundle, root, asks, program)?;
+        let message = FromInit::Started { notify, landlock: false };
         let fds: Vec<_> =
             [workspace.as_fd()].into_iter().chain(proxy.iter().map(AsFd::as_fd)).collect();
         channel.send_all(&message, &[], &fds).step("tell the launcher")?;
         drop((proxy, workspace));
-        Room::new(channel, &calls, &bundle, root, program).watch()
+        room.watch()
     }
 
     /// Mounts of its own: processes as they are numbered here, and a place for everything that the runtime writes.
@@ -195,7 +204,7 @@ impl First {
     ) -> Bundle<'a> {
         let resources = self.group.resources(&spec.limits, self.cores_milli);
         let (kind, ids) = (self.runtime.kind, self.ids());
-        Bundle { spec, kind, root, ids, cgroups_path, resources, rlimits, mac }
+        Bundle { spec, kind, root, ids, cgroups_path, resources, rlimits, mac, listener: None }
     }
 
     /// Lets the runtime make the container, looks whether its limits are there, and only then lets it run.
@@ -327,9 +336,9 @@ impl<'a> Calls<'a> {
             }
             let left_us = self.until_us.saturating_sub(now_us());
             if left_us == 0 {
-                let most = self.runtime.timeout_ms;
-                let word = words.first().copied().unwrap_or_default();
-                return Err(self.runtime.error(format!("{word} was not done within {most} ms")));
+                let step = words.first().copied().unwrap_or_default().to_owned();
+                let (runtime, timeout_ms) = (self.runtime.name(), self.runtime.timeout_ms);
+                return Err(Error::RuntimeHangs { runtime, step, timeout_ms });
             }
             wait(&mut [PollFd::new(self.signals, PollFlags::IN)], left_us)?;
             self.forget_signals();

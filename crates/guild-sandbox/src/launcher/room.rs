@@ -287,10 +287,20 @@ impl<'a> Room<'a> {
 
     /// Waits for everybody who has ended; keeps it if the program is one of them.
     fn reap(&mut self) -> Result<()> {
-        while let Some(ended) = reap(self.program)? {
-            self.ended = Some(ended);
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if u32::try_from(pid.as_raw_nonzero().get()).ok() == self.program {
+                        let exit_code = status.exit_status();
+                        let signal = status.terminating_signal();
+                        self.ended = Some(FromInit::Ended { exit_code, signal });
+                    }
+                }
+                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno).step("wait for the program"),
+            }
         }
-        Ok(())
     }
 }
 
@@ -312,22 +322,4 @@ pub(super) fn socket(fds: Vec<OwnedFd>) {
 fn has_ended(pidfd: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)) != Ok(0)
-}
-
-/// Waits for everybody who has ended; says so if the program is one of them.
-fn reap(program: Option<u32>) -> Result<Option<FromInit>> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => {
-                if u32::try_from(pid.as_raw_nonzero().get()).ok() == program {
-                    let exit_code = status.exit_status();
-                    let signal = status.terminating_signal();
-                    return Ok(Some(FromInit::Ended { exit_code, signal }));
-                }
-            }
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno).step("wait for the program"),
-        }
-    }
 }

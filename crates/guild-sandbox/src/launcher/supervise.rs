@@ -163,7 +163,7 @@ fn hear_start(
                     (Layer::UserNamespace, Standing::Enforced),
                     (Layer::Namespaces, Standing::Enforced),
                     (Layer::Seccomp, Standing::Enforced),
-                    (Layer::SeccompNotify, on(notify)),
+                    (Layer::SeccompNotify, notify),
                     (Layer::Landlock, on(landlock)),
                 ]);
                 Ok((layers, received.fds))

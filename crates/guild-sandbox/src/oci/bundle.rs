@@ -1,8 +1,8 @@
 //! What a runtime is told: the `config.json` of a bundle.
 //!
 //! The launcher has made the network, the processes, the messages and the names of the sandbox already, so the runtime
-//! makes only what is left: users, mounts and cgroups. Those namespaces belong to the host's users, so nobody inside has
-//! any power over them, not even its root.
+//! makes only what is left: users, mounts and cgroups. Those namespaces belong to the host's users, so nobody inside
+//! has any power over them, not even its root.
 
 use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
@@ -35,6 +35,8 @@ pub(crate) struct Bundle<'a> {
     pub(crate) rlimits: &'a [(Resource, Rlimit)],
     /// Who holds the profile of the spec, if anybody.
     pub(crate) mac: Option<Module>,
+    /// The socket to which the runtime hands the listener of the filter, if it can.
+    pub(crate) listener: Option<&'a str>,
 }
 
 impl Bundle<'_> {
@@ -107,15 +109,20 @@ impl Bundle<'_> {
         };
         let namespaces: Vec<Value> =
             namespaces.iter().map(|kind| json!({ "type": kind })).collect();
-        let strength = match self.kind {
-            Kind::Shared => Strength::Process,
-            Kind::Own => Strength::Thread,
+        let strength = match (self.kind, self.listener) {
+            (Kind::Shared, Some(_)) => Strength::Ask,
+            (Kind::Shared, None) => Strength::Process,
+            (Kind::Own, _) => Strength::Thread,
         };
+        let mut filter = seccomp::oci(self.spec.profile, strength);
+        if let Some(path) = self.listener {
+            filter["listenerPath"] = json!(path);
+        }
         let mut linux = json!({
             "cgroupsPath": self.cgroups_path,
             "namespaces": namespaces,
             "resources": self.resources,
-            "seccomp": seccomp::oci(self.spec.profile, strength),
+            "seccomp": filter,
             "maskedPaths": MASKED,
             "readonlyPaths": READ_ONLY,
         });
@@ -181,6 +188,7 @@ mod tests {
                 resources: json!({}),
                 rlimits: &[(Resource::Core, both(0)), (Resource::Nofile, both(256))],
                 mac: (kind == Kind::Shared).then_some(Module::AppArmor),
+                listener: None,
             }
             .config()
         };

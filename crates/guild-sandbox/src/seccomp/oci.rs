@@ -1,7 +1,7 @@
 //! The filter of a profile as OCI runtimes read it: made from the same lists, with the same answers.
 //!
-//! Nobody can be asked there, so what would be asked kills. Runtimes put rules for one call side by side, without an
-//! order, so the rules of a call that is looked at in detail exclude each other.
+//! A runtime that can hand out a listener lets us be asked; with others what would be asked kills. Runtimes put rules
+//! for one call side by side, without an order, so the rules of a call that is looked at in detail exclude each other.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,14 @@ use serde_json::{Value, json};
 use super::{Answer, Detail, Test, allowed, asked, default, details, name};
 use crate::spec::Profile;
 
-/// How a runtime can kill.
+/// What a runtime can do about a call that would be asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Strength {
-    /// The whole process.
+    /// Ask, and kill the whole process where it cannot: for what is in no list, and for foreign architectures.
+    Ask,
+    /// Kill the whole process.
     Process,
-    /// The thread, which is all that some runtimes know.
+    /// Kill the thread, which is all that some runtimes know.
     Thread,
 }
 
@@ -29,12 +31,14 @@ pub(crate) fn oci(profile: Profile, strength: Strength) -> Value {
     for (call, answer) in allowed.chain(asked).filter(|(call, _)| plain(call)) {
         by_answer.entry(answer).or_default().push(name(call));
     }
-    let default = default(profile);
+    // What is in no list cannot be asked about.
+    let unlisted = if strength == Strength::Ask { Strength::Process } else { strength };
+    let default = action(default(profile), unlisted);
     // A rule that says what is said anyway is an error for some runtimes.
-    by_answer.remove(&default);
+    by_answer.retain(|answer, _| action(*answer, strength) != default);
     let lists = by_answer.into_iter().map(|(answer, names)| rule(&names, answer, None, strength));
     let looked_at = details.iter().flat_map(|detail| rules(detail, default, strength));
-    let (action, errno) = action(default, strength);
+    let (action, errno) = default;
     let mut filter = json!({
         "defaultAction": action,
         "architectures": architectures(),
@@ -54,10 +58,14 @@ fn architectures() -> Value {
     }
 }
 
-fn action(answer: Answer, strength: Strength) -> (&'static str, Option<i32>) {
+/// Its name, and the error if it is one.
+type Action = (&'static str, Option<i32>);
+
+fn action(answer: Answer, strength: Strength) -> Action {
     match (answer, strength) {
         (Answer::Allow, _) => ("SCMP_ACT_ALLOW", None),
         (Answer::Fail(errno), _) => ("SCMP_ACT_ERRNO", Some(errno)),
+        (Answer::Ask, Strength::Ask) => ("SCMP_ACT_NOTIFY", None),
         (Answer::Ask, Strength::Process) => ("SCMP_ACT_KILL_PROCESS", None),
         (Answer::Ask, Strength::Thread) => ("SCMP_ACT_KILL", None),
     }
@@ -90,16 +98,16 @@ fn rule(
     rule
 }
 
-fn rules(detail: &Detail, default: Answer, strength: Strength) -> Vec<Value> {
+fn rules(detail: &Detail, default: Action, strength: Strength) -> Vec<Value> {
     let names = [name(detail.call)];
-    let cases = cases(detail).into_iter().filter(|(_, answer)| *answer != default);
-    match detail.tests.is_empty() {
-        true if detail.otherwise == default => Vec::new(),
-        true => vec![rule(&names, detail.otherwise, None, strength)],
-        false => cases
-            .map(|(masked, answer)| rule(&names, answer, Some((detail.argument, masked)), strength))
-            .collect(),
+    let says_more = |answer: Answer| action(answer, strength) != default;
+    if detail.tests.is_empty() {
+        let otherwise = says_more(detail.otherwise).then_some(detail.otherwise);
+        return otherwise.map(|answer| rule(&names, answer, None, strength)).into_iter().collect();
     }
+    let cases = cases(detail).into_iter().filter(|(_, answer)| says_more(*answer));
+    let argument = |masked| Some((detail.argument, masked));
+    cases.map(|(masked, answer)| rule(&names, answer, argument(masked), strength)).collect()
 }
 
 /// The answers of a detail by what its argument is. Each value is in exactly one case, but for bits: two of them may
@@ -156,7 +164,7 @@ mod tests {
         let answer = match answer {
             "SCMP_ACT_ALLOW" => Answer::Allow,
             "SCMP_ACT_ERRNO" => Answer::Fail(i32::try_from(errno.unwrap()).unwrap()),
-            "SCMP_ACT_KILL_PROCESS" | "SCMP_ACT_KILL" => Answer::Ask,
+            "SCMP_ACT_KILL_PROCESS" | "SCMP_ACT_KILL" | "SCMP_ACT_NOTIFY" => Answer::Ask,
             other => panic!("{other}"),
         };
         code(answer, false)
@@ -190,8 +198,8 @@ mod tests {
             args in any::<[u64; 6]>(),
             known in prop::sample::select(vec![0u64, 1, 2, 10, 15, 16, 40, 0x5412, 0x541c, 0x1000_0000, 0x1_0000_5412]),
         ) {
-            for profile in PROFILES {
-                let filter = oci(profile, Strength::Process);
+            for (profile, strength) in PROFILES.into_iter().zip([Strength::Ask, Strength::Process, Strength::Ask]) {
+                let filter = oci(profile, strength);
                 let mut calls: Vec<i64> = details(profile).iter().map(|detail| detail.call).collect();
                 calls.extend(allowed(profile));
                 calls.extend(asked(profile));

@@ -174,7 +174,7 @@ fn a_caller_that_is_killed_leaves_nothing() {
 }
 
 /// The children of all threads of a process.
-fn children(pid: &str) -> Vec<String> {
+pub(crate) fn children(pid: &str) -> Vec<String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
     let children = threads.filter_map(|thread| of(thread).ok()).collect::<String>();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 
@@ -13,9 +13,10 @@ use rustix::process::WaitOptions;
 use super::super::root::Root;
 use super::super::supervise::{now_us, wait};
 use super::super::{keeper, room, tree};
-use super::{Calls, Kind, NAME, Program, check_program, told};
+use super::{Asks, Calls, Kind, NAME, Program, check_program, told};
 use crate::error::{Error, Result, Step};
 use crate::oci::bundle::Bundle;
+use crate::seccomp;
 use crate::spec::Spec;
 use crate::sys;
 use crate::wire::{Channel, FromInit, Received, ToInit};
@@ -28,6 +29,9 @@ pub(super) struct Room<'a> {
     root: Root,
     program: Program,
     commands: BTreeMap<u64, Command>,
+    asks: Option<Asks>,
+    /// Where filters ask, and for which command, if it is not the program.
+    listeners: Vec<(Option<u64>, OwnedFd)>,
     /// Whoever ended before anybody knew that it is a command.
     early: BTreeMap<u32, How>,
 }
@@ -52,10 +56,25 @@ impl<'a> Room<'a> {
         calls: &'a Calls<'a>,
         bundle: &'a Bundle<'a>,
         root: Root,
+        asks: Option<Asks>,
         program: Program,
-    ) -> Room<'a> {
-        let (commands, early) = (BTreeMap::new(), BTreeMap::new());
-        Room { channel, calls, bundle, root, program, commands, early }
+    ) -> Result<Room<'a>> {
+        let (commands, early, listeners) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let pid = program.pid;
+        let mut room =
+            Room { channel, calls, bundle, root, program, commands, asks, listeners, early };
+        room.add_listener(None, pid)?;
+        Ok(room)
+    }
+
+    /// Takes the listener that the runtime handed out for this process. Without one nobody would be answered.
+    fn add_listener(&mut self, command: Option<u64>, pid: u32) -> Result<()> {
+        if let Some(asks) = &mut self.asks {
+            let listener = asks.take(pid).step("take the listener of the filter")?;
+            let missing = || self.calls.runtime.error("it handed out no listener of the filter");
+            self.listeners.push((command, listener.ok_or_else(missing)?));
+        }
+        Ok(())
     }
 
     /// Until the program ends, or the launcher. Whatever else there is then ends with us.
@@ -66,17 +85,53 @@ impl<'a> Room<'a> {
                 return self.tell(&FromInit::Ended { exit_code, signal });
             }
             let left_us = self.give_up()?;
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(self.calls.signals, PollFlags::IN),
                 PollFd::new(self.channel, PollFlags::IN),
             ];
+            fds.extend(self.listeners.iter().map(|(_, fd)| PollFd::new(fd, PollFlags::IN)));
             wait(&mut fds, left_us)?;
-            let spoken = !fds[1].revents().is_empty();
+            let ready: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
             self.calls.forget_signals();
+            self.listen(ready.get(2..).unwrap_or_default())?;
+            let spoken = ready.get(1).is_some_and(|flags| !flags.is_empty());
             if spoken && !self.obey()? {
                 return Ok(());
             }
         }
+    }
+
+    /// Answers filters that ask, and forgets those that nobody has any more.
+    fn listen(&mut self, ready: &[PollFlags]) -> Result<()> {
+        for (at, _) in ready.iter().enumerate().filter(|(_, flags)| flags.contains(PollFlags::IN)) {
+            self.answer(at)?;
+        }
+        let mut flags = ready.iter();
+        self.listeners.retain(|_| {
+            flags.next().is_none_or(|flags| flags.is_empty() || flags.contains(PollFlags::IN))
+        });
+        Ok(())
+    }
+
+    /// Names a call that a filter asks about, then refuses it or ends whoever made it.
+    fn answer(&self, at: usize) -> Result<()> {
+        let Some((command, listener)) = self.listeners.get(at) else { return Ok(()) };
+        // Its thread may be gone since.
+        let Ok(asked) = sys::next_asked(listener.as_fd()) else { return Ok(()) };
+        let (call, detail, fatal) = seccomp::judge(self.bundle.spec.profile, &asked);
+        self.tell(&FromInit::Tried { command: *command, call, detail, fatal })?;
+        match (fatal, command) {
+            (false, _) => {
+                let _ = sys::refuse(listener.as_fd(), asked.id, libc::EPERM);
+            }
+            (true, None) => sys::signal_all(libc::SIGKILL),
+            (true, Some(command)) => {
+                // What a command has left is alone.
+                sys::signal(asked.pid, libc::SIGKILL);
+                self.end(*command);
+            }
+        }
+        Ok(())
     }
 
     fn tell(&self, message: &FromInit) -> Result<()> {
@@ -140,7 +195,12 @@ impl<'a> Room<'a> {
             let error = self.calls.runtime.error(self.calls.said(&["exec"]));
             return self.tell(&FromInit::CommandFailed { command, error });
         };
-        self.tell(&FromInit::CommandStarted { command, notify: false })?;
+        if let Err(error) = self.add_listener(Some(command), pid) {
+            sys::signal(pid, libc::SIGKILL);
+            return self.tell(&FromInit::CommandFailed { command, error });
+        }
+        // What the sandbox said about it holds for all.
+        self.tell(&FromInit::CommandStarted { command, notify: self.asks.is_some() })?;
         // Numbers come again: whoever is there now has not ended.
         let early =
             self.early.remove(&pid).filter(|_| !Path::new(&format!("/proc/{pid}")).exists());

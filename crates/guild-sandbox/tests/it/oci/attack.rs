@@ -1,10 +1,12 @@
-//! Hostile programs in a sandbox that runc makes. Their classes are those of our own launcher; only the names of
-//! forbidden calls are not known.
+//! Hostile programs in a sandbox that runc makes. Their classes are those of our own launcher, and so are their flags,
+//! but for calls that are in no list.
 
-use guild_sandbox::{Class, Limit, Limits, Profile, Spec};
+use guild_sandbox::{
+    Class, Collected, Layer, Limit, Limits, Oci, OciOptions, Profile, Sandbox, Spec, Standing,
+};
 
-use super::super::support::{limits, printed, python, shell};
-use super::{is_root, run};
+use super::super::support::{launcher, limits, printed, python, shell};
+use super::{is_root, program, run, script};
 
 /// The limit ends it, and says so.
 fn is_ended(spec: &Spec, limit: Limit, class: Class) {
@@ -15,8 +17,8 @@ fn is_ended(spec: &Spec, limit: Limit, class: Class) {
 }
 
 /// The filter ends it, and nobody knows for what.
-fn is_killed(spec: &Spec) {
-    let outcome = run(spec).outcome;
+fn is_killed(collected: &Collected) {
+    let outcome = &collected.outcome;
     assert_eq!(
         (outcome.class, outcome.signal),
         (Class::SecurityViolation, Some(31)),
@@ -114,9 +116,27 @@ fn output_flood() {
 
 #[test]
 fn network_attempts() {
-    if is_root() {
-        is_killed(&python("import socket\nsocket.socket(socket.AF_INET)\nprint('went on')"));
-        is_killed(&python("import socket\nsocket.socket(socket.AF_VSOCK)\nprint('went on')"));
+    if !is_root() {
+        return;
+    }
+    for family in ["AF_INET", "AF_VSOCK"] {
+        let code = format!(
+            "import socket\ntry: socket.socket(socket.{family})\nexcept OSError as error: print(error.errno)\n"
+        );
+        let collected = run(&python(&code));
+        let outcome = &collected.outcome;
+        assert_eq!(
+            (outcome.class, outcome.exit_code),
+            (Class::SecurityViolation, Some(0)),
+            "{outcome:?}"
+        );
+        let flag = &outcome.flags[0];
+        assert_eq!(
+            (flag.call.as_str(), flag.detail.as_str(), flag.fatal),
+            ("socket", family, false)
+        );
+        assert!(outcome.limits[&Limit::Network].reached);
+        assert_eq!(printed(&collected), "1\n");
     }
 }
 
@@ -125,12 +145,45 @@ fn doors_of_the_kernel() {
     if !is_root() {
         return;
     }
-    for call in ["unshare(0x10000000)", "mount(b'x', b'/tmp', b'tmpfs', 0, None)"] {
-        is_killed(&python(&format!("import ctypes\nctypes.CDLL(None).{call}\nprint('went on')")));
+    for (name, call) in
+        [("unshare", "unshare(0x10000000)"), ("mount", "mount(b'x', b'/tmp', b'tmpfs', 0, None)")]
+    {
+        let code = format!("import ctypes\nctypes.CDLL(None).{call}\nprint('went on')");
+        let collected = run(&python(&code));
+        let outcome = &collected.outcome;
+        assert_eq!(
+            (outcome.class, outcome.signal),
+            (Class::SecurityViolation, Some(9)),
+            "{outcome:?}"
+        );
+        assert_eq!((outcome.flags[0].call.as_str(), outcome.flags[0].fatal), (name, true));
+        assert_eq!(printed(&collected), "");
     }
+    // A child whose parent hides its end.
+    let outcome = run(&shell("unshare --user true; exit 0")).outcome;
+    assert_eq!(outcome.class, Class::SecurityViolation, "{outcome:?}");
     let strict =
         Spec { profile: Profile::Strict, ..python("import os\nos.fork()\nprint('went on')") };
-    is_killed(&strict);
+    is_killed(&run(&strict));
+}
+
+/// A runtime that knows nothing of listeners is used without: what would be asked kills.
+#[test]
+fn an_older_runtime_kills_without_a_name() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let text = format!(
+        "#!/bin/sh\ncase \"$*\" in *' create '*) grep -q NOTIFY /mnt/bundle/config.json && exit 1 ;; esac\nexec {} \"$@\"\n",
+        program("runc").display()
+    );
+    let older = Oci::new(OciOptions::new(launcher(), script(place.path(), &text))).unwrap();
+    let spec = python("import socket\nsocket.socket(socket.AF_INET)\nprint('went on')");
+    let collected = older.start(&spec).unwrap().collect().unwrap();
+    is_killed(&collected);
+    assert_eq!(collected.outcome.layers[&Layer::SeccompNotify], Standing::Absent);
+    assert_eq!(printed(&collected), "");
 }
 
 #[test]

@@ -100,7 +100,9 @@ fn what_a_command_tries_is_flagged() {
     }
     let running = stay(Profile::Python);
     let ended = run(&running, &Exec::new(["unshare", "--user", "true"])).ended;
-    assert_eq!((ended.class, ended.signal), (Class::SecurityViolation, Some(31)), "{ended:?}");
+    assert_eq!((ended.class, ended.signal), (Class::SecurityViolation, Some(9)), "{ended:?}");
+    assert_eq!((ended.flags[0].call.as_str(), ended.flags[0].fatal), ("unshare", true));
+    assert!(run(&running, &shell("true")).ended.succeeded(), "the others go on");
     running.handle().kill().unwrap();
     assert_eq!(running.wait().unwrap().class, Class::SecurityViolation);
 }

@@ -5,11 +5,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 use std::time::Duration;
 
-use guild_sandbox::{Class, Sandbox};
+use guild_sandbox::{Class, Ns, Options, Sandbox};
 
-use super::super::support::{LAUNCHER, Traces, shell};
+use super::super::killed::children;
+use super::super::support::{LAUNCHER, LOOK, Traces, launcher, shell};
 use super::{is_root, program, runc};
 
 #[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
@@ -121,4 +123,40 @@ fn a_caller_that_is_killed_leaves_nothing() {
             sleep_ms(25);
         }
     }
+}
+
+/// If even the launchers are killed, the kernel ends everything below them, and the next start of either backend
+/// removes the cgroups that the runtime made, in every hierarchy.
+#[test]
+fn launchers_that_are_killed_are_swept() {
+    if !is_root() {
+        return;
+    }
+    let mut caller = Command::new(launcher())
+        .args(["hold", "2"])
+        .arg(program("runc"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // The nursery of the trial may not be gone yet.
+    let nurseries = children(&caller.id().to_string());
+    let launchers: Vec<String> = nurseries.iter().flat_map(|pid| children(pid)).collect();
+    assert!(launchers.len() >= 2, "{nurseries:?} {launchers:?}");
+    let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
+    // Those of the trial are gone by now, perhaps.
+    for pid in nurseries.iter().chain(&launchers) {
+        let _ = Command::new("kill").args(["-9", pid]).stderr(Stdio::null()).status().unwrap();
+    }
+    caller.kill().unwrap();
+    caller.wait().unwrap();
+    for _ in 0..200 {
+        drop(Ns::new(Options::new(launcher())).unwrap());
+        if Traces::seen().is_none() {
+            return;
+        }
+        sleep_ms(25);
+    }
+    Traces::seen().assert_none();
 }
