@@ -44,6 +44,10 @@ pub(crate) const RUNTIMES: &[Tool] = &[
     Tool { program: "podman", package: "podman", needed_for: "sandboxes of another make" },
     Tool { program: "python3", package: "python3-minimal", needed_for: "a judged program" },
 ];
+pub(crate) const RUNC: Tool =
+    Tool { program: "runc", package: "runc", needed_for: "sandboxes of an OCI runtime" };
+pub(crate) const RUNSC: Tool =
+    Tool { program: "runsc", package: "runsc", needed_for: "sandboxes with a kernel of their own" };
 pub(crate) const NPM: Tool = Tool { program: "npm", package: "npm", needed_for: "foreign clients" };
 
 /// Installs packages without what they would start by themselves: a NATS server on the usual port, and a PostgreSQL

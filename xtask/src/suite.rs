@@ -103,6 +103,8 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
         setup::BROWSER,
         setup::NODE,
         setup::NPM,
+        setup::RUNC,
+        setup::RUNSC,
     ])?;
     setup::nostr_relay(tree)
 }

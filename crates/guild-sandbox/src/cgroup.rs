@@ -24,6 +24,8 @@ pub(crate) struct Places {
     controllers: BTreeSet<String>,
     /// In the hierarchies of version 1, by controller.
     legacy: BTreeMap<String, PathBuf>,
+    /// In hierarchies that are of no use to us, where runtimes make groups all the same.
+    others: BTreeSet<PathBuf>,
 }
 
 /// The controllers that are of use.
@@ -59,10 +61,14 @@ impl Places {
                     places.unified = own(cgroup, "").and_then(|own| below(point, root, own));
                 }
                 "cgroup" => {
-                    for controller in options.split(',').filter(|name| WANTED.contains(name)) {
+                    for controller in options.split(',') {
                         let own = own(cgroup, controller).and_then(|own| below(point, root, own));
-                        if let Some(path) = own {
-                            places.legacy.insert(controller.to_owned(), path);
+                        match own {
+                            Some(path) if WANTED.contains(&controller) => {
+                                places.legacy.insert(controller.to_owned(), path);
+                            }
+                            Some(path) => drop(places.others.insert(path)),
+                            None => {}
                         }
                     }
                 }
@@ -94,7 +100,18 @@ impl Places {
     }
 
     fn all(&self) -> BTreeSet<&PathBuf> {
-        self.unified.iter().chain(self.legacy.values()).collect()
+        self.unified.iter().chain(self.legacy.values()).chain(&self.others).collect()
+    }
+
+    /// The same for a runtime, which uses one version: that which limits memory here.
+    pub(crate) fn for_a_runtime(mut self) -> Places {
+        if self.legacy.contains_key("memory") {
+            self.others.extend(self.unified.take());
+            self.controllers.clear();
+        } else {
+            self.legacy.clear();
+        }
+        self
     }
 
     /// Removes the groups of launchers that are gone, and whoever is still in them. Says how many there were.
@@ -198,7 +215,13 @@ pub(crate) struct Group {
     /// The controllers of version 2 that it has.
     controllers: BTreeSet<String>,
     legacy: BTreeMap<String, PathBuf>,
+    /// Groups that nobody here uses, and that are removed with it.
+    others: BTreeSet<PathBuf>,
+    /// Who sets its limits, if it is not the launcher.
+    runtime: Option<runtime::Held>,
 }
+
+pub(crate) mod runtime;
 
 impl Group {
     /// Makes groups wherever it can. Those that cannot be made are missed when their limit is set.
@@ -254,6 +277,9 @@ impl Group {
         pid: u32,
         cores_milli: u32,
     ) -> io::Result<BTreeMap<Limit, LimitReport>> {
+        if let Some(held) = &self.runtime {
+            return Ok(self.promised(held, limits, cores_milli));
+        }
         let mut reports = BTreeMap::new();
         let mut enforced = |limit, by: &str| {
             let report =
@@ -348,7 +374,7 @@ impl Group {
     pub(crate) fn pids_peak(&self) -> Option<u64> {
         let (path, _) = self.with("pids")?;
         let peak = number(&path.join("pids.peak")).or_else(|| number(&path.join("pids.current")));
-        peak.map(|peak| peak.saturating_sub(1))
+        peak.map(|peak| peak.saturating_sub(u64::from(self.runtime.is_none())))
     }
 
     /// How often there was no room for a process.
@@ -374,7 +400,8 @@ impl Group {
 
     /// Removes the groups. Everybody in them must be dead.
     pub(crate) fn remove(&self) -> bool {
-        let paths: BTreeSet<&PathBuf> = self.unified.iter().chain(self.legacy.values()).collect();
+        let paths = self.unified.iter().chain(self.legacy.values()).chain(&self.others);
+        let paths: BTreeSet<&PathBuf> = paths.collect();
         let mut all = true;
         for path in paths {
             all &= remove(path);
@@ -430,6 +457,10 @@ mod tests {
         let expected = [("cpu", cpu), ("cpuacct", cpu), ("memory", "/sys/fs/cgroup/memory/a/b")];
         assert_eq!(legacy, expected.map(|(k, v)| (k, v)));
         assert_eq!((places.version("memory"), places.version("pids")), (Some(1), None));
+        assert!(places.others.is_empty(), "we are in no group of blkio: {places:?}");
+        let own = "5:memory:/a/b\n4:blkio:/c\n3:cpu,cpuacct:/\n0::/\n";
+        let blkio = PathBuf::from("/sys/fs/cgroup/blkio/c");
+        assert_eq!(Places::parse(HYBRID, own).others, [blkio].into());
         let pure = "30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let places = Places::parse(pure, "0::/box/guild\n");
         assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/guild")));
@@ -443,7 +474,7 @@ mod tests {
         let places = Places {
             unified: Some(top.path().to_owned()),
             controllers: ["memory", "pids", "cpu"].map(str::to_owned).into(),
-            legacy: BTreeMap::new(),
+            ..Places::default()
         };
         let group = Group::make(&places);
         let path = group.unified().unwrap().to_owned();

@@ -25,6 +25,10 @@ pub mod code {
         NOT_STARTED = "sandbox.not_started", Invalid,
             "The program could not be started inside the sandbox.",
             "Check that it exists in the image, is executable, and that its interpreter is there too.";
+        RUNTIME = "sandbox.runtime", Unavailable,
+            "The OCI runtime is not there, failed, or did not answer in time.",
+            "Look at `sandbox.runtime`, `sandbox.platform` and `sandbox.timeout_ms`; `guild doctor` shows the runtimes \
+             of this host.";
         ENDED = "sandbox.ended", Conflict,
             "The sandbox has ended, so nothing can be done in it any more.",
             "Start another one. What it left in its workspace can still be read.";
@@ -154,6 +158,14 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// The OCI runtime.
+    #[error("{runtime}: {why}")]
+    Runtime {
+        /// The runtime.
+        runtime: String,
+        /// What is wrong with it, or what it said.
+        why: String,
+    },
     /// A step of the launcher.
     #[error("{step}: {why}")]
     Failed {
@@ -184,6 +196,7 @@ impl Error {
             Error::NotAFile { .. } => &code::NOT_A_FILE,
             Error::TooLarge { .. } => &code::TOO_LARGE,
             Error::BadArchive { .. } => &code::BAD_ARCHIVE,
+            Error::Runtime { .. } => &code::RUNTIME,
             Error::Failed { .. } => &code::FAILED,
         }
     }

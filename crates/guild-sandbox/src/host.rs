@@ -1,5 +1,6 @@
 //! What keeps a stranger's code inside its box on this host. Found once, by asking the kernel.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::read_to_string;
 
@@ -7,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Places;
 use crate::error::{Error, Result};
+use crate::mac::Mac;
 use crate::outcome::Standing;
+use crate::spec::Spec;
 use crate::sys;
 
 /// A layer of isolation.
@@ -96,21 +99,36 @@ pub struct Host {
     /// How many cores there are, in thousandths.
     pub cores_milli: u32,
     pub(crate) places: Places,
+    mac: Mac,
 }
 
 impl Host {
     /// Asks the kernel. Makes and removes one empty cgroup where it may; changes nothing else.
     pub fn probe() -> Host {
-        let places = Places::find();
+        let (places, mac) = (Places::find(), Mac::look());
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let cores_milli = u32::try_from(cores.saturating_mul(1_000)).unwrap_or(u32::MAX);
-        let layers = Layer::ALL.into_iter().map(|layer| (layer, look(layer, &places)));
-        Host { layers: layers.collect(), cores_milli, places }
+        let layers = Layer::ALL.into_iter().map(|layer| (layer, look(layer, &places, &mac)));
+        Host { layers: layers.collect(), cores_milli, places, mac }
     }
 
     /// How well a layer holds here.
     pub fn standing(&self, layer: Layer) -> Standing {
         self.layers.get(&layer).map_or(Standing::Absent, |found| found.standing)
+    }
+
+    /// Looks at a profile that programs will run under.
+    pub(crate) fn look_at_profile(&mut self, profile: Option<&str>) {
+        self.layers.insert(Layer::Mac, self.mac.found(profile));
+    }
+
+    /// Refuses if a layer that a spec requires is not there.
+    pub(crate) fn require_for(&self, spec: &Spec) -> Result<()> {
+        let mut host = Cow::Borrowed(self);
+        if spec.require.contains(&Layer::Mac) {
+            host.to_mut().look_at_profile(spec.mac.as_deref());
+        }
+        host.require(&spec.require)
     }
 
     /// Refuses if one of these is not there.
@@ -126,7 +144,7 @@ impl Host {
     }
 }
 
-fn look(layer: Layer, places: &Places) -> Found {
+fn look(layer: Layer, places: &Places, mac: &Mac) -> Found {
     let cgroup = |controller: &str| match places.version(controller) {
         Some(version) => enforced(format!("cgroup version {version}")),
         None => absent(places.why_not(controller)),
@@ -158,7 +176,7 @@ fn look(layer: Layer, places: &Places) -> Found {
                 found: "no cgroup: by signals, one process after the other".to_owned(),
             },
         },
-        Layer::Mac => mac(),
+        Layer::Mac => mac.found(None),
     }
 }
 
@@ -214,18 +232,6 @@ fn user_namespace() -> Found {
         }
     }
     enforced("a user of its own")
-}
-
-fn mac() -> Found {
-    let modules = read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
-    let has = |name: &str| modules.trim().split(',').any(|module| module == name);
-    for name in ["apparmor", "selinux"] {
-        if has(name) {
-            let found = format!("{name} is active, without a profile of ours");
-            return Found { standing: Standing::Weaker, found };
-        }
-    }
-    absent("neither AppArmor nor SELinux is active")
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use crate::wire::{Channel, FromLauncher, Preparation, ToInit, ToLauncher};
 mod commands;
 mod init;
 mod keeper;
+mod oci;
 mod relay;
 mod room;
 mod root;
@@ -117,6 +118,9 @@ impl Prepared {
         let is_root = rustix::process::geteuid().is_root();
         if is_root {
             rustix::thread::set_thread_groups(&[]).step("leave the groups of root")?;
+        }
+        if let Some(runtime) = &preparation.runtime {
+            return oci::prepare(preparation, runtime);
         }
         let parts = root::parts(&preparation.image)?;
         let trees = if is_root { root::open_parts(&parts)? } else { Vec::new() };

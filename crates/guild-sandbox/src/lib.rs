@@ -19,6 +19,13 @@
 //!   kills everything in its namespace.
 //! - The *workload* has no privileges, no descriptors but its three, a landlock domain and a filter of system calls.
 //!
+//! A sandbox may also stay without a program ([`Spec::stay`]), or have commands beside it: [`Handle::exec`] starts one,
+//! [`Handle::connect`] reaches a port inside. Between init and each command is a *keeper*, a process of ours below
+//! which everything stays that the command starts. [`Running::workspace`] gives its files, seen from outside.
+//!
+//! [`Oci`] lets an OCI runtime make the sandbox instead. The launcher is the same; in place of init stands a process
+//! that calls the runtime, in namespaces whose end is the end of everything that the runtime has made.
+//!
 //! No sandbox is used twice. [`Ns::prepare`] makes launchers ahead that wait, with their namespaces, for one spec each.
 
 mod cgroup;
@@ -27,7 +34,9 @@ mod exec;
 mod host;
 pub mod launcher;
 mod limits;
+mod mac;
 mod ns;
+mod oci;
 mod outcome;
 mod running;
 mod seccomp;
@@ -41,6 +50,7 @@ pub use exec::{Ended, Exec, ExecCollected, ExecHandle, Executing};
 pub use host::{Found, Host, Layer};
 pub use limits::{Limit, Limits};
 pub use ns::{Ns, Options};
+pub use oci::{Oci, OciOptions, Version};
 pub use outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 pub use running::{Collected, Handle, Running};
 pub use spec::{Bind, Defaults, File, Image, Network, Profile, Spec, WRITABLE};

@@ -12,6 +12,7 @@ use crate::Sandbox;
 use crate::error::{Error, Result, Step};
 use crate::host::{Host, Layer};
 use crate::launcher::WORD;
+use crate::oci::Runtime;
 use crate::outcome::Standing;
 use crate::running::{Farewell, Launcher, Running};
 use crate::spec::{Defaults, Image, Spec};
@@ -44,6 +45,8 @@ impl Options {
 pub struct Ns {
     options: Options,
     host: Host,
+    /// Who makes the sandboxes, if it is not the launcher itself.
+    runtime: Option<Runtime>,
     waiting: Mutex<VecDeque<Launcher>>,
     farewell: Farewell,
 }
@@ -60,9 +63,19 @@ impl Ns {
             host.without_cgroups();
         }
         host.require(&INDISPENSABLE.into())?;
+        Ns::make(options, host, None)
+    }
+
+    /// The same, with launchers that call a runtime.
+    pub(crate) fn with_runtime(options: Options, host: Host, runtime: Runtime) -> Result<Ns> {
+        Ns::make(options, host, Some(runtime))
+    }
+
+    fn make(options: Options, mut host: Host, runtime: Option<Runtime>) -> Result<Ns> {
+        host.look_at_profile(options.defaults.mac.as_deref());
         host.require(&options.defaults.require)?;
         let farewell = Farewell::new().step("start a thread")?;
-        Ok(Ns { options, host, waiting: Mutex::default(), farewell })
+        Ok(Ns { options, host, runtime, waiting: Mutex::default(), farewell })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
@@ -107,6 +120,7 @@ impl Ns {
             image: image.clone(),
             places: self.host.places.clone(),
             cores_milli: self.host.cores_milli,
+            runtime: self.runtime.clone(),
         };
         let message: ToLauncher = ToLauncher::Prepare(preparation);
         launcher.channel.send(&message).step("tell the launcher")?;
@@ -126,7 +140,7 @@ impl Sandbox for Ns {
     fn start(&self, spec: &Spec) -> Result<Running> {
         let spec = &*spec.with(&self.options.defaults);
         spec.check()?;
-        self.host.require(&spec.require)?;
+        self.host.require_for(spec)?;
         if let Image::Directory(path) = &spec.image
             && let Err(error) = std::fs::read_dir(path)
         {

@@ -16,7 +16,7 @@ use crate::error::{Error, Result, Step};
 use crate::exec::{Exec, Executing};
 use crate::outcome::Outcome;
 use crate::spec::{Profile, Spec};
-use crate::wire::{Channel, FromLauncher, ToLauncher};
+use crate::wire::{Channel, FromLauncher, Received, ToLauncher};
 use crate::workspace::Workspace;
 
 /// A program that runs, or has ended, or a sandbox that stays. Dropping it kills everything in the sandbox.
@@ -136,8 +136,17 @@ impl Handle {
         tell(&self.channel, &ToLauncher::<Spec>::Signal(signal))
     }
 
-    /// Starts a command beside whatever runs. Several may run at once, from any thread; an error means that it did not
-    /// start.
+    /// Starts a command beside whatever runs, and waits until it runs. Up to 64 may run at once, from any thread; an
+    /// error means that it did not start. Each has a process of ours beside it, which counts as one of the sandbox's.
+    ///
+    /// ```no_run
+    /// # fn main() -> guild_sandbox::Result<()> {
+    /// use guild_sandbox::{Exec, Limits, Ns, Options, Sandbox, Spec};
+    /// let running = Ns::new(Options::new("/proc/self/exe"))?.start(&Spec::stay(Limits::job()))?;
+    /// let make = running.handle().exec(&Exec::new(["make", "test"]))?.collect()?;
+    /// let report = running.workspace().read("report.txt", 1 << 20)?;
+    /// # Ok(()) }
+    /// ```
     pub fn exec(&self, exec: &Exec) -> Result<Executing> {
         Executing::start(self, exec)
     }
@@ -150,9 +159,10 @@ impl Handle {
         let (here, there) = Channel::pair().step("make a channel")?;
         self.ask(&ToLauncher::Socket, &[there.as_fd()])?;
         drop(there);
-        let socket = here.receive::<()>().step("hear the launcher")?;
-        let socket = socket.and_then(|received| received.fds.into_iter().next());
-        dial(socket.ok_or(Error::Ended)?, port)
+        let answer = here.receive::<Option<Error>>().step("hear the launcher")?;
+        let Received { message, fds, .. } = answer.ok_or(Error::Ended)?;
+        message.map_or(Ok(()), Err)?;
+        dial(fds.into_iter().next().ok_or(Error::Ended)?, port)
     }
 
     /// Sends something that is answered over a channel of its own.

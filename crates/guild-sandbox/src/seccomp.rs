@@ -7,6 +7,9 @@ use crate::spec::Profile;
 use crate::sys::{Asked, Instruction};
 
 mod calls;
+mod oci;
+
+pub(crate) use oci::{Strength, oci};
 
 use calls::{ALLOWED_PYTHON, ALLOWED_STRICT, Call, DANGEROUS, SOCKETS};
 
@@ -34,7 +37,7 @@ const IOCTL_TYPING: [u32; 2] = [0x5412, 0x541c];
 const PRCTL_HARMLESS: [u32; 10] = [1, 2, 3, 4, 15, 16, 23, 30, 39, 0x5356_4d41];
 
 /// What the filter answers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Allow,
     Fail(i32),
@@ -257,7 +260,7 @@ mod tests {
     const PROFILES: [Profile; 3] = [Profile::Strict, Profile::Python, Profile::Hosted];
 
     /// The kernel's machine, so far as the filter uses it.
-    fn run(program: &[Instruction], nr: u32, arch: u32, args: [u64; 6]) -> u32 {
+    pub(super) fn run(program: &[Instruction], nr: u32, arch: u32, args: [u64; 6]) -> u32 {
         let word = |offset: u32| match offset {
             0 => nr,
             4 => arch,

@@ -223,6 +223,12 @@ impl Spec {
         {
             return Err(Error::spec("image", "the path is not absolute"));
         }
+        if let Some(profile) = &self.mac
+            && (!(1..=255).contains(&profile.len())
+                || profile.contains(|c: char| c.is_whitespace() || c.is_control()))
+        {
+            return Err(Error::spec("mac", format!("{profile:?} is no name of a profile")));
+        }
         match self.network {
             Network::Proxy { port: 0 } => Err(Error::spec("network.port", "0 is no port")),
             Network::Proxy { .. } if self.profile != Profile::Hosted => {
@@ -289,7 +295,8 @@ mod tests {
         assert_eq!(good.check(), Ok(()));
         let bind =
             |host: &str, at: &str| Bind { host: host.into(), at: at.to_owned(), writable: false };
-        let wrong: [(Spec, &str); 12] = [
+        let wrong: [(Spec, &str); 13] = [
+            (Spec { mac: Some("a b".into()), ..good.clone() }, "mac: \"a b\" is no name"),
             (Spec { argv: vec![], ..good.clone() }, "argv: there is no program"),
             (Spec { argv: vec!["a\0b".into()], ..good.clone() }, "argv: there is a zero byte"),
             (Spec { cwd: "work".into(), ..good.clone() }, "cwd: \"work\" is not absolute"),
@@ -317,6 +324,9 @@ mod tests {
             assert!(error.to_string().starts_with(says), "{error}");
             assert_eq!(error.code().name, "sandbox.bad_spec");
         }
+        let defaults = Defaults { require: [Layer::Mac].into(), ..Defaults::default() };
+        assert_eq!(good.with(&Defaults::default()), Cow::Borrowed(&good));
+        assert_eq!(good.with(&defaults).require, [Layer::Mac].into());
         let heavy = good.file("/workspace/x", vec![0; MAX_FILES_BYTES + 1]);
         assert!(heavy.check().unwrap_err().to_string().contains("more than fit"));
     }

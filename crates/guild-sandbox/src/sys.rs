@@ -206,6 +206,13 @@ pub(crate) fn signal(pid: u32, signal: c_int) {
     }
 }
 
+/// Whether there is a process of this number, be it dead and not yet waited for.
+pub(crate) fn is_there(pid: u32) -> bool {
+    // SAFETY: no memory is involved, and no signal is sent.
+    let there = |pid: c_int| unsafe { libc::kill(pid, 0) } == 0 || !is(libc::ESRCH);
+    c_int::try_from(pid).is_ok_and(there)
+}
+
 /// Sends any signal to the process that this descriptor stands for, and to no other.
 pub(crate) fn signal_by(pidfd: BorrowedFd<'_>, signal: c_int) {
     let call = libc::SYS_pidfd_send_signal;

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use crate::cgroup::Places;
 use crate::error::Error;
 use crate::exec::Ended;
-use crate::outcome::Outcome;
+use crate::mac::Module;
+use crate::oci::Runtime;
+use crate::outcome::{Outcome, Standing};
 use crate::spec::{Image, Spec};
 
 /// From the caller to the launcher. The first is `Prepare`, then comes `Run`.
@@ -35,11 +37,11 @@ pub(crate) enum ToLauncher<S = Spec> {
         wall_ms: Option<u64>,
         output_bytes: Option<u64>,
     },
-    /// With a channel that a socket of the sandbox's network comes back by.
+    /// With a channel that a socket of the sandbox's network comes back by, or why not (`Option<Error>`).
     Socket,
 }
 
-/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it any more.
+/// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToCommand {
     Signal(i32),
@@ -60,6 +62,8 @@ pub(crate) struct Preparation {
     pub(crate) image: Image,
     pub(crate) places: Places,
     pub(crate) cores_milli: u32,
+    /// Who makes the sandbox, if it is not the launcher itself.
+    pub(crate) runtime: Option<Runtime>,
 }
 
 /// A spec; the bytes of its files follow the frame.
@@ -113,13 +117,15 @@ pub(crate) enum PartKind {
     Tree { host: PathBuf, is_dir: bool },
 }
 
-/// The limits that no cgroup holds, so that the program's own process must.
+/// What the program's own process must do: hold limits that no cgroup holds, and ask for its profile.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Weak {
     pub(crate) memory: bool,
     pub(crate) pids: bool,
     /// So many cores of those that the launcher may use.
     pub(crate) cores: Option<usize>,
+    /// Who is to be asked for the profile of the spec, if anybody.
+    pub(crate) mac: Option<Module>,
 }
 
 /// From init to the launcher.
@@ -127,7 +133,7 @@ pub(crate) struct Weak {
 pub(crate) enum FromInit {
     /// With the workspace and the listener of the proxy, if there is one.
     Started {
-        notify: bool,
+        notify: Standing,
         landlock: bool,
     },
     Failed(Error),

@@ -1,7 +1,7 @@
 //! The files of a sandbox, seen from outside, while strangers may change them at any moment.
 //!
-//! No path is ever walked twice: every step goes from a descriptor to the next one ([`place`]), never through a link, to
-//! another file system, or above the workspace. What is opened is looked at before it is read.
+//! No path is ever walked twice: every step goes from a descriptor to the next one ([`place`]), never through a link,
+//! to another file system, or above the workspace. What is opened is looked at before it is read.
 
 use std::fs::File;
 use std::io::{Read, Write};

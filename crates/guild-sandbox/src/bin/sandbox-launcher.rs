@@ -1,9 +1,10 @@
-//! A program that is nothing but a launcher, for tests and benches; with `hold N` it is a caller with N sandboxes.
+//! A program that is nothing but a launcher, for tests and benches; with `hold N [RUNTIME]` it is a caller with N
+//! sandboxes.
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use guild_sandbox::{Exec, Limits, Ns, Options, Result, Sandbox, Spec, launcher};
+use guild_sandbox::{Exec, Limits, Ns, Oci, OciOptions, Options, Result, Sandbox, Spec, launcher};
 
 fn main() -> ExitCode {
     if launcher::is_asked_for() {
@@ -11,18 +12,24 @@ fn main() -> ExitCode {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
-        [word, count] if word == "hold" => match hold(count.parse().unwrap_or(1)) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(_) => ExitCode::from(3),
-        },
+        [word, count, runtime @ ..] if word == "hold" => {
+            let held = open(runtime.first()).and_then(|s| hold(&*s, count.parse().unwrap_or(1)));
+            if held.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(3) }
+        }
         _ => ExitCode::from(2),
     }
 }
 
-/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
-fn hold(count: usize) -> Result<()> {
+fn open(runtime: Option<&String>) -> Result<Box<dyn Sandbox>> {
     let program = std::env::current_exe().unwrap_or_default();
-    let sandbox = Ns::new(Options { ahead: 2, ..Options::new(program) })?;
+    Ok(match runtime {
+        None => Box::new(Ns::new(Options { ahead: 2, ..Options::new(program) })?),
+        Some(runtime) => Box::new(Oci::new(OciOptions::new(program, runtime))?),
+    })
+}
+
+/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
+fn hold(sandbox: &dyn Sandbox, count: usize) -> Result<()> {
     sandbox.prepare()?;
     let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
     let stay = Spec::stay(Limits::judge());

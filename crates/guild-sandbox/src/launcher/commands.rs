@@ -14,6 +14,8 @@ use crate::wire::{Channel, FromCommand, ToCommand, ToInit};
 
 /// How many commands may run at once.
 const MAX_COMMANDS: usize = 64;
+/// How long a command may take to start: what is in the sandbox may stop it.
+const START_WITHIN_US: u64 = 30_000_000;
 /// How many streams are read that commands have left to what they started.
 const MAX_LEFT: usize = 64;
 
@@ -39,6 +41,10 @@ struct Command {
     stopped: Option<Class>,
     /// Whether init has been told so.
     is_told: bool,
+    /// Whether its caller has heard that it runs.
+    is_started: bool,
+    /// Whether it did not start in time.
+    is_late: bool,
     flags: Vec<Flag>,
 }
 
@@ -86,6 +92,8 @@ impl Commands {
                     printed_bytes: 0,
                     stopped: None,
                     is_told: false,
+                    is_started: false,
+                    is_late: false,
                     flags: Vec::new(),
                 };
                 self.running.insert(id, command);
@@ -182,13 +190,17 @@ impl Commands {
         let mut over = Vec::new();
         let mut next_us = u64::MAX;
         for (id, command) in self.running.iter().filter(|(_, command)| command.stopped.is_none()) {
-            let Some(wall_us) = command.wall_us else { continue };
+            let start_us = if command.is_started { u64::MAX } else { START_WITHIN_US };
+            let wall_us = command.wall_us.unwrap_or(u64::MAX).min(start_us);
             match wall_us.saturating_sub(now_us.saturating_sub(command.started_us)) {
-                0 => over.push(*id),
+                0 => over.push((*id, wall_us == START_WITHIN_US)),
                 left => next_us = next_us.min(left),
             }
         }
-        over.into_iter().try_for_each(|id| self.stop(init, id, Class::WallLimit))?;
+        for (id, is_late) in over {
+            self.stop(init, id, Class::WallLimit)?;
+            self.running.get_mut(&id).into_iter().for_each(|command| command.is_late = is_late);
+        }
         // Those that init had no ear for.
         let untold = |(_, command): &(&u64, &mut Command)| command.stopped.is_some();
         for (id, command) in self.running.iter_mut().filter(untold) {
@@ -197,15 +209,17 @@ impl Commands {
         Ok(next_us)
     }
 
-    pub(super) fn started(&self, id: u64) {
-        if let Some(command) = self.running.get(&id) {
+    pub(super) fn started(&mut self, id: u64) {
+        if let Some(command) = self.running.get_mut(&id) {
+            command.is_started = true;
             say(command.caller.as_ref(), &FromCommand::Started);
         }
     }
 
     /// It could not be started; or we ended it so early that nobody heard of its start. Says how much came.
     pub(super) fn failed(&mut self, id: u64, error: Error, left: u64, now_us: u64) -> u64 {
-        if self.running.get(&id).is_some_and(|command| command.stopped.is_some()) {
+        let is_ended = |command: &Command| command.stopped.is_some() && !command.is_late;
+        if self.running.get(&id).is_some_and(is_ended) {
             self.started(id);
             return self.ended(id, (None, Some(libc::SIGKILL)), left, now_us);
         }
@@ -295,6 +309,21 @@ impl Command {
 fn say(caller: Option<&Channel>, message: &FromCommand) {
     if let Some(caller) = caller {
         let _ = caller.send_now(message, &[]);
+    }
+}
+
+/// Asks init for a socket, which goes to the caller by itself, if it can.
+pub(super) fn socket(init: &Channel, fds: Vec<OwnedFd>, frozen: bool) {
+    let message: ToInit = ToInit::Socket;
+    let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+    let why = match frozen {
+        true => "it is frozen",
+        false if init.send_now(&message, &borrowed).is_ok() => return,
+        false => "init does not listen",
+    };
+    if let Some(caller) = fds.into_iter().next().map(Channel::from) {
+        let busy = Some(Error::Busy { why: why.to_owned() });
+        let _ = caller.send_now(&busy, &[]);
     }
 }
 

@@ -15,6 +15,7 @@ use super::root::Root;
 use super::workload::{Started, Workload};
 use crate::cgroup;
 use crate::error::{Error, Result, Step};
+use crate::outcome::Standing;
 use crate::spec::{Network, Profile, Spec};
 use crate::sys;
 use crate::wire::{Channel, FromInit, Received, ToInit, Weak};
@@ -68,6 +69,7 @@ fn run(channel: &Channel, doors: &[File]) -> Result<()> {
         .map(AsFd::as_fd)
         .chain(proxy.iter().map(AsFd::as_fd))
         .collect();
+    let notify = if notify { Standing::Enforced } else { Standing::Absent };
     let message = FromInit::Started { notify, landlock };
     channel.send_all(&message, &[], &fds).step("tell the launcher")?;
     drop((proxy, inside.workspace));
@@ -98,7 +100,7 @@ fn become_nobody() -> Result<()> {
     rustix::system::sethostname(b"sandbox").step("change the name of the host")
 }
 
-fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
+pub(super) fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
     let mut parts = Vec::with_capacity(sizes.len());
     for size in sizes {
         let Some((part, rest)) = tail.split_at_checked(*size) else {
@@ -111,7 +113,7 @@ fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
 }
 
 /// Whoever may open sockets has a loopback of its own; with a proxy, we listen there for it.
-fn network(spec: &Spec) -> Result<Option<TcpListener>> {
+pub(super) fn network(spec: &Spec) -> Result<Option<TcpListener>> {
     if spec.profile != Profile::Hosted {
         return Ok(None);
     }

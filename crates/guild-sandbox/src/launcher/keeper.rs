@@ -71,7 +71,7 @@ fn run(channel: &Channel, spec: &Spec, weak: Weak, fds: Vec<OwnedFd>) -> Result<
     }
 }
 
-fn read(order: &OwnedFd) -> Result<Exec> {
+pub(super) fn read(order: &OwnedFd) -> Result<Exec> {
     let mut file = File::from(order.try_clone().step("read the order")?);
     file.seek(SeekFrom::Start(0)).step("read the order")?;
     let mut bytes = Vec::new();

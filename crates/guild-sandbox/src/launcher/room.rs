@@ -1,10 +1,10 @@
 //! What init does while the sandbox lives: starts commands, reaps, answers what filters ask, and does what the launcher
 //! says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::WaitOptions;
 
 use super::keeper;
@@ -29,6 +29,8 @@ pub(super) struct Room<'a> {
     /// Where filters ask, and for whom.
     listeners: BTreeMap<u64, (Owner, OwnedFd)>,
     next_listener: u64,
+    /// How the program ended.
+    ended: Option<FromInit>,
 }
 
 /// Whose filter it is.
@@ -83,6 +85,7 @@ impl<'a> Room<'a> {
             commands,
             listeners,
             next_listener: 0,
+            ended: None,
         };
         room.add_listener(Owner::Program, program.and_then(|program| program.listener));
         room
@@ -114,8 +117,9 @@ impl<'a> Room<'a> {
                     Ready::Keeper(command) => self.hear(command)?,
                 }
             }
-            if let Some(ended) = reap(self.program)? {
-                return self.tell(&ended);
+            self.reap()?;
+            if let Some(ended) = &self.ended {
+                return self.tell(ended);
             }
         }
     }
@@ -150,7 +154,7 @@ impl<'a> Room<'a> {
     }
 
     /// Names a call that a filter asks about, then refuses it or ends whoever made it.
-    fn listen(&self, at: u64) -> Result<()> {
+    fn listen(&mut self, at: u64) -> Result<()> {
         let Some((owner, listener)) = self.listeners.get(&at) else { return Ok(()) };
         // Its thread may be gone since.
         let Ok(asked) = sys::next_asked(listener.as_fd()) else { return Ok(()) };
@@ -168,7 +172,7 @@ impl<'a> Room<'a> {
             (true, Owner::Command(command)) => {
                 // What a command has left is alone.
                 sys::signal(asked.pid, libc::SIGKILL);
-                self.end(command);
+                return self.end(command);
             }
         }
         Ok(())
@@ -188,7 +192,7 @@ impl<'a> Room<'a> {
                 let leader = self.commands.get(&command).and_then(|kept| kept.leader.as_ref());
                 leader.into_iter().for_each(|leader| sys::signal_by(leader.pidfd.as_fd(), signal));
             }
-            ToInit::EndCommand { command } => self.end(command),
+            ToInit::EndCommand { command } => self.end(command)?,
             ToInit::Socket => socket(fds),
             ToInit::Placed { .. } | ToInit::Run { .. } => {}
         }
@@ -250,51 +254,72 @@ impl<'a> Room<'a> {
         };
         if !has_ended(&leader.pidfd) {
             sys::signal_by(leader.pidfd.as_fd(), libc::SIGSTOP);
-            tree::kill_below(&self.processes, leader.pid);
+            let mut killed = tree::kill_below(&self.processes, leader.pid);
             sys::signal_by(leader.pidfd.as_fd(), libc::SIGKILL);
+            killed.insert(leader.pid);
+            self.await_end(&killed)?;
         }
         let (exit_code, signal) = (None, Some(libc::SIGKILL));
         self.tell(&FromInit::CommandEnded { command, exit_code, signal })
     }
 
     /// Kills a command with everything that it has started, and its keeper.
-    fn end(&self, command: u64) {
-        let Some(kept) = self.commands.get(&command) else { return };
-        tree::kill_below(&self.processes, kept.keeper);
+    fn end(&mut self, command: u64) -> Result<()> {
+        let Some(kept) = self.commands.get(&command) else { return Ok(()) };
+        let mut killed = tree::kill_below(&self.processes, kept.keeper);
         sys::signal_by(kept.keeper_pidfd.as_fd(), libc::SIGKILL);
+        killed.insert(kept.keeper);
+        self.await_end(&killed)
+    }
+
+    /// Waits a moment for those who were killed, so that there is room again when the command's end is told.
+    fn await_end(&mut self, killed: &BTreeSet<u32>) -> Result<()> {
+        for _ in 0..MAX_WAITS {
+            self.reap()?;
+            if !killed.iter().any(|pid| sys::is_there(*pid)) {
+                break;
+            }
+            // Only time passes.
+            let _ = poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 1_000_000 }));
+        }
+        Ok(())
+    }
+
+    /// Waits for everybody who has ended; keeps it if the program is one of them.
+    fn reap(&mut self) -> Result<()> {
+        loop {
+            match rustix::process::wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if u32::try_from(pid.as_raw_nonzero().get()).ok() == self.program {
+                        let exit_code = status.exit_status();
+                        let signal = status.terminating_signal();
+                        self.ended = Some(FromInit::Ended { exit_code, signal });
+                    }
+                }
+                Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno).step("wait for the program"),
+            }
+        }
     }
 }
 
+/// How many milliseconds those who were killed may take to die.
+const MAX_WAITS: usize = 200;
+
 /// Hands out a socket of this network, not yet connected: whoever connects it waits, not we.
-fn socket(fds: Vec<OwnedFd>) {
+pub(super) fn socket(fds: Vec<OwnedFd>) {
     let Some(channel) = fds.into_iter().next().map(Channel::from) else { return };
     let (family, kind) = (rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM);
     let flags = rustix::net::SocketFlags::CLOEXEC;
-    if let Ok(socket) = rustix::net::socket_with(family, kind, flags, None) {
-        // Whoever asked may be gone.
-        let _ = channel.send_all(&(), &[], &[socket.as_fd()]);
-    }
+    // Whoever asked may be gone.
+    let _ = match rustix::net::socket_with(family, kind, flags, None).step("make a socket") {
+        Ok(socket) => channel.send_all(&None::<Error>, &[], &[socket.as_fd()]),
+        Err(error) => channel.send(&Some(error)),
+    };
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&now)) != Ok(0)
-}
-
-/// Waits for everybody who has ended; says so if the program is one of them.
-fn reap(program: Option<u32>) -> Result<Option<FromInit>> {
-    loop {
-        match rustix::process::wait(WaitOptions::NOHANG) {
-            Ok(Some((pid, status))) => {
-                if u32::try_from(pid.as_raw_nonzero().get()).ok() == program {
-                    let exit_code = status.exit_status();
-                    let signal = status.terminating_signal();
-                    return Ok(Some(FromInit::Ended { exit_code, signal }));
-                }
-            }
-            Ok(None) | Err(rustix::io::Errno::CHILD) => return Ok(None),
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(errno).step("wait for the program"),
-        }
-    }
 }

@@ -19,6 +19,7 @@ use rustix::mount::{
 
 use super::WRITABLE;
 use crate::error::{Error, Result, Step};
+use crate::oci::bundle::STAY;
 use crate::spec::{Bind, Image, Profile, Spec};
 use crate::sys;
 use crate::wire::{Part, PartKind};
@@ -115,7 +116,9 @@ fn open(host: &Path, writable: bool) -> Result<OwnedFd> {
 pub(super) struct Root {
     top: OwnedFd,
     /// Where it is seen: at its site, or nothing once it is the root.
-    site: &'static str,
+    site: String,
+    /// Options of mounts that name whose they are, if that is not whoever mounts them.
+    owner: String,
     /// All processes of the sandbox. What is mounted over it hides those that do not want to be seen.
     processes: OwnedFd,
 }
@@ -131,43 +134,66 @@ pub(super) struct Inside {
 impl Root {
     /// Everything that does not depend on the spec.
     pub(super) fn begin(parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<Root> {
-        let everything = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-        mount_change("/", everything).step("leave the host's mounts")?;
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        let options = c"mode=0755,size=128m,nr_inodes=32768";
-        mount("tmpfs", SITE, "tmpfs", flags, options).step("mount the root")?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let top = rustix::fs::open(SITE, flags, Mode::empty()).step("open the root")?;
+        leave_mounts()?;
+        let top = mount_root(SITE, "")?;
         mkdirat(&top, "proc", Mode::from_raw_mode(0o755)).step("make a directory")?;
         // The kernel shows processes only to those who see them already, so this cannot wait until the host's are gone.
         mount_processes(SITE, c"")?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let processes = rustix::fs::openat(&top, "proc", flags, Mode::empty());
         let processes = processes.step("open /proc")?;
-        let mut root = Root { top, site: SITE, processes };
-        for name in ["dev", "dev/shm", "tmp", "workspace", "etc"] {
-            root.make_directory(name).step("make a directory")?;
-        }
-        root.devices()?;
+        let mut root = Root { top, site: SITE.to_owned(), owner: String::new(), processes };
+        root.furnish()?;
         let opened_by_launcher = opened.is_some();
-        let mut opened = opened.map(Vec::into_iter);
-        for part in parts {
-            match &part.kind {
-                PartKind::Link(target) => root.link(target, &part.at)?,
-                PartKind::Tree { host, is_dir } => {
-                    let tree = match &mut opened {
-                        Some(trees) => trees.next().ok_or_else(|| missing("image"))?,
-                        None => open(host, false)?,
-                    };
-                    root.attach(&tree, &part.at, *is_dir)?;
-                }
-            }
-        }
-        root.names(parts)?;
+        root.show(parts, opened)?;
         // Leaving the host's root takes long, so it is done ahead if nothing of it will be needed.
         if opened_by_launcher {
             root.enter()?;
         }
         Ok(root)
+    }
+
+    /// The same for a runtime that makes it the root by itself: at another site, and for another owner.
+    pub(super) fn for_a_runtime(
+        site: String,
+        owner: u32,
+        parts: &[Part],
+        opened: Vec<OwnedFd>,
+    ) -> Result<Root> {
+        let owner = format!(",uid={owner},gid={owner}");
+        let top = mount_root(&site, &owner)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let processes = rustix::fs::open("/proc", flags, Mode::empty()).step("open /proc")?;
+        let root = Root { top, site, owner, processes };
+        root.make_directory("proc").step("make a directory")?;
+        root.furnish()?;
+        root.show(parts, Some(opened))?;
+        Ok(root)
+    }
+
+    /// Directories and devices.
+    fn furnish(&self) -> Result<()> {
+        for name in ["dev", "dev/shm", "tmp", "workspace", "etc"] {
+            self.make_directory(name).step("make a directory")?;
+        }
+        self.devices()
+    }
+
+    fn show(&self, parts: &[Part], opened: Option<Vec<OwnedFd>>) -> Result<()> {
+        let mut opened = opened.map(Vec::into_iter);
+        for part in parts {
+            match &part.kind {
+                PartKind::Link(target) => self.link(target, &part.at)?,
+                PartKind::Tree { host, is_dir } => {
+                    let tree = match &mut opened {
+                        Some(trees) => trees.next().ok_or_else(|| missing("image"))?,
+                        None => open(host, false)?,
+                    };
+                    self.attach(&tree, &part.at, *is_dir)?;
+                }
+            }
+        }
+        self.names(parts)
     }
 
     fn devices(&self) -> Result<()> {
@@ -221,6 +247,17 @@ impl Root {
         move_mount(tree, "", &place, "", flags).step(&format!("mount /{at}"))
     }
 
+    /// All processes, for whoever stays outside of the root.
+    pub(super) fn processes(&self) -> &OwnedFd {
+        &self.processes
+    }
+
+    /// Whether there is something at a path of the finished root, as a program inside would find it.
+    pub(super) fn find(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        openat2(&self.top, at, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+
     /// Opens what is at a path below the root; never through a link.
     fn walk(&self, at: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -270,6 +307,52 @@ impl Root {
         bytes: &[&[u8]],
         opened: Option<Vec<OwnedFd>>,
     ) -> Result<Inside> {
+        let workspace = self.fill(spec, bytes, opened)?;
+        // A bought sandbox sees what there is of the kernel, and each of its commands the others; the rest see only
+        // themselves and what they started.
+        if spec.profile != Profile::Hosted {
+            mount_processes(&self.site, c"subset=pid,hidepid=invisible")?;
+        }
+        if !self.site.is_empty() {
+            self.enter()?;
+        }
+        self.lock()?;
+        Ok(Inside { workspace, processes: self.processes })
+    }
+
+    /// As [`Root::finish`], for a runtime that enters it by itself; with processes, if it does not show its own.
+    pub(super) fn finish_for_a_runtime(
+        &self,
+        spec: &Spec,
+        bytes: &[&[u8]],
+        opened: Vec<OwnedFd>,
+        processes: bool,
+    ) -> Result<OwnedFd> {
+        let workspace = self.fill(spec, bytes, Some(opened))?;
+        if spec.stay {
+            let (at, mode) = (STAY.trim_start_matches('/'), Mode::from_raw_mode(0o755));
+            self.make_file(at, &[], mode).step("make what stays")?;
+        }
+        match (processes, spec.profile) {
+            (false, _) => {}
+            (true, Profile::Hosted) => mount_processes(&self.site, c"hidepid=invisible")?,
+            (true, _) => mount_processes(&self.site, c"subset=pid,hidepid=invisible")?,
+        }
+        self.lock()?;
+        Ok(workspace)
+    }
+
+    /// Nothing of the root itself can be changed any more.
+    fn lock(&self) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = if self.site.is_empty() { "/" } else { self.site.as_str() };
+        let root = rustix::fs::open(path, flags, Mode::empty()).step("open the root")?;
+        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
+            .step("make the root read-only")
+    }
+
+    /// The directories that can be written, the binds and the files. Gives the workspace.
+    fn fill(&self, spec: &Spec, bytes: &[&[u8]], opened: Option<Vec<OwnedFd>>) -> Result<OwnedFd> {
         let workspace = self.scratch(spec)?;
         let mut opened = opened.map(Vec::into_iter);
         for bind in &spec.binds {
@@ -291,26 +374,14 @@ impl Root {
                 Error::spec("files.at", why)
             })?;
         }
-        // A bought sandbox sees what there is of the kernel, and each of its commands the others; the rest see only
-        // themselves and what they started.
-        if spec.profile != Profile::Hosted {
-            mount_processes(self.site, c"subset=pid,hidepid=invisible")?;
-        }
-        if !self.site.is_empty() {
-            self.enter()?;
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = rustix::fs::open("/", flags, Mode::empty()).step("open the root")?;
-        sys::restrict_mount(root.as_fd(), READ_ONLY | NO_SUID | NO_DEVICES, false)
-            .step("make the root read-only")?;
-        Ok(Inside { workspace, processes: self.processes })
+        Ok(workspace)
     }
 
-    /// One tmpfs for all directories that the program can write into, so that they share the limit. Gives its workspace.
+    /// One tmpfs for all directories that can be written into, so that they share the limit. Gives its workspace.
     fn scratch(&self, spec: &Spec) -> Result<OwnedFd> {
         let (size, inodes) = (spec.limits.disk_bytes, u64::from(spec.limits.inodes) + 8);
-        let options = CString::new(format!("mode=0755,size={size},nr_inodes={inodes}"));
-        let options = options.map_err(|error| Error::failed("mount the scratch", error))?;
+        let owner = &self.owner;
+        let options = options(format!("mode=0755,size={size},nr_inodes={inodes}{owner}"))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
         let top = format!("{}/tmp", self.site);
         mount("tmpfs", &top, "tmpfs", flags, options.as_c_str()).step("mount the scratch")?;
@@ -337,9 +408,18 @@ impl Root {
         rustix::process::fchdir(&self.top).step("enter the root")?;
         rustix::process::pivot_root(".", ".").step("change the root")?;
         unmount(".", UnmountFlags::DETACH).step("leave the host's root")?;
-        self.site = "";
+        self.site.clear();
         rustix::process::chdir("/").step("enter the root")
     }
+}
+
+/// An empty root.
+fn mount_root(site: &str, owner: &str) -> Result<OwnedFd> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let options = options(format!("mode=0755,size=128m,nr_inodes=32768{owner}"))?;
+    mount("tmpfs", site, "tmpfs", flags, options.as_c_str()).step("mount the root")?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(site, flags, Mode::empty()).step("open the root")
 }
 
 /// The processes of this sandbox, in a root that is seen at this site.
@@ -347,6 +427,16 @@ fn mount_processes(site: &str, options: &CStr) -> Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     let at = format!("{site}/proc");
     mount("proc", at.as_str(), "proc", flags, options).step("mount /proc")
+}
+
+/// From here on what is mounted is seen by nobody else, and what others mount is not seen here.
+pub(super) fn leave_mounts() -> Result<()> {
+    let everything = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", everything).step("leave the host's mounts")
+}
+
+fn options(text: String) -> Result<CString> {
+    CString::new(text).map_err(|error| Error::failed("mount", error))
 }
 
 fn is_directory(tree: BorrowedFd<'_>) -> rustix::io::Result<bool> {

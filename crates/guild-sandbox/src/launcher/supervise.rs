@@ -8,12 +8,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::commands::{Commands, Source, Wanted, tell};
+use super::commands::{Commands, Source, Wanted, socket, tell};
 use super::relay::Relay;
 use super::{Prepared, root, tree};
 use crate::error::{Error, Result, Step};
 use crate::host::Layer;
 use crate::limits::{Limit, Limits};
+use crate::mac::{Mac, Module};
 use crate::outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
 use crate::wire::{Channel, FromInit, FromLauncher, Order, ToInit, ToLauncher, Weak};
 
@@ -24,7 +25,7 @@ const START_WITHIN_US: u64 = 30_000_000;
 /// How many different attempts are told apart.
 const MAX_FLAGS: usize = 64;
 
-fn now_us() -> u64 {
+pub(super) fn now_us() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
     seconds.unwrap_or(0) * 1_000_000 + ns.unwrap_or(0) / 1_000
@@ -48,7 +49,11 @@ pub(super) fn run(
         let by = "tmpfs, but not in the writable binds";
         held.insert(Limit::Disk, report(Standing::Weaker, by));
     }
-    let layers = cgroup_layers(&prepared, &held);
+    let mac = order.spec.mac.as_ref().map_or_else(Mac::default, |_| Mac::look());
+    let mut layers = cgroup_layers(&prepared, &held);
+    if order.spec.mac.is_some() {
+        layers.insert(Layer::Mac, mac.found(order.spec.mac.as_deref()).standing);
+    }
     let is_off = |layer: &&Layer| layers.get(*layer) == Some(&Standing::Absent);
     if let Some(layer) = order.spec.require.iter().find(is_off) {
         // The host had it when it was looked at.
@@ -58,7 +63,7 @@ pub(super) fn run(
     let out = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
-    send_order(&prepared, order, tail, &held, [stdin, out.1, err.1])?;
+    send_order(&prepared, order, tail, (&held, mac.module), [stdin, out.1, err.1])?;
     let (more, given) = hear_start(control, &prepared)?;
     let layers = layers.into_iter().chain(more).collect();
     let fds: Vec<_> = given.iter().map(AsFd::as_fd).collect();
@@ -111,7 +116,7 @@ fn send_order(
     prepared: &Prepared,
     order: Order,
     tail: &[u8],
-    held: &BTreeMap<Limit, LimitReport>,
+    (held, mac): (&BTreeMap<Limit, LimitReport>, Option<Module>),
     streams: [OwnedFd; 3],
 ) -> Result<()> {
     let is_weak = |limit| held.get(&limit).is_none_or(|r| r.standing != Standing::Enforced);
@@ -120,6 +125,7 @@ fn send_order(
         memory: is_weak(Limit::Memory),
         pids: is_weak(Limit::Pids),
         cores: is_weak(Limit::Cores).then_some(cores),
+        mac,
     };
     let opened = rustix::process::geteuid().is_root();
     let trees = if opened { root::open_binds(&order.spec.binds)? } else { Vec::new() };
@@ -157,7 +163,7 @@ fn hear_start(
                     (Layer::UserNamespace, Standing::Enforced),
                     (Layer::Namespaces, Standing::Enforced),
                     (Layer::Seccomp, Standing::Enforced),
-                    (Layer::SeccompNotify, on(notify)),
+                    (Layer::SeccompNotify, notify),
                     (Layer::Landlock, on(landlock)),
                 ]);
                 Ok((layers, received.fds))
@@ -168,7 +174,7 @@ fn hear_start(
     }
 }
 
-fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
+pub(super) fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
     let seconds = i64::try_from(at_most_us / 1_000_000).unwrap_or(i64::MAX);
     let ns = i64::try_from(at_most_us % 1_000_000 * 1_000).unwrap_or(0);
     match poll(fds, Some(&Timespec { tv_sec: seconds, tv_nsec: ns })) {
@@ -400,10 +406,8 @@ impl Watch {
                 self.commands.begin(init, &wanted, received.fds, now_us, frozen)?;
             }
             ToLauncher::Socket => {
-                let fds: Vec<_> = received.fds.iter().map(AsFd::as_fd).collect();
-                let message: ToInit = ToInit::Socket;
-                // If it does not go, its channel ends, and that is the answer.
-                let _ = self.prepared.init.channel.send_now(&message, &fds);
+                let frozen = self.frozen_since_us.is_some();
+                socket(&self.prepared.init.channel, received.fds, frozen);
             }
             ToLauncher::Freeze | ToLauncher::Prepare(_) | ToLauncher::Run(_) => {}
         }
@@ -494,7 +498,9 @@ impl Watch {
         let reaped = self.prepared.init.reap();
         self.look();
         let usage = &mut self.usage;
-        usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        if self.prepared.group.cpu_us().is_none() {
+            usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
+        }
         if self.prepared.group.memory_peak().is_none() {
             // A short life may not have been looked at.
             usage.memory_peak_bytes = usage.memory_peak_bytes.max(reaped.memory_bytes);

@@ -56,8 +56,8 @@ fn below(proc: &str, first: u32) -> Vec<(u32, u64)> {
 const MAX_ROUNDS: usize = 64;
 
 /// Kills all descendants of a process, for init: no number that it names can mean anybody outside. Whoever is found is
-/// stopped first, so that nobody has children while the others are looked for.
-pub(super) fn kill_below(processes: &OwnedFd, first: u32) {
+/// stopped first, so that nobody has children while the others are looked for. Says who was killed.
+pub(super) fn kill_below(processes: &OwnedFd, first: u32) -> BTreeSet<u32> {
     let proc = format!("/proc/self/fd/{}", processes.as_raw_fd());
     let mut stopped = BTreeSet::new();
     for _ in 0..MAX_ROUNDS {
@@ -73,7 +73,8 @@ pub(super) fn kill_below(processes: &OwnedFd, first: u32) {
             break;
         }
     }
-    stopped.into_iter().for_each(|pid| sys::signal(pid, libc::SIGKILL));
+    stopped.iter().for_each(|pid| sys::signal(*pid, libc::SIGKILL));
+    stopped
 }
 
 fn process(pid: u32) -> Option<(u64, u64)> {

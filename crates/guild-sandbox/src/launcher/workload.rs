@@ -8,6 +8,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreated,
     RulesetCreatedAttr, RulesetStatus, Scope,
 };
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::WRITABLE;
@@ -35,6 +36,8 @@ pub(super) struct Workload {
     killing: Vec<Instruction>,
     rules: RulesetCreated,
     cwd: String,
+    /// Files that may take the request for a profile, and the request.
+    profile: Option<(&'static [&'static str], String)>,
     /// Layers that the kernel may lack, and without which it must not start.
     must_ask: bool,
     must_landlock: bool,
@@ -67,6 +70,7 @@ impl Workload {
             killing: seccomp::program(spec.profile, false),
             rules: rules(spec).map_err(|error| Error::failed("make the landlock rules", error))?,
             cwd: spec.cwd.clone(),
+            profile: weak.mac.zip(spec.mac.as_ref()).map(|(m, name)| (m.files(), m.request(name))),
             must_ask: spec.require.contains(&Layer::SeccompNotify),
             must_landlock: spec.require.contains(&Layer::Landlock),
         })
@@ -150,6 +154,9 @@ impl Workload {
         for (resource, limit) in self.limits {
             setrlimit(resource, limit).map_err(at(LIMITS))?;
         }
+        if let Some((files, request)) = self.profile {
+            ask_for_profile(files, &request).map_err(at(PROFILE))?;
+        }
         rustix::thread::set_no_new_privs(true).map_err(at(PRIVILEGES))?;
         let status = self.rules.restrict_self().map_err(|_| (LANDLOCK, 0))?;
         let needed = self.must_landlock || sys::landlock_version().is_ok();
@@ -172,12 +179,17 @@ const LANDLOCK: u8 = 4;
 const DESCRIPTORS: u8 = 5;
 const FILTER: u8 = 6;
 const EXECUTE: u8 = 7;
+const PROFILE: u8 = 8;
 
 fn failure(program: &str, step: u8, errno: i32) -> Error {
     let why = io::Error::from_raw_os_error(errno).to_string();
     match step {
         EXECUTE => Error::NotStarted { program: program.to_owned(), why },
         DIRECTORY => Error::spec("cwd", why),
+        PROFILE => {
+            let why = format!("the profile was refused: {why}");
+            Error::LayerMissing { layer: Layer::Mac, why }
+        }
         SESSION => Error::failed("make a session", why),
         LIMITS => Error::failed("set the limits", why),
         PRIVILEGES => Error::failed("give up privileges", why),
@@ -194,7 +206,7 @@ fn read_report(reader: &OwnedFd, report: &mut [u8; REPORT_BYTES]) -> bool {
 }
 
 /// Where the program may be.
-fn candidates(spec: &Spec) -> Vec<String> {
+pub(super) fn candidates(spec: &Spec) -> Vec<String> {
     let Some(program) = spec.argv.first() else { return Vec::new() };
     if program.contains('/') {
         return vec![program.clone()];
@@ -203,7 +215,7 @@ fn candidates(spec: &Spec) -> Vec<String> {
     path.split(':').filter(|at| !at.is_empty()).map(|at| format!("{at}/{program}")).collect()
 }
 
-fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
+pub(super) fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
     let both = |value: u64| Rlimit { current: Some(value), maximum: Some(value) };
     let limits = &spec.limits;
     let mut list = vec![
@@ -228,6 +240,19 @@ fn limits(spec: &Spec, weak: Weak) -> Vec<(Resource, Rlimit)> {
         list.push((Resource::Data, both(limits.memory_hard_bytes)));
     }
     list
+}
+
+/// The next program of this process will run under the profile, or not at all.
+fn ask_for_profile(files: &[&str], request: &str) -> rustix::io::Result<()> {
+    let mut last = rustix::io::Errno::NOENT;
+    for file in files {
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        match rustix::fs::open(*file, flags, Mode::empty()) {
+            Ok(fd) => return rustix::io::write(&fd, request.as_bytes()).map(drop),
+            Err(errno) => last = errno,
+        }
+    }
+    Err(last)
 }
 
 fn hard(resource: Resource) -> u64 {

@@ -378,7 +378,7 @@ mod tests {
         assert_eq!((padding(0), padding(1), padding(512)), (0, 511, 0));
         assert_eq!(pax_record("a", "b"), b"6 a=b\n");
         let long = pax_record("path", &"x".repeat(91));
-        assert_eq!(long, format!("100 path={}\n", "x".repeat(91)).into_bytes());
+        assert_eq!(long, format!("101 path={}\n", "x".repeat(91)).into_bytes());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Hostile programs, each by its name. Every one must get its class, be flagged for what it tried, and leave nothing.
 
 mod archive;
+mod command;
 mod files;
 mod kernel;
 mod network;

@@ -1,4 +1,5 @@
 //! Commands in sandboxes that stay, or beside a program.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -29,7 +30,6 @@ fn sh(code: &str) -> Exec {
     Exec::new(["sh", "-c", code])
 }
 
-#[expect(clippy::unwrap_used, reason = "a test stops where a command cannot be run")]
 fn run(handle: &Handle, code: &str) -> ExecCollected {
     handle.exec(&sh(code)).unwrap().collect().unwrap()
 }
@@ -359,7 +359,8 @@ fn a_limit_of_the_sandbox_names_itself_to_its_commands() {
 #[test]
 fn a_frozen_sandbox_takes_no_commands_and_its_clocks_stand_still() {
     for sandbox in [sandbox(), &sandbox_without_cgroups()] {
-        let running = sandbox.start(&Spec::stay(limits())).unwrap();
+        let spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits()) };
+        let running = sandbox.start(&spec).unwrap();
         let handle = running.handle();
         let exec = Exec {
             wall_ms: Some(5_000),
@@ -369,6 +370,7 @@ fn a_frozen_sandbox_takes_no_commands_and_its_clocks_stand_still() {
         command.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
         handle.freeze().unwrap();
         assert_eq!(handle.exec(&sh("true")).unwrap_err().code().name, "sandbox.busy");
+        assert_eq!(handle.connect(80).unwrap_err().code().name, "sandbox.busy");
         // However often it is told, nobody waits for it.
         for _ in 0..20_000 {
             command.signal(12).unwrap();

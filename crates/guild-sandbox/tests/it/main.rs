@@ -4,6 +4,7 @@ mod attack;
 mod bad_input;
 mod exec;
 mod killed;
+mod oci;
 mod ordinary;
 mod run;
 mod support;

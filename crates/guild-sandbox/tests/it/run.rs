@@ -1,6 +1,6 @@
 //! Plain programs.
 
-use guild_sandbox::{Class, Layer, Limit, Standing};
+use guild_sandbox::{Class, Layer, Limit, Sandbox, Spec, Standing};
 
 use super::support::{printed, python, run, sandbox, sandbox_without_cgroups, shell};
 
@@ -41,4 +41,22 @@ fn python_runs() {
     assert!(collected.outcome.succeeded(), "{:?} {}", collected.outcome, printed(&collected));
     let expected = "1000 /workspace ['HOME', 'LANG', 'PATH', 'TZ'] ['bin', 'dev', 'etc', 'judge', 'lib', 'lib64', 'proc', 'sbin', 'tmp', 'usr', 'workspace']\n";
     assert_eq!(printed(&collected), expected);
+}
+
+/// On a host without AppArmor and SELinux a profile changes nothing, and that is told. Elsewhere one that nobody has
+/// loaded lets nothing run.
+#[test]
+fn a_profile_that_nobody_holds_is_told() {
+    let spec = Spec { mac: Some("no-such-profile".to_owned()), ..shell("true") };
+    let absent = sandbox().host().standing(Layer::Mac) == Standing::Absent;
+    match sandbox().start(&spec) {
+        Ok(running) => {
+            let outcome = running.wait().unwrap();
+            assert!(absent && outcome.layers[&Layer::Mac] == Standing::Absent, "{outcome:?}");
+        }
+        Err(error) => assert!(!absent && error.code().name == "sandbox.layer_missing", "{error}"),
+    }
+    let required = Spec { require: [Layer::Mac].into(), ..spec };
+    let error = sandbox().start(&required).unwrap_err();
+    assert!(error.to_string().starts_with("the layer mac is required, but "), "{error}");
 }

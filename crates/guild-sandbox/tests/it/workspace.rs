@@ -1,4 +1,5 @@
 //! The files of a sandbox, read and written from outside.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{self, Read};
 use std::process::Command;
@@ -19,7 +20,6 @@ fn spec() -> Spec {
 }
 
 /// Runs a script in it, which must succeed, and gives what it printed.
-#[expect(clippy::unwrap_used, reason = "a test stops where a command cannot be run")]
 pub(crate) fn sh(running: &Running, code: &str) -> String {
     let command = running.handle().exec(&Exec::new(["sh", "-c", code])).unwrap();
     let collected = command.collect().unwrap();
@@ -28,7 +28,6 @@ pub(crate) fn sh(running: &Running, code: &str) -> String {
 }
 
 /// All paths, with their content.
-#[expect(clippy::unwrap_used, reason = "a test stops where nothing can be read")]
 pub(crate) fn tree(workspace: &Workspace) -> Vec<(String, String)> {
     let read = |path: &str| String::from_utf8(workspace.read(path, 1 << 20).unwrap()).unwrap();
     workspace.walk().unwrap().into_iter().map(|a| (a.path.clone(), read(&a.path))).collect()

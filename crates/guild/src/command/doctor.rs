@@ -78,7 +78,10 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
     let groups = vec![
         Group { name: "This node", checks: node::checks(&loaded) },
-        Group { name: "Isolation of strangers' code", checks: isolation::checks() },
+        Group {
+            name: "Isolation of strangers' code",
+            checks: isolation::checks(&loaded.config, cx.environment),
+        },
         Group { name: "Programs it can use", checks: program::checks(cx.environment) },
     ];
     let failing = groups.iter().flat_map(|group| &group.checks).filter(|check| check.fails());

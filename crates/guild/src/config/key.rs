@@ -192,9 +192,10 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "sandbox.timeout_ms",
-        "How long one call of the runtime may take, in milliseconds. It is killed then, with all that it started.",
+        "How long the runtime may take until a program runs, in milliseconds. It is killed then, with all that it \
+         started.",
     )
-    .range(100, 25_000),
+    .range(100, 20_000),
     key(
         "sandbox.image",
         "The directory whose directories programs see; a relative path starts at the data directory. Empty: the \

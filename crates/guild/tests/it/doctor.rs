@@ -23,7 +23,10 @@ fn a_sane_host_can_run_a_node_and_nothing_is_left_behind() {
         "seccomp",
         "landlock",
         "cgroup_pids",
+        "backend",
         "a sandbox",
+        "runc",
+        "runsc",
         "podman",
     ] {
         assert!(names.iter().any(|n| n == name), "{name} is among {names:?}");

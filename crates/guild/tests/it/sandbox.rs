@@ -67,3 +67,31 @@ fn mistakes_are_named() {
     let (code, answer) = json(&home, &["--require", "magic", "--", "true"]);
     assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("cli.usage")));
 }
+
+/// As root: an ordinary user is refused, by the layer.
+#[test]
+fn the_backend_is_chosen_by_flag_and_by_setting() {
+    let home = Home::new();
+    let set = |setting: &str, args: &[&str]| {
+        let run = home.run(&[&["--json", "--set", setting, "sandbox", "run"], args].concat());
+        (run.code, serde_json::from_str::<Value>(&run.stdout).unwrap())
+    };
+    let root = rustix::process::geteuid().is_root();
+    for (code, answer) in [
+        json(&home, &["--backend", "oci", "--", "true"]),
+        set("sandbox.backend=oci", &["--", "true"]),
+    ] {
+        let expected = if root { &answer["layers"]["landlock"] } else { &answer["error"]["code"] };
+        let says = if root { (0, "absent") } else { (2, "sandbox.layer_missing") };
+        assert_eq!((code, expected.as_str()), (says.0, Some(says.1)), "{answer}");
+    }
+    let (code, answer) = set("sandbox.require=mac", &["--", "true"]);
+    assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("sandbox.layer_missing")));
+    let (code, answer) = set("sandbox.require=magic", &["--", "true"]);
+    assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("config.bad_value")), "{answer}");
+    let (code, answer) = set("sandbox.image=/no/such/image", &["--", "true"]);
+    assert_eq!((code, answer["error"]["code"].as_str()), (2, Some("sandbox.no_image")));
+    let (code, answer) =
+        set("sandbox.runtime=no-such-runtime", &["--backend", "oci", "--", "true"]);
+    assert_eq!((code, answer["error"]["code"].as_str()), (3, Some("sandbox.runtime")), "{answer}");
+}

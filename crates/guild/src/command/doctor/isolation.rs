@@ -3,10 +3,12 @@
 use std::fs::read_to_string;
 use std::path::Path;
 
-use guild_sandbox::{Host, Layer, Limits, Ns, Options, Sandbox, Spec, Standing};
+use guild_sandbox::{Host, Layer, Limits, Sandbox, Spec, Standing};
 
 use super::Check;
-use crate::sandbox::THIS_PROGRAM;
+use crate::config::{Backend, Config, Environment};
+use crate::error::{Error, Result};
+use crate::sandbox;
 
 /// What to do about a layer that is not there.
 const ADVICE: [(Layer, &str); 9] = [
@@ -21,16 +23,33 @@ const ADVICE: [(Layer, &str); 9] = [
     (Layer::CgroupPids, CGROUP),
     (Layer::CgroupCpu, CGROUP),
     (Layer::CgroupFreeze, CGROUP),
-    (Layer::Mac, "Nothing depends on it; landlock does the same for sandboxes."),
+    (
+        Layer::Mac,
+        "Nothing depends on it; landlock does the same. To use it, load a profile and name it in sandbox.mac_profile.",
+    ),
 ];
 
 const CGROUP: &str =
     "Run guild as root, or let systemd delegate cpu, memory and pids to the user that runs it.";
 
-pub(super) fn checks() -> Vec<Check> {
-    let host = Host::probe();
+/// Runtimes that are looked for, and what they are for.
+const RUNTIMES: [(&str, &str); 3] = [
+    ("runc", "Install it to let an OCI runtime make the sandboxes."),
+    ("runsc", "Install gVisor to put a second kernel between a sandbox and this host."),
+    ("crun", "Nothing depends on it; it does the same as runc."),
+];
+/// How long a runtime may take to say its version.
+const VERSION_WITHIN_MS: u64 = 2_000;
+
+pub(super) fn checks(config: &Config, environment: &Environment) -> Vec<Check> {
+    let opened = sandbox::open(config, environment);
+    // Of the sandbox that is used, if there is one.
+    let probed = Host::probe();
+    let host = opened.as_ref().map_or(&probed, |sandbox| sandbox.host());
     let layer = |(layer, advice): (Layer, &'static str)| {
         let found = host.layers.get(&layer).map(|found| found.found.clone()).unwrap_or_default();
+        let here = probed.standing(layer) == Standing::Enforced;
+        let advice = if here { "The backend ns has it." } else { advice };
         match host.standing(layer) {
             Standing::Enforced => Check::ok(layer.name(), found),
             Standing::Weaker => Check::weaker(layer.name(), found, advice),
@@ -39,18 +58,52 @@ pub(super) fn checks() -> Vec<Check> {
     };
     let mut checks = vec![user_namespaces(Path::new("/proc/sys"))];
     checks.extend(ADVICE.map(layer));
-    checks.push(trial());
+    checks.push(backend(config, &opened));
+    checks.push(match &opened {
+        Ok(sandbox) => trial(&**sandbox),
+        Err(error) => fails("a sandbox", error),
+    });
+    checks.extend(RUNTIMES.map(|(name, advice)| runtime(name, advice, environment)));
     checks
 }
 
+/// Who makes the sandboxes, as the settings say.
+fn backend(config: &Config, opened: &Result<std::sync::Arc<dyn Sandbox>>) -> Check {
+    let settings = &config.sandbox;
+    let found = match settings.backend {
+        Backend::Ns => "ns: the launcher in this program".to_owned(),
+        Backend::Oci => {
+            format!("oci: {} {}", settings.runtime, settings.platform).trim().to_owned()
+        }
+    };
+    match opened {
+        Ok(_) => Check::ok("backend", found),
+        Err(error) => {
+            Check::missing("backend", format!("{found}; it cannot be used"), error.remedy())
+        }
+    }
+}
+
+/// Whether a runtime is there and answers. Only the one that is used is tried.
+fn runtime(name: &'static str, advice: &'static str, environment: &Environment) -> Check {
+    let Some(path) = sandbox::runtime(name, environment) else {
+        return Check::missing(name, "not on PATH", advice);
+    };
+    match guild_sandbox::Version::of(&path, VERSION_WITHIN_MS) {
+        Ok(version) => Check::ok(name, format!("{}, {}", path.display(), version.0)),
+        Err(error) => Check::weaker(name, error.to_string(), error.code().remedy),
+    }
+}
+
+fn fails(name: &'static str, error: &Error) -> Check {
+    Check::missing(name, error.to_string(), error.remedy())
+}
+
 /// The proof of all the others: something runs.
-fn trial() -> Check {
+fn trial(sandbox: &dyn Sandbox) -> Check {
     let name = "a sandbox";
     let spec = Spec::new(["true"], Limits::judge());
-    let outcome = Ns::new(Options::new(THIS_PROGRAM))
-        .and_then(|sandbox| sandbox.start(&spec))
-        .and_then(guild_sandbox::Running::wait);
-    match outcome {
+    match sandbox.start(&spec).and_then(guild_sandbox::Running::wait) {
         Ok(outcome) if outcome.succeeded() => {
             let weaker =
                 |report: &&guild_sandbox::LimitReport| report.standing != Standing::Enforced;
@@ -65,7 +118,7 @@ fn trial() -> Check {
         Ok(outcome) => {
             Check::missing(name, format!("ran, but ended as {:?}", outcome.class), "See above.")
         }
-        Err(error) => Check::missing(name, error.to_string(), error.code().remedy),
+        Err(error) => fails(name, &Error::from(error)),
     }
 }
 

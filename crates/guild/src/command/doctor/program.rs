@@ -4,12 +4,10 @@ use super::Check;
 use crate::config::Environment;
 
 /// The program, and what it is for.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 6] = [
     ("git", "Install it to let jobs work on repositories."),
     ("node", "Install it to run jobs and tools written in JavaScript."),
     ("podman", "Install it to run sandboxes from container images."),
-    ("runc", "Install it to run OCI bundles without Podman."),
-    ("runsc", "Install gVisor to put a second kernel between a sandbox and this host."),
     ("claude", "Install the Claude CLI to let turns use it."),
     ("codex", "Install the Codex CLI to let turns use it."),
     ("gemini", "Install the Gemini CLI to let turns use it."),
