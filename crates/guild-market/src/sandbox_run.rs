@@ -34,8 +34,10 @@ pub use tree::{TREE_VARIABLE, pack};
 /// The schema of this work.
 pub const SCHEMA_ID: &str = "oa.sandbox_run.v1";
 
-/// How many artifacts a result names.
+/// How many artifacts a result names, and how many bytes their paths have together, as JSON: a result must fit into an
+/// event, whatever a job calls its files.
 pub const ARTIFACTS_MAX: usize = 128;
+const PATHS_MAX_BYTES: usize = 12 * 1_024;
 
 /// What this node lets such work use.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -28,6 +28,8 @@ fn whoever_dies_every_job_ends_once_and_the_books_agree() {
             "expired",
             "cancelled",
             "failed",
+            "commands paid",
+            "commands not paid",
             "books that agree",
             "hire without an answer",
             "buyer.no_provider",

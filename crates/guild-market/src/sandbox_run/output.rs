@@ -4,23 +4,28 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::Job;
 use serde_json::{Value, json};
 
-use super::{Artifact, CommandRun, Plan, Printed, Ran};
+use super::{ARTIFACTS_MAX, Artifact, CommandRun, PATHS_MAX_BYTES, Plan, Printed, Ran};
 
 /// What did the work, for provenance and announcements.
 pub const MODEL_ID: &str = "guild-sandbox-v1";
 
 /// How much of one stream is shown, and how much of all: a result must fit into an event.
 const PREVIEW_MAX_BYTES: usize = 2_048;
-const PREVIEWS_MAX_BYTES: usize = 16 * 1_024;
-/// All of a run but its command line and previews, with room to spare.
+const PREVIEWS_MAX_BYTES: usize = 12 * 1_024;
+/// All of a run but its command line and previews, and of an artifact but its path, with room to spare.
 const RUN_BYTES: usize = 400;
+const ARTIFACT_BYTES: usize = 140;
+/// Everything else.
+const REST_BYTES: usize = 2_048;
 
-/// The bytes that a result of this job has at least: what would not fit even so is not begun.
+/// The most bytes that a result of this job has: what might not fit is not begun.
 pub fn frame_bytes(job: &Job) -> usize {
     let commands = job.payload().get("commands").and_then(Value::as_array);
     let texts = commands.into_iter().flatten().filter_map(|command| command.get("cmd"));
     let each = texts.map(|cmd| cmd.to_string().len().saturating_add(RUN_BYTES));
-    each.fold(PREVIEWS_MAX_BYTES.saturating_add(2_048), usize::saturating_add)
+    let artifacts = PATHS_MAX_BYTES.saturating_add(ARTIFACTS_MAX.saturating_mul(ARTIFACT_BYTES));
+    let frame = PREVIEWS_MAX_BYTES.saturating_add(REST_BYTES).saturating_add(artifacts);
+    each.fold(frame, usize::saturating_add)
 }
 
 /// The output of a job.

@@ -12,7 +12,11 @@ use guild_sandbox::{
     Sandbox, Spec, Workspace,
 };
 
-use super::{ARTIFACTS_MAX, Artifact, Command, CommandRun, Plan, Printed, Ran, Status};
+use serde_json::Value;
+
+use super::{
+    ARTIFACTS_MAX, Artifact, Command, CommandRun, PATHS_MAX_BYTES, Plan, Printed, Ran, Status,
+};
 
 /// How much of a stream is kept for previews.
 const HEAD_BYTES: usize = 4_096;
@@ -209,10 +213,14 @@ fn status(
 fn artifacts(workspace: &Workspace, plan: &Plan) -> Result<Vec<Artifact>> {
     let before: BTreeMap<&str, Hash> =
         plan.files.iter().map(|file| (file.at.as_str(), Hash::of(&file.bytes))).collect();
-    let mut made = Vec::new();
+    let (mut made, mut bytes) = (Vec::new(), 0usize);
     for file in workspace.walk()? {
         let path = format!("/workspace/{}", file.path);
         if path.len() <= PATH_MAX_BYTES && before.get(path.as_str()) != Some(&file.sha256) {
+            bytes = bytes.saturating_add(Value::from(path.as_str()).to_string().len());
+            if bytes > PATHS_MAX_BYTES {
+                break;
+            }
             made.push(Artifact { path, sha256: file.sha256, size_bytes: file.size });
         }
     }

@@ -28,8 +28,8 @@ mod worker;
 /// Starts a buyer with a relay and three providers: an honest one, a slow one and one that cheats. They find each other
 /// over real sockets, the buyer hires them in the open and in private, for embeddings and to run the tests of a small
 /// program in a sandbox. It does what came back once more, pays for what holds and signs a receipt for each. Then
-/// everything is checked again from the bytes alone, as a stranger would. It needs no service, network, key or model, and
-/// leaves nothing behind.
+/// everything is checked again from the bytes alone, as a stranger would. It needs no service, network, key or model,
+/// and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave it running until Ctrl-C, to look around in the explorer

@@ -3,7 +3,9 @@
 
 use std::thread;
 
-use guild_market::sandbox_run::{ARTIFACTS_MAX, Bounds, Plan, Ran, Status, Stop, output, perform};
+use guild_market::sandbox_run::{
+    ARTIFACTS_MAX, Bounds, Plan, Ran, Status, Stop, frame_bytes, output, perform,
+};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::SecretKey;
@@ -159,6 +161,22 @@ fn of_ten_thousand_files_as_many_are_named_as_fit() {
     assert_eq!(ran.artifacts[1].path, "/workspace/f1", "the first by their paths");
 }
 
+/// Whoever gives its files long names must not make others work for a result that cannot be sent.
+#[test]
+fn long_names_do_not_make_a_result_too_large() {
+    let long = "d=$(printf 'x%.0s' $(seq 200)); mkdir -p $d/$d/$d; i=0; while [ $i -lt 99 ]; do \
+        : > \"$d/$d/$d/$(printf '\\001%.0s' $(seq 60))$i\"; i=$((i + 1)); done";
+    let job = job(&json!({}), &json!([{"cmd": long}]));
+    let plan = plan(&json!({}), &[long]);
+    let ran = ran(&plan);
+    assert_eq!(ran.status, Status::Success, "{ran:?}");
+    assert!((1..99).contains(&ran.artifacts.len()));
+    let provider = SecretKey::from_bytes([1; 32]).unwrap().public_key();
+    let output = output(&job, &plan, &ran, &provider);
+    Registry::builtin().validate_output(job.schema_id(), &output).unwrap();
+    assert!(output.to_string().len() <= frame_bytes(&job));
+}
+
 #[test]
 fn a_name_that_no_result_can_hold_is_an_error_of_the_job() {
     let ran = run(&["touch \"$(printf 'a\\377b')\""]);
@@ -255,4 +273,68 @@ fn somebody_is_hired_to_run_tests() {
         buyer.run(&["hire", "--tree", "tree", "--schema", "oa.sandbox_run.v1", "--input", "{}"]);
     assert_eq!(run.code, 2, "{run:?}");
     assert_eq!(node.stop(), 0);
+}
+
+/// The processes of this host that were started with this word.
+fn running(word: &str) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok());
+    let line = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
+    let has = |line: &Vec<u8>| line.windows(word.len()).any(|part| part == word.as_bytes());
+    processes.filter_map(line).filter(has).count()
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..600 {
+        if holds() {
+            return;
+        }
+        testbed::wait_ms(50);
+    }
+    panic!("it never came: {what}");
+}
+
+/// A node that is killed while it runs commands leaves nothing of them, does them again when it is back, and is paid
+/// once.
+#[test]
+fn a_node_that_is_killed_in_a_run_does_it_again_and_is_paid_once() {
+    let buyer = Home::new();
+    let only_buys = [&ANY_PORT[..], &["--set", "provider.enabled=false"]].concat();
+    let hall = Node::up(&buyer, &only_buys);
+    fund(&buyer);
+    let relay = format!("ws://{}/relay", hall.address());
+    let worker = Home::new().with("GUILD_NETWORK_RELAYS", &relay);
+    let offers = ["--set", "sandbox_run.enabled=true", "--set", "relay.enabled=false"];
+    let offers = [&ANY_PORT[..], &offers].concat();
+    let first = Node::up(&worker, &offers);
+    let provider = first.ready["provider"].as_str().unwrap().to_owned();
+    wait_until("the provider is known", || {
+        let (_, known) = buyer.json(&["providers", "ls", "--schema", "oa.sandbox_run.v1"]);
+        known["providers"].as_array().is_some_and(|all| !all.is_empty())
+    });
+    // In the worker's sandbox alone: the marker is not in the command line of whoever hires.
+    let marked = "sleep 4.75312; echo made > made";
+    let input =
+        json!({"commands": [{"cmd": marked}], "sandbox": {"image_digest": image_of(&buyer)}});
+    let input = buyer.write("job.json", input.to_string());
+    let hire = ["hire", "--json", "--provider", &provider, "--deadline", "120s"];
+    let work = ["--schema", "oa.sandbox_run.v1", "--input", input.to_str().unwrap()];
+    let mut command = buyer.command(&[&hire[..], &work].concat());
+    let hired = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    wait_until("it runs", || running("4.75312") > 0);
+    first.kill();
+    wait_until("nothing is left", || running("4.75312") == 0);
+    let second = Node::up(&worker, &offers);
+    let told = hired.wait_with_output().unwrap();
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!((&told["state"], &told["paid_msat"]), (&"released".into(), &1_000.into()), "{told}");
+    assert_eq!(told["output"]["artifacts"][0]["path"], "/workspace/made");
+    let (_, kept) = buyer.json(&["receipts", "ls"]);
+    assert_eq!(kept["receipts"].as_array().unwrap().len(), 1, "{kept}");
+    assert_eq!((second.stop(), hall.stop()), (0, 0));
+    assert_eq!(running("4.75312"), 0);
+}
+
+fn image_of(home: &Home) -> String {
+    let (_, images) = home.json(&["sandbox", "images"]);
+    images["images"][0]["digest"].as_str().unwrap().to_owned()
 }

@@ -72,6 +72,11 @@ fn check_orders(shared: &Shared) {
     let (mut paid, mut open) = (0, 0);
     for (order_id, state, paid_units, receipt_id) in &rows {
         world.count(state_words(state));
+        match state.as_str() {
+            "released" if shared.has_runs => world.count("commands paid"),
+            "withheld" if shared.has_runs => world.count("commands not paid"),
+            _ => {}
+        }
         paid += paid_units;
         open += i64::from(matches!(state.as_str(), "posted" | "delivered"));
         if state == "released" && receipt_id.is_empty() && *paid_units > 0 {
