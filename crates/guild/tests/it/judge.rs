@@ -146,7 +146,7 @@ fn verdicts_are_kept_by_provider() {
     assert_eq!((points, &told["judgements"][0]["class"]), (1, &json!("SUCCESS")), "{run:?}");
     assert_eq!(told["judgements"][0]["pylint_milli"], Value::Null);
     // The same through a node that runs.
-    let node = Node::up(&home, ANY_PORT);
+    let node = Node::up(&home, &ANY_PORT);
     let (code, _) = judge(&home, &suite, &submission, &["--provider", PROVIDER]);
     assert_eq!(code, 0);
     let run = home.run(&["judge", "history", "--json", "--limit", "5"]);
