@@ -139,12 +139,11 @@ fn time_that_grows_too_fast() {
 fn remembering_earlier_calls_helps_nothing() {
     // In memory, in files, in shared memory: the second time is the first time.
     let code = format!(
-        "import os\n{}\nslow = f\nmemo = {{}}\ndef f(n):\n    \
+        "import os\n{QUADRATIC}\nslow = f\nmemo = {{}}\ndef f(n):\n    \
          for place in ('/tmp', '/workspace', '/dev/shm'):\n        \
          if os.path.exists(f'{{place}}/{{n}}'): return n\n    \
          if n in memo: return n\n    memo[n] = slow(n)\n    \
-         for place in ('/tmp', '/workspace', '/dev/shm'): open(f'{{place}}/{{n}}', 'w').close()\n    return n\n",
-        QUADRATIC
+         for place in ('/tmp', '/workspace', '/dev/shm'): open(f'{{place}}/{{n}}', 'w').close()\n    return n\n"
     );
     let verdict = judge(&growing(1_200), &[("solution.py", &code)]);
     assert_eq!(verdict.tests[1].status, Status::Failed, "{verdict:#?}");
