@@ -3,8 +3,8 @@
 //! The room is bounded. While somebody reads, or has just been cut off, the command waits for room as it would with a
 //! pipe. If nobody reads for a while the oldest frames go, the command runs on, and a later reader is told of the gap.
 //!
-//! What was sent has not arrived: it may be lost with the connection. So a reader gets only half of the room at once, and
-//! all of that is kept until it comes again and says by its number what it has.
+//! What was sent may be lost with the connection. So a reader gets only half of the room at once, and all of that is
+//! kept until it comes again and says by its number what it has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
