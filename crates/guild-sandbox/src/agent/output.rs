@@ -2,6 +2,9 @@
 //!
 //! The room is bounded. While somebody reads, or has just been cut off, the command waits for room as it would with a
 //! pipe. If nobody reads for a while the oldest frames go, the command runs on, and a later reader is told of the gap.
+//!
+//! What was sent may be lost with the connection. So a reader gets only half of the room at once, and all of that is
+//! kept until it comes again and says by its number what it has.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -44,7 +47,9 @@ struct Kept {
 
 /// Where a reader is.
 struct Place {
-    /// The first frame that it has not taken.
+    /// The first frame that it may not have got.
+    kept_from: u64,
+    /// The first frame that it has not been sent.
     next_seq: u64,
     moved_ms: i64,
     /// Whether it is connected.
@@ -53,10 +58,16 @@ struct Place {
     late: bool,
 }
 
+impl Place {
+    fn new(from: u64, now_ms: i64) -> Place {
+        Place { kept_from: from, next_seq: from, moved_ms: now_ms, here: true, late: false }
+    }
+}
+
 impl Output {
     /// Whoever started the command has a while to come and read.
     pub(crate) fn new(max_bytes: usize, now_ms: i64) -> Output {
-        let expected = Place { next_seq: 1, moved_ms: now_ms, here: false, late: false };
+        let expected = Place { here: false, ..Place::new(1, now_ms) };
         let readers = BTreeMap::from([(0, expected)]);
         let state = Kept { next_seq: 1, readers, ..Kept::default() };
         Output { state: Mutex::new(state), news: Notify::new(), room: Condvar::new(), max_bytes }
@@ -66,7 +77,8 @@ impl Output {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what was printed; blocks while a reader is waited for.
+    /// Adds what was printed; blocks while a reader is waited for. It must be less than half of the room: a reader who
+    /// has been sent all there is would otherwise stand in the way of what comes next.
     pub(crate) fn print(&self, stream: Stream, data: Vec<u8>) {
         let mut kept = self.kept();
         let weight = weight(&data);
@@ -114,8 +126,10 @@ impl Output {
         let next_seq = kept.next_seq;
         kept.readers.retain(|_, place| {
             // Whoever has read everything is not late, however long nothing is printed.
-            let waits = place.here && place.next_seq >= next_seq;
-            place.late = !waits && now_ms.saturating_sub(place.moved_ms) > PATIENCE_MS;
+            if place.here && place.next_seq >= next_seq {
+                place.moved_ms = now_ms;
+            }
+            place.late = now_ms.saturating_sub(place.moved_ms) > PATIENCE_MS;
             place.here || !place.late
         });
         drop(kept);
@@ -155,11 +169,11 @@ impl Kept {
         self.frames.front().map_or(self.next_seq, |frame| frame.seq)
     }
 
-    /// Whether somebody who is waited for has not taken the oldest frame.
+    /// Whether somebody who is waited for may not have the oldest frame.
     fn is_awaited(&self) -> bool {
         let first = self.first_seq();
         !self.frames.is_empty()
-            && self.readers.values().any(|place| !place.late && place.next_seq <= first)
+            && self.readers.values().any(|place| !place.late && place.kept_from <= first)
     }
 }
 
@@ -167,21 +181,29 @@ impl Kept {
 pub(crate) struct Reader {
     output: std::sync::Arc<Output>,
     id: u64,
+    /// How much it was sent.
+    sent: usize,
 }
 
 impl Reader {
     /// Begins at the frame with this number.
     pub(crate) fn new(output: std::sync::Arc<Output>, from: u64, now_ms: i64) -> Reader {
         let mut kept = output.kept();
-        // Whoever was cut off has come again, or somebody comes for it.
-        kept.readers.retain(|_, place| place.here);
+        let from = from.max(1);
+        // Whoever was cut off where this one goes on has come again.
+        let again = |(id, place): (&u64, &Place)| {
+            let fits = !place.here && (place.kept_from..=place.next_seq).contains(&from);
+            fits.then_some(*id)
+        };
+        if let Some(again) = kept.readers.iter().find_map(again) {
+            kept.readers.remove(&again);
+        }
         kept.readers_made += 1;
         let id = kept.readers_made;
-        let place = Place { next_seq: from.max(1), moved_ms: now_ms, here: true, late: false };
-        kept.readers.insert(id, place);
+        kept.readers.insert(id, Place::new(from, now_ms));
         drop(kept);
         output.room.notify_all();
-        Reader { output, id }
+        Reader { output, id, sent: 0 }
     }
 
     /// How many read this output.
@@ -189,8 +211,12 @@ impl Reader {
         output.kept().readers.values().filter(|place| place.here).count()
     }
 
-    /// What there is for it now, a bounded piece at a time; `None` behind the last frame.
-    pub(crate) fn take(&self, max_bytes: usize, now_ms: i64) -> Option<Vec<Frame>> {
+    /// What there is for it now, a bounded piece at a time; `None` behind the last frame, and when it has been sent so
+    /// much that it must come again.
+    pub(crate) fn take(&mut self, max_bytes: usize, now_ms: i64) -> Option<Vec<Frame>> {
+        if self.sent >= self.output.max_bytes / 2 {
+            return None;
+        }
         let mut kept = self.output.kept();
         let from = kept.readers.get(&self.id)?.next_seq;
         let first = kept.first_seq();
@@ -201,6 +227,7 @@ impl Reader {
             next = first;
         }
         let skipped = usize::try_from(next - first).unwrap_or(usize::MAX);
+        let max_bytes = max_bytes.min(self.output.max_bytes / 2 - self.sent);
         let mut bytes = 0;
         for one in kept.frames.iter().skip(skipped) {
             if bytes >= max_bytes {
@@ -215,6 +242,7 @@ impl Reader {
             (place.next_seq, place.moved_ms, place.late) = (next, now_ms, false);
         }
         drop(kept);
+        self.sent += bytes;
         self.output.room.notify_all();
         if is_over { None } else { Some(frames) }
     }
@@ -264,7 +292,7 @@ mod tests {
     fn a_reader_gets_every_frame_once_and_then_the_end() {
         let output = Arc::new(Output::new(1_000, 0));
         output.print(Stream::Stdout, b"a".to_vec());
-        let reader = Reader::new(output.clone(), 0, 0);
+        let mut reader = Reader::new(output.clone(), 0, 0);
         assert_eq!(numbers(&reader.take(999, 0).unwrap()), [(1, Stream::Stdout)]);
         assert_eq!(reader.take(999, 0), Some(vec![]));
         output.print(Stream::Stderr, b"b".to_vec());
@@ -280,38 +308,51 @@ mod tests {
         assert_eq!(numbers(&frames), [(2, Stream::Stderr), (3, Stream::Exit)]);
         assert_eq!(frames[1].exit_code, Some(0));
         assert_eq!(reader.take(999, 0), None);
-        let again = Reader::new(output, 2, 0);
+        let mut again = Reader::new(output, 2, 0);
         assert_eq!(again.take(999, 0).unwrap(), frames);
         assert_eq!(again.take(999, 0), None);
     }
 
     #[test]
     fn a_command_waits_for_its_reader_and_not_for_ever() {
-        let output = Arc::new(Output::new(200, 0));
-        output.print(Stream::Stdout, vec![1; 20]);
+        // Room for three frames, of which a reader gets two at once.
+        let output = Arc::new(Output::new(1_000, 0));
+        let frame = || vec![1; 300 - FRAME_BYTES];
         let printer = {
             let output = output.clone();
-            thread::spawn(move || {
-                output.print(Stream::Stdout, vec![2; 20]);
-                output.print(Stream::Stdout, vec![3; 20]);
-            })
+            thread::spawn(move || (0..7).for_each(|_| output.print(Stream::Stdout, frame())))
         };
-        let reader = Reader::new(output.clone(), 1, 5_000);
+        let printed = |count: u64| {
+            while output.kept().next_seq <= count {
+                thread::yield_now();
+            }
+            assert_eq!(output.kept().next_seq, count + 1);
+        };
+        printed(3);
         // It is cut off without having taken anything, and is waited for.
-        drop(reader);
+        drop(Reader::new(output.clone(), 1, 5_000));
         output.expire(5_000 + PATIENCE_MS);
-        assert_eq!(output.kept().next_seq, 2);
-        let reader = Reader::new(output.clone(), 1, 20_000);
-        assert_eq!(numbers(&reader.take(1, 20_000).unwrap()), [(1, Stream::Stdout)]);
-        // Now it stands still, so the rest is printed over what it has not read.
+        printed(3);
+        let mut reader = Reader::new(output.clone(), 1, 20_000);
+        let two = [(1, Stream::Stdout), (2, Stream::Stdout)];
+        assert_eq!(numbers(&reader.take(999, 20_000).unwrap()), two);
+        assert_eq!(reader.take(999, 20_000), None, "it must come again");
+        drop(reader);
+        // It has not said that it got them, so they are kept.
+        assert_eq!(output.kept().first_seq(), 1);
+        let reader = Reader::new(output.clone(), 3, 20_000);
+        printed(5);
+        assert_eq!(output.kept().first_seq(), 3);
+        // Now it stands still, so the rest is printed over what it has not got.
         while !printer.is_finished() {
             output.expire(20_001 + PATIENCE_MS);
         }
         printer.join().unwrap();
-        let frames = reader.take(99, 0).unwrap();
-        assert_eq!(numbers(&frames), [(2, Stream::Gap), (3, Stream::Stdout)]);
+        drop(reader);
+        let frames = Reader::new(output.clone(), 3, 0).take(1, 0).unwrap();
+        assert_eq!(numbers(&frames), [(4, Stream::Gap), (5, Stream::Stdout)]);
         assert!(frames[0].truncated);
-        assert!(output.bytes() <= 200);
+        assert!(output.bytes() <= 1_000);
     }
 
     #[test]
@@ -324,6 +365,23 @@ mod tests {
         assert_eq!(Reader::count(&output), 1);
         drop(reader);
         assert_eq!(Reader::count(&output), 0);
+    }
+
+    #[test]
+    fn whoever_comes_again_takes_nobody_else_s_place() {
+        let output = Arc::new(Output::new(400, 0));
+        output.print(Stream::Stdout, vec![1; 20]);
+        let mut slow = Reader::new(output.clone(), 1, 0);
+        let mut fast = Reader::new(output.clone(), 1, 0);
+        assert!(fast.take(99, 0).is_some() && slow.take(99, 0).is_some());
+        drop((slow, fast));
+        let fast = Reader::new(output.clone(), 2, 0);
+        let places = |output: &Output| {
+            let kept = output.kept();
+            kept.readers.values().map(|place| (place.kept_from, place.here)).collect::<Vec<_>>()
+        };
+        assert_eq!(places(&output), [(1, false), (2, true)], "the slow one is still waited for");
+        drop(fast);
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct ExecStream {
     next: u64,
     open: Option<Lines>,
     tries: u32,
+    /// Whether anything came over this connection.
+    came: bool,
     over: bool,
 }
 
@@ -35,7 +37,7 @@ struct Lines {
 
 impl ExecStream {
     pub(super) fn new(client: Client, id: ExecId, from: u64) -> ExecStream {
-        ExecStream { client, id, next: from.max(1), open: None, tries: 0, over: false }
+        ExecStream { client, id, next: from.max(1), open: None, tries: 0, came: false, over: false }
     }
 
     /// The next frame; `None` behind the end of the command. Numbers have no holes but for what a `gap` says. If the
@@ -44,7 +46,9 @@ impl ExecStream {
         while !self.over {
             match self.try_next().await {
                 Ok(Some(frame)) => return self.check(frame).map(Some),
-                // The agent ends a stream without the last frame only when it ends itself.
+                // So much has come that the agent wants to know that it has: the next question says so.
+                Ok(None) if self.tries == 0 && self.came => self.open = None,
+                // Otherwise it ends a stream without the last frame only when it ends itself.
                 Ok(None) => {
                     self.pause(Error::new(&code::UNREACHABLE, "the stream ended early")).await?;
                 }
@@ -85,6 +89,7 @@ impl ExecStream {
             let target = format!("/v1/exec/{}/stream?from={}", self.id, self.next);
             let answer = self.client.ask_empty("GET", &target).await?;
             self.open = Some(Lines { body: answer.body, held: Vec::new(), at: 0 });
+            self.came = false;
         }
         let Some(lines) = &mut self.open else { return Ok(None) };
         loop {
@@ -110,7 +115,7 @@ impl ExecStream {
             let why = format!("frame {} came instead of {}", frame.seq, self.next);
             return Err(Error::new(&code::BAD_ANSWER, why));
         }
-        (self.next, self.tries) = (frame.seq + 1, 0);
+        (self.next, self.tries, self.came) = (frame.seq + 1, 0, true);
         self.over = frame.stream == Stream::Exit;
         Ok(frame)
     }

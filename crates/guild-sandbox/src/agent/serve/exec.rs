@@ -111,16 +111,21 @@ pub(super) async fn stream(
 type Reading = (Arc<Shared>, Reader);
 
 /// The next lines of a stream; an empty one now and then, so that both ends notice a dead connection.
-async fn next_lines((shared, reader): Reading) -> Option<(Result<Bytes, Infallible>, Reading)> {
+async fn next_lines((shared, mut reader): Reading) -> Option<(Result<Bytes, Infallible>, Reading)> {
     let mut frames = reader.take(PIECE_BYTES, shared.uptime_ms())?;
     if frames.is_empty() {
         let quiet = shared.clock.sleep(KEEP_ALIVE_MS);
         let over = select(shared.shutdown.triggered(), quiet);
-        let news = std::pin::pin!(reader.news());
-        match select(over, news).await {
-            Either::Left((Either::Left(_), _)) => return None,
-            Either::Left((Either::Right(_), _)) => {}
-            Either::Right(_) => frames = reader.take(PIECE_BYTES, shared.uptime_ms())?,
+        let has_news = {
+            let news = std::pin::pin!(reader.news());
+            match select(over, news).await {
+                Either::Left((Either::Left(_), _)) => return None,
+                Either::Left((Either::Right(_), _)) => false,
+                Either::Right(_) => true,
+            }
+        };
+        if has_news {
+            frames = reader.take(PIECE_BYTES, shared.uptime_ms())?;
         }
     }
     let mut lines = Vec::new();
