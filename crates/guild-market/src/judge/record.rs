@@ -81,8 +81,8 @@ impl Decode for Point {
     }
 }
 
-/// Keeps a verdict about what a provider delivered. The same one, of the same moment, is kept once; one that contradicts
-/// itself is refused.
+/// Keeps a verdict about what a provider delivered. The same one, of the same moment, is kept once; one that
+/// contradicts itself is refused.
 pub fn record(
     tx: &mut Tx<'_>,
     provider: &PublicKey,

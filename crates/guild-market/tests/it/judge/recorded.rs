@@ -51,7 +51,7 @@ fn a_verdict_that_contradicts_itself_is_refused() {
         ("class", Verdict { class: Class::Success, ..bad.clone() }),
         ("passed", Verdict { passed: 5, ..bad.clone() }),
         ("total", Verdict { total: 1, ..good.clone() }),
-        ("trust", Verdict { trust: good.trust, ..bad.clone() }),
+        ("trust", Verdict { trust: good.trust, ..bad }),
         (
             "class",
             Verdict {
@@ -60,7 +60,7 @@ fn a_verdict_that_contradicts_itself_is_refused() {
                 tests: vec![],
                 passed: 0,
                 total: 0,
-                ..good.clone()
+                ..good
             },
         ),
     ];
