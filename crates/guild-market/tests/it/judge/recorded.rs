@@ -54,14 +54,7 @@ fn a_verdict_that_contradicts_itself_is_refused() {
         ("trust", Verdict { trust: good.trust, ..bad }),
         (
             "class",
-            Verdict {
-                findings: vec![],
-                flags: vec![],
-                tests: vec![],
-                passed: 0,
-                total: 0,
-                ..good
-            },
+            Verdict { findings: vec![], flags: vec![], tests: vec![], passed: 0, total: 0, ..good },
         ),
     ];
     both(|node| {
