@@ -78,6 +78,8 @@ pub mod code {
             "Name a directory of plain files, without links, that holds the entry of the suite.";
         JUDGE_SALT = "judge.bad_salt", Invalid,
             "A salt is not 64 lower-case hex digits.", "`guild judge commit` makes one.";
+        JUDGE_VERDICT = "judge.bad_verdict", Invalid,
+            "A verdict contradicts itself, so it is not kept.", "Keep what `guild judge --json` printed, unchanged.";
         JUDGE_TOOL = "judge.tool_missing", Denied,
             "A program that the suite needs is not there where submissions run.",
             "Install it, or name a directory with it: `pip install --target DIR pytest`, then `--tools DIR`.";

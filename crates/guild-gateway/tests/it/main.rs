@@ -485,6 +485,42 @@ async fn the_log_and_its_stream_wait_for_their_turn() {
 }
 
 #[tokio::test]
+async fn verdicts_are_kept_for_whoever_has_the_token() {
+    let scene = Scene::new(Options::default());
+    let hash = format!("sha256:{}", "0".repeat(64));
+    let absent = serde_json::json!({"absent": "not asked for"});
+    let mut body = serde_json::json!({
+        "provider": "npub1xtscya34g58tk0z605fvr788k263gsu6cy9x0mhnm87echrgufzsevkk5s", "at_ms": 7,
+        "verdict": {
+            "schema_version": 1, "suite": "one", "suite_hash": hash, "submission_hash": hash, "class": "SUCCESS",
+            "mode": "trusted", "passed": 1, "total": 1, "full": false, "layers": {"smoke": {"passed": 1, "total": 1}},
+            "tests": [{"id": "t", "layer": "smoke", "status": "passed", "why": null, "wall_us": 5}],
+            "flags": [], "findings": [], "limits": {}, "isolation": {}, "printed": "",
+            "trust": {"least_bp": 1000, "most_bp": 1500, "step_bp": 1009, "blacklist": false},
+            "metrics": {"wall_us": 1, "cpu_us": 1, "memory_peak_bytes": 1, "coverage_bp": absent,
+                "pylint_milli": absent, "bandit_milli": absent, "mypy_milli": absent},
+        },
+    });
+    let keep = |body: &Value, token| post_to("/api/judgements", &body.to_string(), token);
+    assert_eq!(scene.ask(keep(&body, None)).await.0, StatusCode::FORBIDDEN);
+    let (status, first) = scene.ask(keep(&body, Some("secret"))).await;
+    assert_eq!(status, StatusCode::OK, "{first}");
+    assert_eq!(scene.ask(keep(&body, Some("secret"))).await.1, first, "the same is kept once");
+    body["verdict"]["passed"] = 2.into();
+    let (status, refused) = scene.ask(keep(&body, Some("secret"))).await;
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (StatusCode::BAD_REQUEST, &"judge.bad_verdict".into())
+    );
+    body["verdict"]["surprise"] = 1.into();
+    let (status, refused) = scene.ask(keep(&body, Some("secret"))).await;
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (StatusCode::BAD_REQUEST, &"gateway.bad_request".into())
+    );
+}
+
+#[tokio::test]
 async fn dead_letters_are_retried_by_whoever_has_the_token() {
     let scene = Scene::new(Options::default());
     for action in ["a.one", "a.two", "a.three"] {

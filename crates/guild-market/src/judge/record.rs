@@ -81,13 +81,15 @@ impl Decode for Point {
     }
 }
 
-/// Keeps a verdict about what a provider delivered. The same one, of the same moment, is kept once.
+/// Keeps a verdict about what a provider delivered. The same one, of the same moment, is kept once; one that
+/// contradicts itself is refused.
 pub fn record(
     tx: &mut Tx<'_>,
     provider: &PublicKey,
     verdict: &Verdict,
     at_ms: UnixMs,
 ) -> Result<Hash> {
+    verdict.check()?;
     let text = String::from_utf8_lossy(&json::to_canonical(verdict)?).into_owned();
     let npub = provider.npub();
     let id = json::hash(&(npub.as_str(), at_ms, text.as_str()))?;

@@ -383,7 +383,8 @@ impl<'a> Run<'a> {
     /// Everything that is known, and the class that follows from it.
     pub(super) fn verdict(mut self, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Verdict> {
         let metrics = metrics::measure(&mut self, progress)?;
-        let tally = tally(&self.results, !self.flags.is_empty() || !self.findings.is_empty());
+        let is_flagged = !self.flags.is_empty() || !self.findings.is_empty();
+        let tally = Tally::of(&self.results, is_flagged);
         let mut layers: BTreeMap<Layer, Count> = BTreeMap::new();
         for result in &self.results {
             let count = layers.entry(result.layer).or_default();
@@ -419,20 +420,6 @@ impl<'a> Run<'a> {
     /// What was measured while the tests ran.
     pub(super) fn measured(&self) -> Metrics {
         Metrics::of(&self.usage, self.coverage.clone())
-    }
-}
-
-fn tally(results: &[TestResult], is_flagged: bool) -> Tally {
-    let is = |status: Status| move |result: &&TestResult| result.status == status;
-    let count = |status| u64::try_from(results.iter().filter(is(status)).count());
-    Tally {
-        passed: count(Status::Passed).unwrap_or(0),
-        total: u64::try_from(results.len()).unwrap_or(u64::MAX),
-        has_errors: results.iter().any(|result| result.status == Status::Error),
-        failed_smoke: results
-            .iter()
-            .any(|result| result.layer == Layer::Smoke && result.status == Status::Failed),
-        is_flagged,
     }
 }
 
@@ -476,30 +463,5 @@ pub(super) fn how(outcome: &Outcome) -> Option<String> {
         (End::MemoryLimit, ..) => Some("the limit of memory_hard_bytes was reached".to_owned()),
         (End::OutputLimit, ..) => Some("the limit of output_bytes was reached".to_owned()),
         (class, ..) => Some(format!("{class:?}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::Class;
-    use super::*;
-
-    #[test]
-    fn a_tally_counts_what_was_not_run() {
-        let result = |layer, status| TestResult {
-            id: String::new(),
-            layer,
-            status,
-            why: None,
-            wall_us: None,
-        };
-        let results = [
-            result(Layer::Smoke, Status::Passed),
-            result(Layer::Edge, Status::NotRun),
-            result(Layer::Edge, Status::Failed),
-        ];
-        let told = tally(&results, false);
-        assert_eq!(told, Tally { passed: 1, total: 3, ..Tally::default() });
-        assert_eq!(told.class(), Class::Failure);
     }
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::metrics::Metrics;
 use super::pattern::Finding;
 use super::suite::Layer;
+use crate::error::code;
+use crate::{Error, Result};
 
 /// The version of the format.
 pub(super) const SCHEMA_VERSION: u32 = 1;
@@ -70,6 +72,21 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// What these tests come to.
+    pub fn of(tests: &[TestResult], is_flagged: bool) -> Tally {
+        let mut tally = Tally { is_flagged, ..Tally::default() };
+        for test in tests {
+            tally.total = tally.total.saturating_add(1);
+            match test.status {
+                Status::Passed => tally.passed = tally.passed.saturating_add(1),
+                Status::Failed => tally.failed_smoke |= test.layer == Layer::Smoke,
+                Status::Error => tally.has_errors = true,
+                Status::NotRun => {}
+            }
+        }
+        tally
+    }
+
     /// What is forbidden wins over everything, then errors, then the score. Nothing tested is an error.
     ///
     /// ```
@@ -241,6 +258,33 @@ pub struct Verdict {
     pub printed: String,
 }
 
+impl Verdict {
+    /// Whether its class, its numbers and its step of trust follow from its tests. One that came from elsewhere may say
+    /// anything.
+    pub fn check(&self) -> Result<()> {
+        let tally = Tally::of(&self.tests, !self.flags.is_empty() || !self.findings.is_empty());
+        let metrics = &self.metrics;
+        let parts = [
+            (&metrics.coverage_bp, "metrics.coverage_bp"),
+            (&metrics.pylint_milli, "metrics.pylint_milli"),
+            (&metrics.bandit_milli, "metrics.bandit_milli"),
+            (&metrics.mypy_milli, "metrics.mypy_milli"),
+        ];
+        let too_large = parts.iter().find(|(measure, _)| measure.value() > Some(10_000));
+        let wrong = match too_large {
+            Some((_, field)) => field,
+            None if self.schema_version != SCHEMA_VERSION => "schema_version",
+            None if self.passed != tally.passed => "passed",
+            None if self.total != tally.total => "total",
+            None if self.class != tally.class() => "class",
+            None if self.trust != tally.trust() => "trust",
+            None => return Ok(()),
+        };
+        let why = format!("{wrong} does not follow from the rest of the verdict");
+        Err(Error::refused(&code::JUDGE_VERDICT, why))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -262,6 +306,27 @@ mod tests {
         assert_eq!(class(0, 0), Class::Error, "nothing was tested");
         assert_eq!(class(2, 1), Class::Error);
         assert_eq!(class(u64::MAX, u64::MAX), Class::Success);
+    }
+
+    #[test]
+    fn a_tally_counts_what_was_not_run() {
+        let test = |layer, status| TestResult {
+            id: String::new(),
+            layer,
+            status,
+            why: None,
+            wall_us: None,
+        };
+        let tests = [
+            test(Layer::Smoke, Status::Passed),
+            test(Layer::Edge, Status::NotRun),
+            test(Layer::Edge, Status::Failed),
+        ];
+        assert_eq!(Tally::of(&tests, false), tally(1, 3));
+        assert_eq!(Tally::of(&tests, false).class(), Class::Failure);
+        let smoke = Tally::of(&[test(Layer::Smoke, Status::Failed)], true);
+        assert_eq!(smoke, Tally { failed_smoke: true, is_flagged: true, ..tally(0, 1) });
+        assert!(Tally::of(&[test(Layer::Edge, Status::Error)], false).has_errors);
     }
 
     #[test]

@@ -153,14 +153,14 @@ def everything():
 
 #[test]
 fn searching_for_what_is_expected() {
-    // The first call is an honest one; then it looks for a word of the suite, put together so that it is not its own.
+    // The first call is an honest one; then it looks for a word of the suite, in a copy that is turned around, so that
+    // it does not find what it is looking for in itself.
     let search = |word: &str, extra: &str| {
-        let half = word.len() / 2;
-        let (a, b) = word.split_at(half);
+        let turned: String = word.chars().rev().collect();
         format!(
-            "{SEARCH}\nWORD = ''.join(['{a}', '{b}'])\n{extra}\ndef double(x):\n    \
+            "{SEARCH}\n{extra}\ndef double(x):\n    \
              if x == 2: return 4\n    \
-             count = everything().count(WORD)\n    raise ValueError('found ' + str(count > 3))\n"
+             found = '{turned}' in everything()[::-1]\n    raise ValueError('found ' + str(found))\n"
         )
     };
     let expected = (SECRET - 1).to_string();
@@ -171,10 +171,7 @@ fn searching_for_what_is_expected() {
         assert_eq!(verdict.tests[0].status, Status::Passed);
     }
     // The search finds what is there.
-    let kept = search(
-        "a-word-of-its-own",
-        "KEPT = [''.join(['a-word-', 'of-its-own', str(n)]) for n in range(9)]",
-    );
+    let kept = search("a-word-of-its-own", "KEPT = ''.join(['a-word-', 'of-its-own'])");
     let verdict = doubled(&kept);
     let why = verdict.tests[1].why.as_deref().unwrap_or_default();
     assert_eq!(why, "it gave an error: ValueError: found True", "{verdict:#?}");

@@ -45,6 +45,30 @@ fn a_series_is_kept_by_provider_and_nothing_absent_becomes_zero() {
 }
 
 #[test]
+fn a_verdict_that_contradicts_itself_is_refused() {
+    let (good, bad) = (doubled(HONEST), doubled("def double(x):\n    return x\n"));
+    let forged = [
+        ("class", Verdict { class: Class::Success, ..bad.clone() }),
+        ("passed", Verdict { passed: 5, ..bad.clone() }),
+        ("total", Verdict { total: 1, ..good.clone() }),
+        ("trust", Verdict { trust: good.trust, ..bad }),
+        (
+            "class",
+            Verdict { findings: vec![], flags: vec![], tests: vec![], passed: 0, total: 0, ..good },
+        ),
+    ];
+    both(|node| {
+        for (field, verdict) in &forged {
+            let (verdict, key) = (verdict.clone(), provider().public_key());
+            let refused = node.write(move |tx| record::record(tx, &key, &verdict, T0)).unwrap_err();
+            assert_eq!(refused.code().name, "judge.bad_verdict");
+            assert!(refused.to_string().starts_with(field), "{refused}");
+        }
+        assert!(node.read(|rx| record::series(rx, None, 10)).is_empty());
+    });
+}
+
+#[test]
 fn a_judgement_is_never_changed() {
     let good = doubled(HONEST);
     both(|node| {
