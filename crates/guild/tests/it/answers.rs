@@ -38,6 +38,7 @@ fn help_lists_the_commands() {
       relay          Publish events, ask for them, and look at the relays of others
       replay         Check, repair and convert replays, the record of what a session did
       blueprint      Check what a job must achieve
+      judge          Judge a program by a suite of tests that it cannot see
       sandbox        Run programs that nobody trusts
       sandbox-agent  Serve one sandbox over HTTP to the controller whose key is given
       schema         Look at job schemas and check documents against them
