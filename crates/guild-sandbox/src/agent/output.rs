@@ -82,13 +82,15 @@ impl Output {
     pub(crate) fn print(&self, stream: Stream, data: Vec<u8>) {
         let mut kept = self.kept();
         let weight = weight(&data);
-        while kept.bytes + weight > self.max_bytes && kept.is_awaited() {
-            kept = self.room.wait(kept).unwrap_or_else(PoisonError::into_inner);
-        }
-        while kept.bytes + weight > self.max_bytes
-            && let Some(oldest) = kept.frames.pop_front()
-        {
-            kept.bytes -= self::weight(&oldest.data_b64.0);
+        while kept.bytes + weight > self.max_bytes {
+            // Asked anew before each frame that goes: the next one may be waited for.
+            if kept.is_awaited() {
+                kept = self.room.wait(kept).unwrap_or_else(PoisonError::into_inner);
+            } else if let Some(oldest) = kept.frames.pop_front() {
+                kept.bytes -= self::weight(&oldest.data_b64.0);
+            } else {
+                break;
+            }
         }
         kept.bytes += weight;
         kept.add(Frame { data_b64: Bytes64(data), ..frame(stream) });
@@ -353,6 +355,30 @@ mod tests {
         assert_eq!(numbers(&frames), [(4, Stream::Gap), (5, Stream::Stdout)]);
         assert!(frames[0].truncated);
         assert!(output.bytes() <= 1_000);
+    }
+
+    /// A large frame needs the room of several small ones, of which the reader has only the first.
+    #[test]
+    fn only_frames_that_nobody_waits_for_make_room() {
+        let output = Arc::new(Output::new(1_000, 0));
+        (0..4).for_each(|_| output.print(Stream::Stdout, vec![1; 200 - FRAME_BYTES]));
+        let mut reader = Reader::new(output.clone(), 1, 0);
+        assert!(reader.take(1, 0).is_some());
+        drop(reader);
+        let mut reader = Reader::new(output.clone(), 2, 0);
+        let printer = {
+            let output = output.clone();
+            thread::spawn(move || output.print(Stream::Stdout, vec![2; 450 - FRAME_BYTES]))
+        };
+        while output.kept().first_seq() == 1 {
+            thread::yield_now();
+        }
+        let numbers = numbers(&reader.take(1, 0).unwrap());
+        assert_eq!(numbers, [(2, Stream::Stdout)], "nothing is missing");
+        drop(reader);
+        drop(Reader::new(output.clone(), 3, 0));
+        printer.join().unwrap();
+        assert_eq!(output.kept().first_seq(), 3);
     }
 
     #[test]

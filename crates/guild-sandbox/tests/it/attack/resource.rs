@@ -43,13 +43,15 @@ fn fork_bomb() {
 
 #[test]
 fn fork_bomb_of_the_shell() {
+    // Which of the limits comes first is a matter of how busy the host is.
     let spec = Spec {
         limits: Limits { wall_ms: 700, ..limits() },
         ..shell("f() { f | f & }; f; sleep 5")
     };
     both(&spec, |collected| {
         let class = collected.outcome.class;
-        assert!([Class::WallLimit, Class::Exited].contains(&class), "{:?}", collected.outcome);
+        let right = [Class::WallLimit, Class::CpuLimit, Class::Exited];
+        assert!(right.contains(&class), "{:?}", collected.outcome);
     });
 }
 

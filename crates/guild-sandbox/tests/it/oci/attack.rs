@@ -44,9 +44,10 @@ fn fork_bomb_of_the_shell() {
     if !is_root() {
         return;
     }
+    // Which of the two limits comes first is a matter of how busy the host is.
     let limits = Limits { wall_ms: 700, ..limits() };
     let class = run(&Spec { limits, ..shell("f() { f | f & }; f; sleep 5") }).outcome.class;
-    assert!([Class::WallLimit, Class::Exited].contains(&class), "{class:?}");
+    assert!([Class::WallLimit, Class::CpuLimit, Class::Exited].contains(&class), "{class:?}");
 }
 
 #[test]
