@@ -2,7 +2,6 @@
 
 use tokio::sync::mpsc;
 
-use super::Shared;
 use super::work::{Ready, TAKE};
 
 /// A group ends when its events have so many rows: an event with thousands of tags has thousands.
@@ -24,23 +23,28 @@ impl Gathered {
     pub(super) async fn gather(
         &mut self,
         waiting: &mut mpsc::UnboundedReceiver<Vec<Ready>>,
-        shared: &Shared,
-        may: bool,
+        max_events: usize,
+        is_idle: impl Fn() -> bool,
     ) {
-        let max_events = shared.options.group_max_events;
         loop {
             // Looked at before what came is taken: whoever is counted no more has sent.
-            let is_idle = shared.queue.is_idle();
-            while may
-                && !self.is_full(max_events)
+            let was_idle = is_idle();
+            let mut came = false;
+            while !self.is_full(max_events)
                 && let Ok(more) = waiting.try_recv()
             {
                 self.add(more);
+                came = true;
             }
-            if may && (self.is_full(max_events) || (is_idle && !self.ready.is_empty())) {
+            if self.is_full(max_events) || (was_idle && !self.ready.is_empty()) {
                 return;
             }
-            match if may { waiting.recv().await } else { None } {
+            // The word that all is checked may have been among what came, and is said only once: before waiting for
+            // another it must be known that the look was later than all that was taken.
+            if came {
+                continue;
+            }
+            match waiting.recv().await {
                 Some(more) => self.add(more),
                 None => std::future::pending().await,
             }
@@ -62,5 +66,58 @@ impl Gathered {
 
     pub(super) fn into_events(self) -> Vec<Ready> {
         self.ready
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use futures_util::FutureExt;
+    use guild_protocol::identity::SecretKey;
+    use guild_protocol::nostr::Draft;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::archive::Verified;
+    use crate::intake::source::Held;
+
+    fn ready() -> Ready {
+        let key: SecretKey = format!("{:064x}", 1).parse().unwrap();
+        let draft = Draft { kind: 1, created_at: 0, tags: Vec::new(), content: String::new() };
+        let event = Verified::check(draft.sign(&key).unwrap()).unwrap();
+        Ready { event, origin: "test".into(), held: Held::alone(), answer: oneshot::channel().0 }
+    }
+
+    #[test]
+    fn the_word_that_all_is_checked_is_heard_whenever_it_comes() {
+        // A worker sends its events, is counted no more, and sends the word, all of it right behind the look.
+        let (send, mut waiting) = mpsc::unbounded_channel();
+        let looks = Cell::new(0);
+        let is_idle = || {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                send.send(vec![ready()]).unwrap();
+                send.send(Vec::new()).unwrap();
+                return false;
+            }
+            true
+        };
+        let mut gathered = Gathered::default();
+        let group = gathered.gather(&mut waiting, 100, is_idle).now_or_never();
+        assert!(group.is_some(), "the event would wait for the next one");
+        assert_eq!(gathered.into_events().len(), 1);
+    }
+
+    #[test]
+    fn a_group_waits_while_signatures_are_checked_and_not_longer_than_it_has_room() {
+        let (send, mut waiting) = mpsc::unbounded_channel();
+        let mut gathered = Gathered::default();
+        send.send(vec![ready()]).unwrap();
+        assert!(gathered.gather(&mut waiting, TAKE + 1, || false).now_or_never().is_none());
+        // As many checks as fill a group end it, were all of them forged.
+        send.send(Vec::new()).unwrap();
+        assert!(gathered.gather(&mut waiting, TAKE + 1, || false).now_or_never().is_some());
+        assert_eq!(gathered.into_events().len(), 1);
     }
 }

@@ -71,7 +71,7 @@ impl Service {
             futures_util::select_biased! {
                 () = stop => break,
                 group = next_of(&mut self.groups).fuse() => self.settle(group).await,
-                () = self.gathered.gather(&mut self.waiting, &self.shared, may_collect).fuse() => {
+                () = gather(&mut self.gathered, &mut self.waiting, &self.shared, may_collect).fuse() => {
                     self.collect();
                 }
                 () = hear(&mut self.bell, idle).fuse() => self.feed_others(i64::MAX).await,
@@ -272,6 +272,19 @@ async fn next_of(groups: &mut FuturesOrdered<BoxFuture<Group>>) -> Group {
         Some(group) => group,
         None => std::future::pending().await,
     }
+}
+
+/// The next group; waits for ever while it may not be collected.
+async fn gather(
+    gathered: &mut Gathered,
+    waiting: &mut mpsc::UnboundedReceiver<Vec<Ready>>,
+    shared: &Shared,
+    may_collect: bool,
+) {
+    if !may_collect {
+        std::future::pending::<()>().await;
+    }
+    gathered.gather(waiting, shared.options.group_max_events, || shared.queue.is_idle()).await;
 }
 
 /// Waits for ever if nothing is due.

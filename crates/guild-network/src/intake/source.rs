@@ -23,6 +23,17 @@ pub(super) struct Held {
     _total: OwnedSemaphorePermit,
 }
 
+#[cfg(test)]
+impl Held {
+    /// For an event that nobody else waits behind.
+    pub(super) fn alone() -> Held {
+        use futures_util::FutureExt;
+        let room = Room::new(2);
+        let take = || room.take(1).now_or_never().flatten().expect("there is room for two");
+        Held { _origin: take(), _total: take() }
+    }
+}
+
 impl Room {
     pub(super) fn new(max_bytes: usize) -> Room {
         let max = u32::try_from(max_bytes).unwrap_or(u32::MAX).clamp(1, 1 << 29);
