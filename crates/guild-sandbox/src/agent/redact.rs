@@ -85,7 +85,7 @@ impl Forms {
         let forms = self.by_first.get(text.first()?).into_iter().flatten();
         let length = |form: &Form| match matches(form, text) {
             Found::Whole(length) => Some(length),
-            Found::Begun if text.len() * 2 > form.bytes.len() => Some(text.len()),
+            Found::Begun if common(form, text).0 * 2 > form.bytes.len() => Some(text.len()),
             Found::Begun | Found::Nothing => None,
         };
         forms.filter_map(|n| self.all.get(*n)).filter_map(length).max()
@@ -137,6 +137,10 @@ impl Found {
     }
 }
 
+/// So many bytes of line breaks may stand between two bytes of a secret. Without a bound, whoever prints one byte of a
+/// secret and then empty lines would make us hold back all of them.
+const MAX_BREAK_BYTES: usize = 4;
+
 /// Compares, skipping line breaks of the text.
 fn matches(form: &Form, text: &[u8]) -> Found {
     let (matched, length) = common(form, text);
@@ -151,19 +155,19 @@ fn matches(form: &Form, text: &[u8]) -> Found {
 
 /// How much of a form stands at the beginning of a text, and how long that is in the text.
 fn common(form: &Form, text: &[u8]) -> (usize, usize) {
-    let (mut matched, mut at) = (0, 0);
+    let (mut matched, mut at, mut breaks) = (0, 0, 0);
     while let (Some(wanted), Some(rest)) = (form.bytes.get(matched), text.get(at..)) {
         let length = match rest {
             [byte, ..] if byte == wanted => 1,
-            [b'\n' | b'\r', ..] if at > 0 => {
-                at += 1;
+            [b'\n' | b'\r', ..] if at > 0 && breaks < MAX_BREAK_BYTES => {
+                (at, breaks) = (at + 1, breaks + 1);
                 continue;
             }
             [b'%', high, low, ..] if form.percent && hex(*high, *low) == Some(*wanted) => 3,
             [b'+', ..] if form.percent && *wanted == b' ' => 1,
             _ => break,
         };
-        (matched, at) = (matched + 1, at + length);
+        (matched, at, breaks) = (matched + 1, at + length, 0);
     }
     (matched, at)
 }
@@ -378,6 +382,27 @@ mod tests {
         assert_eq!(stream.rest(&forms), b"s3");
         assert_eq!(stream.take(&forms, SECRET.split_last().unwrap().1), b"");
         assert_eq!(stream.rest(&forms), b"[secret]", "all but its last byte is told as little");
+    }
+
+    /// Whoever prints a byte of a secret and then empty lines for ever fills nobody's memory.
+    #[test]
+    fn endless_line_breaks_are_not_held_back() {
+        let forms = forms_of(SECRET);
+        let mut stream = Redactor::default();
+        let mut came = stream.take(&forms, b"s").len();
+        for _ in 0..640 {
+            came += stream.take(&forms, &[b'\n'; 16 << 10]).len();
+            assert!(stream.held.len() < 1 << 10, "{} bytes are held back", stream.held.len());
+        }
+        assert_eq!(came + stream.rest(&forms).len(), 1 + (640 << 14), "nothing is lost");
+        assert_eq!(stream.take(&forms, b"s3cr\r\n\r\n"), b"");
+        assert_eq!(stream.take(&forms, &SECRET[4..]), b"[secret]");
+    }
+
+    #[test]
+    fn line_breaks_are_not_most_of_a_secret() {
+        assert_eq!(forms_of(b"secret").mask(b"s\n\n\n"), b"s\n\n\n");
+        assert_eq!(forms_of(b"secret").mask(b"s\ne\nc\nr\n"), b"[secret]");
     }
 
     proptest! {
