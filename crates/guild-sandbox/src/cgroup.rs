@@ -116,7 +116,7 @@ impl Places {
 
     /// Removes the groups of launchers that are gone, and whoever is still in them. Says how many there were.
     pub(crate) fn sweep(&self) -> usize {
-        let mut removed = 0;
+        let mut dead = Vec::new();
         for place in self.all() {
             let entries = fs::read_dir(place).into_iter().flatten().flatten();
             for entry in entries {
@@ -125,12 +125,13 @@ impl Places {
                     continue;
                 };
                 if !is_alive(owner) {
-                    kill_all(&entry.path());
-                    removed += usize::from(remove(&entry.path()));
+                    dead.push(entry.path());
                 }
             }
         }
-        removed
+        // Those of all hierarchies before any is waited for: only one of them thaws.
+        dead.iter().for_each(|group| kill_all(group));
+        dead.iter().filter(|group| remove(group)).count()
     }
 }
 
@@ -187,6 +188,8 @@ fn kill_all(group: &Path) {
         // Whoever is gone already is no harm.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
+    // In version 1 the frozen do not die. Groups that freeze nobody have no such file.
+    let _ = put(&group.join("freezer.state"), "THAWED");
 }
 
 /// Removes a group as soon as it is empty; whoever is in it has been killed.
@@ -502,6 +505,16 @@ mod tests {
         assert_eq!(group.doors().unwrap().len(), 0);
         group.add(7).unwrap();
         assert_eq!(get("cgroup.procs"), "7");
+    }
+
+    /// In version 1 nobody dies who is frozen.
+    #[test]
+    fn whoever_is_killed_is_thawed() {
+        let top = tempfile::tempdir().unwrap();
+        let state = top.path().join("freezer.state");
+        fs::write(&state, "FROZEN").unwrap();
+        kill_all(top.path());
+        assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
     }
 
     #[test]

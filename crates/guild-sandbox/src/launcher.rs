@@ -184,6 +184,10 @@ impl Prepared {
     /// Kills whoever is left, and removes the cgroups.
     fn leave(&mut self) {
         self.init.kill();
+        if self.init.reaped.is_none() {
+            // In version 1 the frozen do not die, and would be waited for for ever.
+            let _ = self.group.freeze(false);
+        }
         self.init.reap();
         self.group.remove();
     }

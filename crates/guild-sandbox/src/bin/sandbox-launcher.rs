@@ -1,5 +1,5 @@
 //! A program that is nothing but a launcher, for tests and benches; with `hold N [RUNTIME]` it is a caller with N
-//! sandboxes.
+//! sandboxes, with `freeze N [RUNTIME]` one whose sandboxes are frozen.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,8 +12,9 @@ fn main() -> ExitCode {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.as_slice() {
-        [word, count, runtime @ ..] if word == "hold" => {
-            let held = open(runtime.first()).and_then(|s| hold(&*s, count.parse().unwrap_or(1)));
+        [word, count, runtime @ ..] if ["hold", "freeze"].contains(&word.as_str()) => {
+            let (count, freeze) = (count.parse().unwrap_or(1), word == "freeze");
+            let held = open(runtime.first()).and_then(|sandbox| hold(&*sandbox, count, freeze));
             if held.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(3) }
         }
         _ => ExitCode::from(2),
@@ -28,8 +29,9 @@ fn open(runtime: Option<&String>) -> Result<Box<dyn Sandbox>> {
     })
 }
 
-/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
-fn hold(sandbox: &dyn Sandbox, count: usize) -> Result<()> {
+/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it. Those
+/// from before it says so can be frozen.
+fn hold(sandbox: &dyn Sandbox, count: usize, freeze: bool) -> Result<()> {
     sandbox.prepare()?;
     let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
     let stay = Spec::stay(Limits::judge());
@@ -45,6 +47,9 @@ fn hold(sandbox: &dyn Sandbox, count: usize) -> Result<()> {
             running.push(staying);
         }
         if running.len() == count {
+            if freeze {
+                running.iter().try_for_each(|running| running.handle().freeze())?;
+            }
             // Whoever started us may have stopped reading.
             let _ = std::io::stdout().write_all(b"ready\n");
         }

@@ -387,7 +387,8 @@ impl Watch {
             return Err(Error::failed("hear the caller", "it is gone"));
         };
         match received.message {
-            ToLauncher::Freeze if self.frozen_since_us.is_none() => {
+            // Whoever dies must not be frozen before it is dead.
+            ToLauncher::Freeze if self.frozen_since_us.is_none() && self.stopped.is_none() => {
                 self.freeze(true)?;
                 self.frozen_since_us = Some(now_us());
             }

@@ -5,6 +5,7 @@ mod attack;
 mod bad_input;
 mod egress;
 mod exec;
+mod frozen;
 mod killed;
 mod oci;
 mod ordinary;

@@ -3,6 +3,7 @@
 mod attack;
 mod bad_runtime;
 mod commands;
+mod frozen;
 mod killed;
 mod own_kernel;
 
