@@ -266,10 +266,9 @@ impl Root {
 
     /// A directory, with those above it. It may be there already.
     fn make_directory(&self, at: &str) -> rustix::io::Result<()> {
-        let mut end = 0;
-        while end < at.len() {
-            end = at[end + 1..].find('/').map_or(at.len(), |next| end + 1 + next);
-            let (parent, name) = self.parent(&at[..end])?;
+        let ends = at.match_indices('/').map(|(end, _)| end).chain([at.len()]);
+        for path in ends.filter_map(|end| at.get(..end)).filter(|path| !path.is_empty()) {
+            let (parent, name) = self.parent(path)?;
             match mkdirat(&parent, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(errno),

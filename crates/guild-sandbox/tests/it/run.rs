@@ -1,6 +1,6 @@
 //! Plain programs.
 
-use guild_sandbox::{Class, Layer, Limit, Sandbox, Spec, Standing};
+use guild_sandbox::{Bind, Class, Layer, Limit, Sandbox, Spec, Standing};
 
 use super::support::{printed, python, run, sandbox, sandbox_without_cgroups, shell};
 
@@ -41,6 +41,15 @@ fn python_runs() {
     assert!(collected.outcome.succeeded(), "{:?} {}", collected.outcome, printed(&collected));
     let expected = "1000 /workspace ['HOME', 'LANG', 'PATH', 'TZ'] ['bin', 'dev', 'etc', 'judge', 'lib', 'lib64', 'proc', 'sbin', 'tmp', 'usr', 'workspace']\n";
     assert_eq!(printed(&collected), expected);
+}
+
+/// Names begin with letters of any language, also right below the root.
+#[test]
+fn places_have_names_of_any_language() {
+    let bind = Bind { host: "/usr/share".into(), at: "/é".to_owned(), writable: false };
+    let spec = Spec { binds: vec![bind], ..shell("test -d /é/doc && cat /ключ /日本/ö/ä") };
+    let spec = spec.file("/ключ", "one ").file("/日本/ö/ä", "two\n");
+    assert_eq!(printed(&run(sandbox(), &spec)), "one two\n");
 }
 
 /// On a host without AppArmor and SELinux a profile changes nothing, and that is told. Elsewhere one that nobody has
