@@ -244,10 +244,11 @@ impl Shared {
 
     /// Ends the workload, once.
     fn end(&self, by: EndedBy) {
-        if self.status().ended_by.is_some() {
-            return;
+        // Looked at and set at once: of two who end it one was the first.
+        match &mut self.status().ended_by {
+            Some(_) => return,
+            ended_by => *ended_by = Some(by),
         }
-        self.status().ended_by = Some(by);
         if let Err(error) = self.handle.kill() {
             // The launcher is gone, and with it everything else.
             tracing::debug!(%error, "there is nobody to kill");

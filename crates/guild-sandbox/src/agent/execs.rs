@@ -54,6 +54,8 @@ pub(crate) struct Execs {
 struct Table {
     commands: BTreeMap<ExecId, Arc<Command>>,
     started: u64,
+    /// Whether nobody is waited for, also not for the output of a command that comes late.
+    hurried: bool,
 }
 
 /// What a command is started with.
@@ -121,6 +123,9 @@ impl Execs {
         let mut table = self.table();
         table.started += 1;
         command.number = table.started;
+        if table.hurried {
+            command.output.hurry();
+        }
         table.commands.insert(id, Arc::new(command));
         // The oldest of those that have ended go.
         let ended = |(id, one): (&ExecId, &Arc<Command>)| {
@@ -144,7 +149,9 @@ impl Execs {
 
     /// The sandbox has ended: nobody is waited for.
     pub(crate) fn hurry(&self) {
-        self.table().commands.values().for_each(|one| one.output.hurry());
+        let mut table = self.table();
+        table.hurried = true;
+        table.commands.values().for_each(|one| one.output.hurry());
     }
 }
 

@@ -41,6 +41,8 @@ struct Kept {
     bytes: usize,
     next_seq: u64,
     ended: bool,
+    /// Whether nobody is waited for any more, whoever comes and reads.
+    hurried: bool,
     readers: BTreeMap<u64, Place>,
     readers_made: u64,
 }
@@ -140,9 +142,7 @@ impl Output {
 
     /// Nobody is waited for at all: the sandbox has ended.
     pub(crate) fn hurry(&self) {
-        let mut kept = self.kept();
-        kept.readers.values_mut().for_each(|place| place.late = true);
-        drop(kept);
+        self.kept().hurried = true;
         self.room.notify_all();
     }
 }
@@ -174,7 +174,8 @@ impl Kept {
     /// Whether somebody who is waited for may not have the oldest frame.
     fn is_awaited(&self) -> bool {
         let first = self.first_seq();
-        !self.frames.is_empty()
+        !self.hurried
+            && !self.frames.is_empty()
             && self.readers.values().any(|place| !place.late && place.kept_from <= first)
     }
 }
@@ -412,10 +413,30 @@ mod tests {
 
     #[test]
     fn at_the_end_of_the_sandbox_nobody_is_waited_for() {
-        let output = Output::new(200, 0);
+        let output = Arc::new(Output::new(200, 0));
         output.print(Stream::Stdout, vec![1; 20]);
+        let printed = |output: &Arc<Output>| {
+            let printer = {
+                let output = output.clone();
+                thread::spawn(move || output.print(Stream::Stdout, vec![2; 20]))
+            };
+            for _ in 0..5_000_000 {
+                if printer.is_finished() {
+                    return printer.join().is_ok();
+                }
+                thread::yield_now();
+            }
+            false
+        };
         output.hurry();
-        output.print(Stream::Stdout, vec![2; 20]);
+        assert!(printed(&output));
         assert_eq!(output.kept().first_seq(), 2);
+        // Neither the clock, nor one who reads, nor one who comes is waited for again.
+        output.expire(1);
+        assert!(printed(&output), "the clock brought it back");
+        let mut reader = Reader::new(output.clone(), 1, 1);
+        assert!(printed(&output), "one who has just come is waited for");
+        assert!(reader.take(1, 2).is_some());
+        assert!(printed(&output), "one who reads is waited for");
     }
 }
