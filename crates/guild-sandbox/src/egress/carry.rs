@@ -149,6 +149,8 @@ impl Carry<'_> {
         let mut down = Flow { from: server, to: client, pending, sent, framing: None, ended, done };
         let mut idle_at = now_ms() + idle_ms;
         loop {
+            // Those who never pause must end as well.
+            stop.wait(&[], 0)?;
             let before = (up.ended, down.ended);
             let went = (up.push()?, down.push()?);
             meter.passed(went.0, went.1);
@@ -191,4 +193,51 @@ fn pull_both<'a>(
         some |= came? > 0;
     }
     Ok((some, dry))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    struct Free;
+
+    impl Meter for Free {
+        fn grant(&self, wanted: usize) -> usize {
+            wanted
+        }
+        fn give_back(&self, _: usize) {}
+        fn passed(&self, _: usize, _: usize) {}
+    }
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let there = listener.accept().unwrap().0;
+        there.set_nonblocking(true).unwrap();
+        (here, there)
+    }
+
+    /// However much there is to carry: it is not carried first.
+    #[test]
+    fn a_busy_connection_stops_at_once() {
+        let ((mut client, client_side), (mut server, server_side)) = (sockets(), sockets());
+        client.write_all(b"busy").unwrap();
+        let (stop, holding) = Stop::new().unwrap();
+        drop(holding);
+        let carry = Carry {
+            client: &client_side,
+            server: &server_side,
+            head: Vec::new(),
+            early: b"early".to_vec(),
+            framing: None,
+            idle_ms: 60_000,
+        };
+        assert_eq!(carry.run(&stop, &Free), Err(Break::Gone));
+        drop((client_side, server_side));
+        let mut carried = String::new();
+        let _ = server.read_to_string(&mut carried);
+        assert_eq!(carried, "");
+    }
 }
