@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 
@@ -151,7 +152,10 @@ fn below(point: &str, root: &str, path: &str) -> Option<PathBuf> {
 }
 
 fn can_make(place: &Path) -> bool {
-    let trial = place.join(format!("{PREFIX}{}", owner()));
+    /// Other threads may look at the same place.
+    static TRIALS: AtomicU64 = AtomicU64::new(0);
+    let trial = TRIALS.fetch_add(1, Ordering::Relaxed);
+    let trial = place.join(format!("{PREFIX}{}-trial-{trial}", owner()));
     let made = fs::create_dir(&trial).is_ok();
     made && fs::remove_dir(&trial).is_ok()
 }
@@ -173,7 +177,8 @@ fn start_time(pid: &str) -> Option<String> {
 }
 
 fn is_alive(owner: &str) -> bool {
-    let Some((pid, started)) = owner.split_once('-') else { return false };
+    let mut parts = owner.split('-');
+    let (Some(pid), Some(started)) = (parts.next(), parts.next()) else { return false };
     start_time(pid).is_some_and(|now| now == started)
 }
 
@@ -515,6 +520,20 @@ mod tests {
         fs::write(&state, "FROZEN").unwrap();
         kill_all(top.path());
         assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
+    }
+
+    /// Several look at once, in threads of one process.
+    #[test]
+    fn looking_twice_hides_nothing() {
+        let top = tempfile::tempdir().unwrap();
+        let looked = std::thread::scope(|scope| {
+            let look = || (0..200).all(|_| can_make(top.path()));
+            let lookers: Vec<_> = (0..8).map(|_| scope.spawn(look)).collect();
+            lookers.into_iter().all(|looker| looker.join().unwrap())
+        });
+        assert!(looked);
+        assert!(is_alive(&format!("{}-trial-1", owner())), "nobody sweeps a trial");
+        assert_eq!(fs::read_dir(top.path()).unwrap().count(), 0);
     }
 
     #[test]
