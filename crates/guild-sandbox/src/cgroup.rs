@@ -350,6 +350,11 @@ impl Group {
         }
     }
 
+    /// Whether it has this controller.
+    pub(crate) fn has(&self, controller: &str) -> bool {
+        self.with(controller).is_some()
+    }
+
     /// CPU time of everybody who is or was in it.
     pub(crate) fn cpu_us(&self) -> Option<u64> {
         if let Some(path) = &self.unified

@@ -102,11 +102,15 @@ fn cgroup_layers(
     held: &BTreeMap<Limit, LimitReport>,
 ) -> BTreeMap<Layer, Standing> {
     let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
-    let limit = |limit| on(held.get(&limit).is_some_and(|r| r.standing == Standing::Enforced));
+    // A limit may be held without a cgroup: then it is no layer.
+    let layer = |limit, controller| {
+        let holds = held.get(&limit).is_some_and(|r| r.standing == Standing::Enforced);
+        on(holds && prepared.group.has(controller))
+    };
     BTreeMap::from([
-        (Layer::CgroupMemory, limit(Limit::Memory)),
-        (Layer::CgroupPids, limit(Limit::Pids)),
-        (Layer::CgroupCpu, limit(Limit::Cores)),
+        (Layer::CgroupMemory, layer(Limit::Memory, "memory")),
+        (Layer::CgroupPids, layer(Limit::Pids, "pids")),
+        (Layer::CgroupCpu, layer(Limit::Cores, "cpu")),
         (Layer::CgroupFreeze, on(prepared.group.can_freeze())),
         (Layer::Mac, Standing::Absent),
     ])

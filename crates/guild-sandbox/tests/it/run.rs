@@ -52,6 +52,19 @@ fn places_have_names_of_any_language() {
     assert_eq!(printed(&run(sandbox(), &spec)), "one two\n");
 }
 
+/// A layer is on only if it is there: that the host has no more cores is no cgroup.
+#[test]
+fn without_cgroups_none_of_their_layers_is_told() {
+    let sandbox = sandbox_without_cgroups();
+    let mut spec = shell("true");
+    spec.limits.cores_milli = sandbox.host().cores_milli;
+    let outcome = run(&sandbox, &spec).outcome;
+    assert_eq!(outcome.limits[&Limit::Cores].standing, Standing::Enforced, "{outcome:?}");
+    for layer in [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu, Layer::CgroupFreeze] {
+        assert_eq!(outcome.layers[&layer], Standing::Absent, "{layer}");
+    }
+}
+
 /// On a host without AppArmor and SELinux a profile changes nothing, and that is told. Elsewhere one that nobody has
 /// loaded lets nothing run.
 #[test]
