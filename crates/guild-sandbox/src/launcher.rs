@@ -123,9 +123,7 @@ fn hold(control: &Channel) -> Result<()> {
     // This may take long: the launcher waits ahead of the spec.
     let Some(second) = receive()? else { return Ok(()) };
     match second.message {
-        ToLauncher::Run(order) => {
-            supervise::run(control, prepared, order, &second.tail, second.fds)
-        }
+        ToLauncher::Run(order) => supervise::run(control, prepared, order, second.tail, second.fds),
         _ => Err(Error::failed("hear the caller", "it gave no order")),
     }
 }

@@ -200,6 +200,13 @@ pub(crate) struct Received<T> {
     pub(crate) fds: Vec<OwnedFd>,
 }
 
+/// The same, with a tail that nobody has read yet.
+pub(crate) struct Begun<'a, T> {
+    pub(crate) message: T,
+    pub(crate) tail: io::Take<&'a UnixStream>,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const MAX_TAIL_BYTES: usize = 64 << 20;
 const MAX_FDS: usize = 128;
@@ -276,6 +283,16 @@ impl Channel {
 
     /// Waits for a frame; `None` if the other side is gone.
     pub(crate) fn receive<T: DeserializeOwned>(&self) -> io::Result<Option<Received<T>>> {
+        let Some(Begun { message, mut tail, fds }) = self.receive_begun()? else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; usize::try_from(tail.limit()).unwrap_or(usize::MAX)];
+        tail.read_exact(&mut bytes)?;
+        Ok(Some(Received { message, tail: bytes, fds }))
+    }
+
+    /// The same for whoever reads the tail by itself, piece by piece. What it leaves comes before the next frame.
+    pub(crate) fn receive_begun<T: DeserializeOwned>(&self) -> io::Result<Option<Begun<'_, T>>> {
         let mut header = [0; HEADER_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -302,10 +319,9 @@ impl Channel {
         let tail = bounded(u32::from_le_bytes([e, f, g, h]), MAX_TAIL_BYTES)?;
         let mut bytes = vec![0; message];
         stream.read_exact(&mut bytes)?;
-        let mut rest = vec![0; tail];
-        stream.read_exact(&mut rest)?;
         let message = serde_json::from_slice(&bytes).map_err(io::Error::from)?;
-        Ok(Some(Received { message, tail: rest, fds }))
+        let tail = stream.take(u64::try_from(tail).map_err(io::Error::other)?);
+        Ok(Some(Begun { message, tail, fds }))
     }
 }
 

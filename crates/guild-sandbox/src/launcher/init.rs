@@ -11,7 +11,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
 
 use super::INSIDE_ID;
 use super::room::Room;
-use super::root::Root;
+use super::root::{Files, Root};
 use super::workload::{Started, Workload};
 use crate::cgroup;
 use crate::error::{Error, Result, Step};
@@ -43,15 +43,16 @@ fn run(channel: &Channel, doors: &[File]) -> Result<()> {
     become_nobody()?;
     let root = Root::begin(&parts, opened.then_some(fds))?;
     // This may take long: the launcher waits ahead of the spec. Its end is our end.
-    let Some(received) = receive()? else { return Ok(()) };
+    let received = channel.receive_begun::<ToInit>().step("hear the launcher")?;
+    let Some(mut received) = received else { return Ok(()) };
     let ToInit::Run { order, opened, weak } = received.message else {
         return Err(Error::failed("hear the launcher", "it gave no order"));
     };
     let mut fds = received.fds.into_iter();
     let streams: Vec<OwnedFd> = fds.by_ref().take(3).collect();
-    let bytes = split(&received.tail, &order.sizes)?;
     let spec = order.spec;
-    let inside = root.finish(&spec, &bytes, opened.then(|| fds.collect()))?;
+    let files = Files { sizes: &order.sizes, bytes: &mut received.tail };
+    let inside = root.finish(&spec, files, opened.then(|| fds.collect()))?;
     let proxy = network(&spec)?;
     give_up_capabilities()?;
     let signals = sys::child_signals().step("watch children")?;
@@ -100,18 +101,6 @@ fn become_nobody() -> Result<()> {
     rustix::system::sethostname(b"sandbox").step("change the name of the host")
 }
 
-pub(super) fn split<'a>(mut tail: &'a [u8], sizes: &[usize]) -> Result<Vec<&'a [u8]>> {
-    let mut parts = Vec::with_capacity(sizes.len());
-    for size in sizes {
-        let Some((part, rest)) = tail.split_at_checked(*size) else {
-            return Err(Error::failed("hear the launcher", "the files are cut off"));
-        };
-        parts.push(part);
-        tail = rest;
-    }
-    Ok(parts)
-}
-
 /// Whoever may open sockets has a loopback of its own; with a proxy, we listen there for it.
 pub(super) fn network(spec: &Spec) -> Result<Option<TcpListener>> {
     if spec.profile != Profile::Hosted {
@@ -153,15 +142,4 @@ pub(super) fn leave_streams() -> Result<()> {
     rustix::stdio::dup2_stdin(&null).step("leave the input")?;
     rustix::stdio::dup2_stdout(&null).step("leave the output")?;
     rustix::stdio::dup2_stderr(&null).step("leave the output")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tail_is_split_exactly() {
-        assert_eq!(split(b"abcd", &[1, 0, 3]).unwrap(), [b"a".as_slice(), b"", b"bcd"]);
-        assert!(split(b"abc", &[1, 3]).is_err());
-    }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal};
 
-use super::root::{self, Root};
+use super::root::{self, Files, Root};
 use super::supervise::{now_us, wait};
 use super::{HOST_IDS, INSIDE_ID, Init, Prepared, init, workload};
 
@@ -135,16 +135,17 @@ impl First {
         sys::act_as((owner, owner)).step("act as the program's user")?;
         let root = Root::for_a_runtime(site.at("root"), owner, &parts, fds)?;
         // This may take long: the launcher waits ahead of the spec. Its end is our end.
-        let Some(received) = receive()? else { return Ok(()) };
+        let received = channel.receive_begun::<ToInit>().step("hear the launcher")?;
+        let Some(mut received) = received else { return Ok(()) };
         let ToInit::Run { order, weak, .. } = received.message else {
             return Err(Error::failed("hear the launcher", "it gave no order"));
         };
         let mut fds = received.fds.into_iter();
         let streams: Vec<OwnedFd> = fds.by_ref().take(3).collect();
-        let bytes = init::split(&received.tail, &order.sizes)?;
         let spec = order.spec;
+        let files = Files { sizes: &order.sizes, bytes: &mut received.tail };
         let shows_processes = self.runtime.kind == Kind::Shared;
-        let workspace = root.finish_for_a_runtime(&spec, &bytes, fds.collect(), shows_processes)?;
+        let workspace = root.finish_for_a_runtime(&spec, files, fds.collect(), shows_processes)?;
         check_program(&root, &spec)?;
         sys::act_as((0, 0)).step("act as root")?;
         let proxy = init::network(&spec)?;

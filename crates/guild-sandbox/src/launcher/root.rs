@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString};
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -39,6 +39,15 @@ const NO_DEVICES: u64 = 0x4;
 const READ_ONLY: u64 = 0x1;
 /// When every file that is put into a sandbox was changed last: 1980, the first year that every archive can hold.
 const FILE_TIME_S: i64 = 315_532_800;
+
+/// How much of a file is in memory at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The bytes of a spec's files, one after the other.
+pub(super) struct Files<'a> {
+    pub(super) sizes: &'a [usize],
+    pub(super) bytes: &'a mut dyn Read,
+}
 
 /// The parts of an image, each a link or a tree.
 pub(super) fn parts(image: &Image) -> Result<Vec<Part>> {
@@ -284,29 +293,25 @@ impl Root {
 
     /// A new file in a directory that is there.
     fn make_file(&self, at: &str, bytes: &[u8], mode: Mode) -> rustix::io::Result<()> {
+        let file = self.open_new(at, mode)?;
+        write(&file, bytes)?;
+        settle(&file, mode)
+    }
+
+    fn open_new(&self, at: &str, mode: Mode) -> rustix::io::Result<OwnedFd> {
         let (parent, name) = self.parent(at)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, mode)?;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let written = rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?;
-            rest = rest.get(written..).unwrap_or_default();
-        }
-        // The same for everybody and on every day: what programs make of a file may carry its time.
-        let time = Timespec { tv_sec: FILE_TIME_S, tv_nsec: 0 };
-        rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })?;
-        // Whatever the mask was.
-        rustix::fs::fchmod(&file, mode)
+        rustix::fs::openat(&parent, name, flags | OFlags::NOFOLLOW, mode)
     }
 
     /// What the spec adds; then it becomes the root, read-only.
     pub(super) fn finish(
         mut self,
         spec: &Spec,
-        bytes: &[&[u8]],
+        files: Files<'_>,
         opened: Option<Vec<OwnedFd>>,
     ) -> Result<Inside> {
-        let workspace = self.fill(spec, bytes, opened)?;
+        let workspace = self.fill(spec, files, opened)?;
         // A bought sandbox sees what there is of the kernel, and each of its commands the others; the rest see only
         // themselves and what they started.
         if spec.profile != Profile::Hosted {
@@ -323,11 +328,11 @@ impl Root {
     pub(super) fn finish_for_a_runtime(
         &self,
         spec: &Spec,
-        bytes: &[&[u8]],
+        files: Files<'_>,
         opened: Vec<OwnedFd>,
         processes: bool,
     ) -> Result<OwnedFd> {
-        let workspace = self.fill(spec, bytes, Some(opened))?;
+        let workspace = self.fill(spec, files, Some(opened))?;
         if spec.stay {
             let (at, mode) = (STAY.trim_start_matches('/'), Mode::from_raw_mode(0o755));
             self.make_file(at, &[], mode).step("make what stays")?;
@@ -351,7 +356,7 @@ impl Root {
     }
 
     /// The directories that can be written, the binds and the files. Gives the workspace.
-    fn fill(&self, spec: &Spec, bytes: &[&[u8]], opened: Option<Vec<OwnedFd>>) -> Result<OwnedFd> {
+    fn fill(&self, spec: &Spec, files: Files<'_>, opened: Option<Vec<OwnedFd>>) -> Result<OwnedFd> {
         let workspace = self.scratch(spec)?;
         let mut opened = opened.map(Vec::into_iter);
         for bind in &spec.binds {
@@ -364,14 +369,16 @@ impl Root {
             self.attach(&tree, at, is_dir)
                 .map_err(|error| Error::spec("binds.at", error.to_string()))?;
         }
-        for (file, bytes) in spec.files.iter().zip(bytes) {
+        for (file, size) in spec.files.iter().zip(files.sizes) {
             let at = file.at.trim_start_matches('/');
             let mode = Mode::from_raw_mode(if file.executable { 0o755 } else { 0o644 });
             let above = at.rsplit_once('/').map_or(Ok(()), |(above, _)| self.make_directory(above));
-            above.and_then(|()| self.make_file(at, bytes, mode)).map_err(|errno| {
+            let opened = above.and_then(|()| self.open_new(at, mode)).map_err(|errno| {
                 let why = format!("{}: {}", file.at, io::Error::from(errno));
                 Error::spec("files.at", why)
             })?;
+            copy(files.bytes, *size, &opened)?;
+            settle(&opened, mode).step("set the time of a file")?;
         }
         Ok(workspace)
     }
@@ -410,6 +417,40 @@ impl Root {
         self.site.clear();
         rustix::process::chdir("/").step("enter the root")
     }
+}
+
+/// Copies one file of those that follow each other, in pieces: whoever holds all of it has it twice in its memory.
+fn copy(from: &mut dyn Read, size: usize, to: &OwnedFd) -> Result<()> {
+    let mut piece = vec![0; size.min(PIECE_BYTES)];
+    let mut left = size;
+    while left > 0 {
+        let most = left.min(piece.len());
+        let room = piece.get_mut(..most).unwrap_or_default();
+        let came = from.read(room).step("hear the launcher")?;
+        if came == 0 {
+            return Err(Error::failed("hear the launcher", "the files are cut off"));
+        }
+        write(to, room.get(..came).unwrap_or_default())
+            .map_err(|errno| Error::spec("files", io::Error::from(errno).to_string()))?;
+        left -= came;
+    }
+    Ok(())
+}
+
+fn write(file: &OwnedFd, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?;
+        bytes = bytes.get(written..).unwrap_or_default();
+    }
+    Ok(())
+}
+
+/// The same for everybody and on every day: what programs make of a file may carry its time.
+fn settle(file: &OwnedFd, mode: Mode) -> rustix::io::Result<()> {
+    let time = Timespec { tv_sec: FILE_TIME_S, tv_nsec: 0 };
+    rustix::fs::futimens(file, &Timestamps { last_access: time, last_modification: time })?;
+    // Whatever the mask was.
+    rustix::fs::fchmod(file, mode)
 }
 
 /// An empty root.
@@ -468,5 +509,21 @@ mod tests {
         assert_eq!(parts, [link, tree("file", false), tree("usr", true)]);
         let gone = Image::Directory("/no/such/image".into());
         assert_eq!(super::parts(&gone).unwrap_err().code().name, "sandbox.no_image");
+    }
+
+    #[test]
+    fn the_bytes_of_files_are_told_apart_exactly() {
+        let top = tempfile::tempdir().unwrap();
+        let copied = |sizes: &[usize]| {
+            let mut bytes: &[u8] = b"abcd";
+            let copied = sizes.iter().map(|size| {
+                let path = top.path().join("file");
+                let file = OwnedFd::from(fs::File::create(&path).unwrap());
+                copy(&mut bytes, *size, &file).map(|()| fs::read(path).unwrap())
+            });
+            copied.collect::<Result<Vec<_>>>()
+        };
+        assert_eq!(copied(&[1, 0, 3]).unwrap(), [b"a".as_slice(), b"", b"bcd"]);
+        assert!(copied(&[1, 4]).unwrap_err().to_string().contains("cut off"));
     }
 }

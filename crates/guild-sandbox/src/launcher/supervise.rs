@@ -16,7 +16,7 @@ use crate::host::Layer;
 use crate::limits::{Limit, Limits};
 use crate::mac::{Mac, Module};
 use crate::outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
-use crate::wire::{Channel, FromInit, FromLauncher, Order, ToInit, ToLauncher, Weak};
+use crate::wire::{Channel, FromInit, FromLauncher, Order, Received, ToInit, ToLauncher, Weak};
 
 /// How often the limits are looked at that nothing else watches.
 const LOOK_EVERY_US: u64 = 20_000;
@@ -36,7 +36,7 @@ pub(super) fn run(
     control: &Channel,
     prepared: Prepared,
     order: Order,
-    tail: &[u8],
+    tail: Vec<u8>,
     fds: Vec<OwnedFd>,
 ) -> Result<()> {
     let Ok([stdin, stdout, stderr]) = <[OwnedFd; 3]>::try_from(fds) else {
@@ -63,7 +63,10 @@ pub(super) fn run(
     let out = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let err = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("make a pipe")?;
     let relays = [Relay::new(out.0, stdout)?, Relay::new(err.0, stderr)?];
-    send_order(&prepared, order, tail, (&held, mac.module), [stdin, out.1, err.1])?;
+    let streams = [stdin, out.1, err.1];
+    send_order(&prepared, order, &tail, (&held, mac.module), streams)
+        .map_err(|error| not_taken(&prepared, error))?;
+    drop(tail);
     let (more, given) = hear_start(control, &prepared)?;
     let layers = layers.into_iter().chain(more).collect();
     let fds: Vec<_> = given.iter().map(AsFd::as_fd).collect();
@@ -159,7 +162,9 @@ fn hear_start(
             return Err(Error::failed("start", "the root could not be built in time"));
         }
         let received = channel.receive::<FromInit>().step("hear init")?;
-        let received = received.ok_or_else(|| Error::failed("hear init", "it is gone"))?;
+        let gone =
+            || too_large(prepared).unwrap_or_else(|| Error::failed("hear init", "it is gone"));
+        let received = received.ok_or_else(gone)?;
         return match received.message {
             FromInit::Started { notify, landlock } => {
                 let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
@@ -176,6 +181,21 @@ fn hear_start(
             _ => Err(Error::failed("hear init", "it did not begin with the start")),
         };
     }
+}
+
+/// Why init did not take its order: its own word, if it has said one.
+fn not_taken(prepared: &Prepared, error: Error) -> Error {
+    prepared.init.kill();
+    match prepared.init.channel.receive::<FromInit>() {
+        Ok(Some(Received { message: FromInit::Failed(why), .. })) => why,
+        _ => too_large(prepared).unwrap_or(error),
+    }
+}
+
+/// Whether init was killed for want of memory before it started anything: only files need much of it then.
+fn too_large(prepared: &Prepared) -> Option<Error> {
+    prepared.group.memory_kills().filter(|kills| *kills > 0)?;
+    Some(Error::limit("memory_hard_bytes", "the files do not fit"))
 }
 
 pub(super) fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {

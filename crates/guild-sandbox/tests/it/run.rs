@@ -47,7 +47,8 @@ fn python_runs() {
 #[test]
 fn places_have_names_of_any_language() {
     let bind = Bind { host: "/usr/share".into(), at: "/é".to_owned(), writable: false };
-    let spec = Spec { binds: vec![bind], ..shell("test -d /é/doc && cat /ключ /日本/ö/ä") };
+    let spec =
+        Spec { binds: vec![bind], ..shell("test -d /é/doc && cat /ключ /日本/ö/ä") };
     let spec = spec.file("/ключ", "one ").file("/日本/ö/ä", "two\n");
     assert_eq!(printed(&run(sandbox(), &spec)), "one two\n");
 }
@@ -63,6 +64,35 @@ fn without_cgroups_none_of_their_layers_is_told() {
     for layer in [Layer::CgroupMemory, Layer::CgroupPids, Layer::CgroupCpu, Layer::CgroupFreeze] {
         assert_eq!(outcome.layers[&layer], Standing::Absent, "{layer}");
     }
+}
+
+/// Files are part of the disk, once, and nobody keeps a second copy in the sandbox's memory.
+#[test]
+fn files_count_once() {
+    let file_bytes = 12 << 20;
+    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
+        let mut spec = shell("wc -c < /judge/large").file("/judge/large", vec![7; file_bytes]);
+        spec.limits.memory_soft_bytes = 24 << 20;
+        spec.limits.memory_hard_bytes = 24 << 20;
+        let collected = run(sandbox, &spec);
+        assert_eq!(printed(&collected), format!("{file_bytes}\n"), "{:?}", collected.outcome);
+        let peak = collected.outcome.usage.memory_peak_bytes;
+        assert!(peak < 20 << 20, "{peak}");
+    }
+}
+
+/// Files that do not fit are the fault of the limit, which is named.
+#[test]
+fn files_that_do_not_fit_into_memory_are_refused() {
+    if sandbox().host().standing(Layer::CgroupMemory) != Standing::Enforced {
+        return;
+    }
+    let mut spec = shell("true").file("/judge/large", vec![7; 16 << 20]);
+    spec.limits.memory_soft_bytes = 16 << 20;
+    spec.limits.memory_hard_bytes = 16 << 20;
+    let error = sandbox().start(&spec).unwrap_err();
+    assert_eq!(error.code().name, "sandbox.bad_limit", "{error}");
+    assert!(error.to_string().starts_with("limits.memory_hard_bytes: "), "{error}");
 }
 
 /// On a host without AppArmor and SELinux a profile changes nothing, and that is told. Elsewhere one that nobody has
