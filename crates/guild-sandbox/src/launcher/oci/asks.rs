@@ -37,14 +37,25 @@ impl Asks {
 
     /// The listener of a process. The runtime has handed it out before it says that the process is there.
     pub(super) fn take(&mut self, pid: u32) -> io::Result<Option<OwnedFd>> {
+        self.hear()?;
+        Ok(self.handed_out.remove(&pid))
+    }
+
+    /// Lets go of all that nobody has wanted, and says whose they were.
+    pub(super) fn forget(&mut self) -> Vec<u32> {
+        // What cannot be heard is not there.
+        let _ = self.hear();
+        std::mem::take(&mut self.handed_out).into_keys().collect()
+    }
+
+    fn hear(&mut self) -> io::Result<()> {
         loop {
             match self.socket.accept() {
                 Ok((stream, _)) => self.handed_out.extend(receive(&stream)?),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
-        Ok(self.handed_out.remove(&pid))
     }
 }
 
@@ -98,5 +109,8 @@ mod tests {
         assert!(asks.take(7).unwrap().is_some());
         assert!(asks.take(7).unwrap().is_none());
         assert!(asks.take(8).unwrap().is_some() && asks.handed_out.is_empty());
+        hand_out(r#"{"pid":9}"#);
+        assert_eq!(asks.forget(), [9]);
+        assert!(asks.take(9).unwrap().is_none());
     }
 }

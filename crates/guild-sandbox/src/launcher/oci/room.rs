@@ -1,7 +1,7 @@
 //! What the first process does while a sandbox of a runtime lives: what init does elsewhere, by calls of the runtime
 //! that nobody waits for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -84,7 +84,7 @@ impl<'a> Room<'a> {
             if let Some((exit_code, signal)) = self.reap()? {
                 return self.tell(&FromInit::Ended { exit_code, signal });
             }
-            let left_us = self.give_up()?;
+            let left_us = self.give_up();
             let mut fds = vec![
                 PollFd::new(self.calls.signals, PollFlags::IN),
                 PollFd::new(self.channel, PollFlags::IN),
@@ -189,24 +189,21 @@ impl<'a> Room<'a> {
     fn started(&mut self, command: u64, how: How) -> Result<()> {
         let (order, pid_file) = self.files(command);
         let pid = fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse().ok());
+        let pid: Option<u32> = pid;
         // They are the sandbox's own, and nobody reads them again.
         let _ = (fs::remove_file(order), fs::remove_file(pid_file));
         let Some(pid) = pid.filter(|_| how.0 == Some(0)) else {
             let error = self.calls.runtime.error(self.calls.said(&["exec"]));
+            self.put_down(pid);
             return self.tell(&FromInit::CommandFailed { command, error });
         };
         if let Err(error) = self.add_listener(Some(command), pid) {
-            sys::signal(pid, libc::SIGKILL);
+            self.put_down(Some(pid));
             return self.tell(&FromInit::CommandFailed { command, error });
         }
         // What the sandbox said about it holds for all.
         self.tell(&FromInit::CommandStarted { command, notify: self.asks.is_some() })?;
-        // Numbers come again: whoever is there now has not ended.
-        let early =
-            self.early.remove(&pid).filter(|_| !Path::new(&format!("/proc/{pid}")).exists());
-        if !self.is_starting() {
-            self.early.clear();
-        }
+        let early = self.ended_early(pid);
         match early {
             Some(how) => self.over(command, how),
             None => {
@@ -216,13 +213,51 @@ impl<'a> Room<'a> {
         }
     }
 
+    /// How a process ended that nobody knew yet.
+    fn ended_early(&mut self, pid: u32) -> Option<How> {
+        // Numbers come again: whoever is there now has not ended.
+        let early =
+            self.early.remove(&pid).filter(|_| !Path::new(&format!("/proc/{pid}")).exists());
+        if !self.is_starting() {
+            self.early.clear();
+        }
+        early
+    }
+
+    /// Ends what the runtime has started all the same, though it was ended itself or failed: nobody would ever end it,
+    /// or answer its filter.
+    fn put_down(&mut self, pid: Option<u32>) {
+        let is_starting = self.is_starting();
+        let mut started: BTreeSet<u32> = pid.into_iter().collect();
+        if let Some(asks) = &mut self.asks {
+            pid.into_iter().for_each(|pid| drop(asks.take(pid)));
+            // The runtime may have had no time to say which one it is; while others start it may be one of theirs.
+            started.extend(if is_starting { Vec::new() } else { asks.forget() });
+        }
+        for pid in started {
+            if self.ended_early(pid).is_none() {
+                self.kill(pid);
+            }
+        }
+        if !is_starting {
+            self.early.clear();
+        }
+    }
+
+    /// Kills a process with everything that can be found below it.
+    fn kill(&self, pid: u32) {
+        sys::signal(pid, libc::SIGSTOP);
+        tree::kill_below(self.root.processes(), pid);
+        sys::signal(pid, libc::SIGKILL);
+    }
+
     fn files(&self, command: u64) -> (String, String) {
         let site = self.calls.site;
         (site.at(&format!("process-{command}")), site.at(&format!("pid-{command}")))
     }
 
     /// Ends calls of the runtime that take too long, and says how long the next one has.
-    fn give_up(&mut self) -> Result<u64> {
+    fn give_up(&self) -> u64 {
         let now_us = now_us();
         let mut next_us = u64::MAX;
         for command in self.commands.values() {
@@ -234,7 +269,7 @@ impl<'a> Room<'a> {
                 }
             }
         }
-        Ok(next_us)
+        next_us
     }
 
     /// Does what the launcher says; false if it is gone.
@@ -242,7 +277,7 @@ impl<'a> Room<'a> {
         let received = self.channel.receive::<ToInit>().step("hear the launcher")?;
         let Some(Received { message, fds, .. }) = received else { return Ok(false) };
         match message {
-            ToInit::Signal { signal, all } => self.signal(signal, all)?,
+            ToInit::Signal { signal, all } => self.signal(signal, all),
             ToInit::Exec { command } => match self.begin(command, fds) {
                 Ok(call) => drop(self.commands.insert(command, call)),
                 Err(error) => self.tell(&FromInit::CommandFailed { command, error })?,
@@ -259,17 +294,17 @@ impl<'a> Room<'a> {
         Ok(true)
     }
 
-    fn signal(&self, signal: i32, all: bool) -> Result<()> {
+    fn signal(&self, signal: i32, all: bool) {
         match (self.program.kind, all) {
             (Kind::Shared, true) => sys::signal_all(signal),
             (Kind::Shared, false) if self.program.stays => {}
             (Kind::Shared, false) => sys::signal(self.program.pid, signal),
-            // It may have ended meanwhile. Whoever is started for this is reaped with everybody else.
+            // It may have ended meanwhile, and a signal may be lost. Whoever is started for this is reaped with
+            // everybody else.
             (Kind::Own, _) => {
-                drop(self.calls.spawn(&["kill", NAME, &signal.to_string()], Vec::new())?);
+                drop(self.calls.spawn(&["kill", NAME, &signal.to_string()], Vec::new()));
             }
         }
-        Ok(())
     }
 
     /// Lets the runtime start a command.
@@ -291,18 +326,17 @@ impl<'a> Room<'a> {
         let (order, pid_file) = self.files(command);
         fs::write(&order, self.bundle.process(&spec).to_string()).step("write the order")?;
         let words = ["exec", "--detach", "--process", &order, "--pid-file", &pid_file, NAME];
-        let call = self.calls.spawn(&words, fds.collect())?;
+        let call = self.calls.spawn(&words, fds.collect()).inspect_err(|_| {
+            // It may hold secrets.
+            let _ = fs::remove_file(&order);
+        })?;
         Ok(Command::Starting { call, until_us: self.calls.deadline_us() })
     }
 
     /// Kills a command with everything that can be found below it. What has left its parents is not found.
     fn end(&self, command: u64) {
         match self.commands.get(&command) {
-            Some(Command::Running { pid }) => {
-                sys::signal(*pid, libc::SIGSTOP);
-                tree::kill_below(self.root.processes(), *pid);
-                sys::signal(*pid, libc::SIGKILL);
-            }
+            Some(Command::Running { pid }) => self.kill(*pid),
             Some(Command::Starting { call, .. }) => sys::signal(call.id(), libc::SIGKILL),
             None => {}
         }

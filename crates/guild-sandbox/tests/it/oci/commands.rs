@@ -2,10 +2,17 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 
-use guild_sandbox::{Class, Exec, ExecCollected, Profile, Running, Sandbox, Spec};
+use std::time::Duration;
 
-use super::super::support::{Traces, limits};
-use super::{is_root, runc};
+use guild_sandbox::{Class, Exec, ExecCollected, Oci, OciOptions, Profile, Running, Sandbox, Spec};
+
+use super::super::support::{Traces, launcher, limits};
+use super::{is_root, program, runc, script};
+
+#[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
+fn sleep_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
+}
 
 #[expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 fn stay(profile: Profile) -> Running {
@@ -121,4 +128,30 @@ fn a_port_inside_can_be_reached() {
     running.handle().connect(8080).unwrap().read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello");
     assert_eq!(running.handle().connect(8081).unwrap_err().code().name, "sandbox.refused");
+}
+
+/// A command whose start was given up, though the runtime had started it, ends like any other.
+#[test]
+fn what_was_started_in_vain_does_not_run_on() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let runc = program("runc").display().to_string();
+    let slow = format!(
+        "#!/bin/sh\ncase \"$*\" in *' exec '*) {runc} \"$@\"; exec sleep 1000 ;; esac\nexec {runc} \"$@\"\n"
+    );
+    let options = OciOptions::new(launcher(), script(place.path(), &slow));
+    let sandbox = Oci::new(OciOptions { timeout_ms: 20_000, ..options }).unwrap();
+    let limits = guild_sandbox::Limits { pids: 60, cpu_hard_ms: 60_000, ..limits() };
+    let running = sandbox.start(&Spec::stay(limits)).unwrap();
+    let beats = shell("while :; do echo x >> /workspace/beats; sleep 0.02; done");
+    let beats = Exec { wall_ms: Some(6_000), ..beats };
+    let ended = running.handle().exec(&beats).unwrap().collect().unwrap().ended;
+    assert_eq!(ended.class, Class::WallLimit, "{ended:?}");
+    let count = || running.workspace().read("beats", 1 << 20).unwrap().len();
+    let before = count();
+    assert!(before > 0, "it has never run");
+    sleep_ms(500);
+    assert_eq!(count(), before, "it runs on");
 }
