@@ -8,7 +8,9 @@ use std::thread;
 
 use guild_protocol::hash::Hash;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use tokio::net::unix::pipe;
+use tokio::sync::OwnedMutexGuard;
 use zeroize::Zeroize;
 
 use super::error::{Error, Result, code};
@@ -27,7 +29,7 @@ const MAX_ENDED: usize = 256;
 const MAX_ENDED_BYTES: usize = 32 << 20;
 /// How much of what one printed is kept.
 const MAX_KEPT_BYTES: usize = 1 << 20;
-/// What an empty pipe takes without waiting.
+/// What an empty pipe takes without waiting, unless its user has so many that the kernel makes them small.
 pub(crate) const MAX_FIRST_INPUT_BYTES: usize = 64 << 10;
 const PIECE_BYTES: usize = 16 << 10;
 
@@ -38,9 +40,12 @@ pub(crate) struct Command {
     /// The how many-th it was.
     number: u64,
     pub(crate) handle: ExecHandle,
-    pub(crate) stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
+    pub(crate) stdin: Input,
     pub(crate) output: Arc<Output>,
 }
+
+/// The input of a command while it is open. Whoever writes holds it.
+type Input = Arc<tokio::sync::Mutex<Option<pipe::Sender>>>;
 
 /// All commands.
 #[derive(Default)]
@@ -103,17 +108,17 @@ impl Execs {
         order.env.values_mut().for_each(Zeroize::zeroize);
         let mut executing = executing?;
         let stdin = executing.stdin.take().map(OwnedFd::from);
-        let stdin = first_input(stdin, &start.request).map_err(failed)?;
+        let (stdin, rest) = first_input(stdin, &start.request).map_err(failed)?;
         let output = Arc::new(Output::new(MAX_KEPT_BYTES, start.now_ms));
         let command = Command {
             asked: start.asked,
             number: 0,
             handle: executing.handle(),
-            stdin: tokio::sync::Mutex::new(stdin),
+            stdin,
             output: output.clone(),
         };
         let forms = start.forms.clone();
-        let carry = move || carry(executing, &output, &forms);
+        let carry = move || carry(executing, rest, &output, &forms);
         thread::Builder::new().name("sandbox-exec".to_owned()).spawn(carry).map_err(failed)?;
         self.add(start.id, command);
         Ok(())
@@ -172,23 +177,54 @@ fn order(start: &Start) -> Exec {
     }
 }
 
-/// Writes what is read first, and gives the input if more follows.
-fn first_input(stdin: Option<OwnedFd>, request: &ExecRequest) -> io::Result<Option<pipe::Sender>> {
-    let Some(stdin) = stdin else { return Ok(None) };
-    let stdin = pipe::Sender::from_owned_fd(stdin)?;
-    let first = request.stdin_b64.as_ref().map_or(&[][..], |Bytes64(bytes)| bytes);
-    if !first.is_empty() {
-        // The pipe is empty and large enough, so nothing waits. Whoever does not read has closed it.
-        match rustix::io::write(&stdin, first) {
-            Ok(_) | Err(rustix::io::Errno::PIPE) => {}
-            Err(error) => return Err(error.into()),
+/// Writes what is read first, and gives the input, with what the pipe had no room for.
+fn first_input(
+    stdin: Option<OwnedFd>,
+    request: &ExecRequest,
+) -> io::Result<(Input, Option<FirstInput>)> {
+    let stdin = stdin.map(pipe::Sender::from_owned_fd).transpose()?;
+    let input = Arc::new(tokio::sync::Mutex::new(stdin));
+    let bytes = request.stdin_b64.as_ref().map_or(&[][..], |Bytes64(bytes)| bytes);
+    let held = input.clone().try_lock_owned().map_err(io::Error::other)?;
+    let first = FirstInput { held, bytes: bytes.to_vec(), stays_open: request.stdin_open };
+    Ok((input, first.write()))
+}
+
+/// What is read first, so far as it is not written. Nobody else writes meanwhile.
+struct FirstInput {
+    held: OwnedMutexGuard<Option<pipe::Sender>>,
+    bytes: Vec<u8>,
+    /// Whether more follows.
+    stays_open: bool,
+}
+
+impl FirstInput {
+    /// Writes what there is room for; gives itself back if something is left.
+    fn write(mut self) -> Option<FirstInput> {
+        let Some(pipe) = &*self.held else { return None };
+        while !self.bytes.is_empty() {
+            match rustix::io::write(pipe, &self.bytes) {
+                Ok(written) => drop(self.bytes.drain(..written)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Some(self),
+                // Whoever does not read has closed it.
+                Err(_) => break,
+            }
         }
+        if !self.stays_open {
+            *self.held = None;
+        }
+        None
     }
-    Ok(request.stdin_open.then_some(stdin))
 }
 
 /// Carries what a command prints until it has ended.
-fn carry(mut executing: Executing, output: &Output, forms: &RwLock<Forms>) {
+fn carry(
+    mut executing: Executing,
+    mut first: Option<FirstInput>,
+    output: &Output,
+    forms: &RwLock<Forms>,
+) {
     let out = executing.stdout.take().map(|pipe| (pipe, Stream::Stdout));
     let err = executing.stderr.take().map(|pipe| (pipe, Stream::Stderr));
     let mut open: Vec<_> =
@@ -197,14 +233,21 @@ fn carry(mut executing: Executing, output: &Output, forms: &RwLock<Forms>) {
         let ready: Vec<bool> = {
             let mut fds: Vec<_> =
                 open.iter().map(|source| PollFd::new(&source.pipe, PollFlags::IN)).collect();
+            let input = first.as_ref().and_then(|first| first.held.as_ref());
+            fds.extend(input.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
             if rustix::io::retry_on_intr(|| poll(&mut fds, None)).is_err() {
                 break;
             }
             fds.iter().map(|fd| !fd.revents().is_empty()).collect()
         };
+        first = match ready.get(open.len()) {
+            Some(true) => first.and_then(FirstInput::write),
+            _ => first,
+        };
         let mut ready = ready.into_iter();
         open.retain_mut(|source| !ready.next().unwrap_or_default() || source.carry(output, forms));
     }
+    drop(first);
     match executing.wait() {
         Ok(ended) => output.end(Some(&ended)),
         Err(error) => {
@@ -241,5 +284,36 @@ impl Source {
             output.print(self.stream, printed);
         }
         length > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pipe as small as the kernel makes them for whoever has many.
+    #[tokio::test]
+    async fn what_a_small_pipe_cannot_take_is_written_later() {
+        for stdin_open in [false, true] {
+            let (mut reader, writer) = io::pipe().unwrap();
+            rustix::pipe::fcntl_setpipe_size(&writer, 8 << 10).unwrap();
+            let sent: Vec<u8> = (0..60_000u32).map(|n| n.to_le_bytes()[0]).collect();
+            let request = serde_json::json!({"argv": ["cat"], "stdin_open": stdin_open});
+            let mut request: ExecRequest = serde_json::from_value(request).unwrap();
+            request.stdin_b64 = Some(Bytes64(sent.clone()));
+            let (input, mut rest) = first_input(Some(writer.into()), &request).unwrap();
+            assert!(rest.is_some() && input.try_lock().is_err(), "it is written first");
+            let mut read = Vec::new();
+            while let Some(more) = rest {
+                let mut piece = [0; 4 << 10];
+                let length = reader.read(&mut piece).unwrap();
+                read.extend(&piece[..length]);
+                rest = more.write();
+            }
+            assert_eq!(input.try_lock().unwrap().is_some(), stdin_open);
+            drop(input);
+            reader.read_to_end(&mut read).unwrap();
+            assert!(read == sent, "{} bytes came", read.len());
+        }
     }
 }
