@@ -16,8 +16,9 @@ use crate::wire::{Channel, FromCommand, ToCommand, ToInit};
 const MAX_COMMANDS: usize = 64;
 /// How long a command may take to start: what is in the sandbox may stop it.
 const START_WITHIN_US: u64 = 30_000_000;
-/// How many streams are read that commands have left to what they started.
-const MAX_LEFT: usize = 64;
+/// How many streams are read that commands have left to what they started. Whoever writes to more than these has nobody
+/// who reads.
+const MAX_LEFT: usize = 256;
 
 /// All commands.
 #[derive(Default)]
@@ -288,10 +289,7 @@ impl Commands {
         let wall_us = now_us.saturating_sub(command.started_us);
         let ended = Ended { class, exit_code, signal, flags: command.flags, wall_us };
         say(command.caller.as_ref(), &FromCommand::Ended(Box::new(ended)));
-        self.left.extend(command.relays);
-        self.left.retain(|relay| relay.waits_for().is_some());
-        let too_many = self.left.len().saturating_sub(MAX_LEFT);
-        self.left.drain(..too_many);
+        keep(&mut self.left, command.relays, MAX_LEFT);
     }
 }
 
@@ -303,6 +301,18 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Keeps streams that are of use. If there are too many the oldest go, but none with something to be read.
+fn keep(left: &mut Vec<Relay>, relays: [Relay; 2], most: usize) {
+    left.extend(relays);
+    left.retain(|relay| relay.waits_for().is_some());
+    let mut too_many = left.len().saturating_sub(most);
+    left.retain(|relay| {
+        let goes = too_many > 0 && !relay.has_pending();
+        too_many -= usize::from(goes);
+        !goes
+    });
 }
 
 /// Tells the caller of a command. It may be gone, and it is never waited for.
@@ -333,5 +343,46 @@ pub(super) fn tell(init: &Channel, message: &ToInit) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
         sent => sent.step("tell init").map(|()| true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+
+    use super::*;
+
+    /// A stream that a daemon still has, of which this much has been printed and cannot be handed over.
+    fn stream(bytes: usize) -> (Relay, PipeWriter, PipeReader) {
+        let ((from, mut daemon), (reader, to)) = (pipe().unwrap(), pipe().unwrap());
+        let mut relay = Relay::new(from.into(), to.into()).unwrap();
+        // As if it could not be made larger.
+        for _ in 0..bytes.div_ceil(60_000) {
+            daemon.write_all(&[b'x'; 60_000]).unwrap();
+            relay.step(u64::MAX);
+        }
+        (relay, daemon, reader)
+    }
+
+    #[test]
+    fn what_is_not_read_yet_is_never_thrown_away() {
+        let ((full, _daemon, mut reader), mut left) = (stream(120_000), Vec::new());
+        assert!(full.has_pending());
+        let (quiet, _quiet_daemon, _quiet_reader) = stream(0);
+        keep(&mut left, [full, quiet], 8);
+        let mut daemons = Vec::new();
+        for _ in 0..4 {
+            let (one, two) = (stream(0), stream(0));
+            keep(&mut left, [one.0, two.0], 8);
+            daemons.push((one.1, one.2, two.1, two.2));
+        }
+        assert_eq!(left.len(), 8);
+        assert!(left.first().is_some_and(Relay::has_pending));
+        let mut all = vec![0; 120_000];
+        let reading = std::thread::spawn(move || reader.read_exact(&mut all).map(|()| all));
+        while !reading.is_finished() {
+            left[0].step(0);
+        }
+        assert!(reading.join().unwrap().is_ok());
     }
 }

@@ -42,7 +42,8 @@ impl Relay {
         }
     }
 
-    fn has_pending(&self) -> bool {
+    /// Whether something has come that nobody has read.
+    pub(super) fn has_pending(&self) -> bool {
         self.sent < self.pending.len()
     }
 
