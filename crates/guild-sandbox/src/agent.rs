@@ -94,6 +94,8 @@ struct Shared {
     shutdown: Shutdown,
     handle: Handle,
     workspace: Workspace,
+    /// Whether no command can look into another.
+    keeps_apart: bool,
     execs: Execs,
     gate: Mutex<Gate>,
     term: Mutex<Term>,
@@ -138,6 +140,7 @@ impl Agent {
             execs: Execs::default(),
             handle: running.handle(),
             workspace: running.workspace(),
+            keeps_apart: running.keeps_apart(),
             tunnels: Arc::new(Semaphore::new(serve::MAX_TUNNELS)),
             options,
             party,

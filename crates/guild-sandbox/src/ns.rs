@@ -135,7 +135,7 @@ impl Sandbox for Ns {
             let path = path.display().to_string();
             return Err(Error::NoImage { path, why: error.to_string() });
         }
-        let launcher = self.take(&spec.image)?;
+        let mut launcher = self.take(&spec.image)?;
         let pipe = || io::pipe().step("make a pipe");
         let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
         let sizes = spec.files.iter().map(|file| file.bytes.len()).collect();
@@ -148,7 +148,8 @@ impl Sandbox for Ns {
         let received = received.ok_or_else(|| Error::failed("hear the launcher", "it is gone"))?;
         let mut fds = received.fds.into_iter();
         match received.message {
-            FromLauncher::Started => {
+            FromLauncher::Started { keeps_apart } => {
+                launcher.keeps_apart = keeps_apart;
                 let workspace = fds.next().ok_or_else(|| Error::failed("start", "no workspace"))?;
                 let workspace = Workspace::new(workspace)?;
                 let proxy = fds.next().map(TcpListener::from);

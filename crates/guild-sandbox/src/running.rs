@@ -79,6 +79,11 @@ impl Running {
         self.workspace.clone()
     }
 
+    /// Whether no command can look into another: what is told to one stays with it.
+    pub(crate) fn keeps_apart(&self) -> bool {
+        self.launcher.keeps_apart
+    }
+
     /// What controls it while somebody else waits.
     pub fn handle(&self) -> Handle {
         Handle { channel: self.launcher.channel.clone(), profile: self.profile }
@@ -217,6 +222,8 @@ pub(crate) struct Launcher {
     pidfd: OwnedFd,
     /// Whether it has said its last word, and goes by itself.
     leaves: bool,
+    /// Whether no command of its sandbox can look into another.
+    pub(crate) keeps_apart: bool,
     /// Its parent, which waits for it.
     _nursery: Arc<Nursery>,
 }
@@ -225,7 +232,8 @@ impl Launcher {
     pub(crate) fn new(nursery: &Arc<Nursery>) -> Result<Launcher> {
         let Born { channel, pidfd } = nursery.launch()?;
         let channel = Arc::new(channel);
-        Ok(Launcher { channel, pidfd, leaves: false, _nursery: nursery.clone() })
+        let (leaves, keeps_apart) = (false, false);
+        Ok(Launcher { channel, pidfd, leaves, keeps_apart, _nursery: nursery.clone() })
     }
 
     /// Whether it is still there.
@@ -239,7 +247,7 @@ impl Launcher {
         let said = loop {
             match self.channel.receive::<FromLauncher>().step("hear the launcher")? {
                 Some(received) => match received.message {
-                    FromLauncher::Started => {}
+                    FromLauncher::Started { .. } => {}
                     FromLauncher::Ended(outcome) => break Ok(*outcome),
                     FromLauncher::Failed(error) => break Err(error),
                 },

@@ -92,7 +92,10 @@ pub(crate) struct Order<S = Spec> {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum FromLauncher {
     /// It runs; with the workspace and the listener of the proxy, if there is one.
-    Started,
+    Started {
+        /// Whether no command can look into another.
+        keeps_apart: bool,
+    },
     Ended(Box<Outcome>),
     Failed(Error),
 }

@@ -115,7 +115,8 @@ pub struct ExecRequest {
     /// How much it may print, on both streams; more ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output: Option<u64>,
-    /// The secrets that it gets, each as a variable of its name. No other command sees them, nor does its `argv`.
+    /// The secrets that it gets, each as a variable of its name. No other command sees them, nor does its `argv`; where
+    /// commands are not kept apart by landlock it is refused.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub needs_secrets: BTreeSet<String>,
 }

@@ -68,9 +68,10 @@ pub(super) fn run(
         .map_err(|error| not_taken(&prepared, error))?;
     drop(tail);
     let (more, given) = hear_start(control, &prepared)?;
-    let layers = layers.into_iter().chain(more).collect();
+    let layers: BTreeMap<_, _> = layers.into_iter().chain(more).collect();
     let fds: Vec<_> = given.iter().map(AsFd::as_fd).collect();
-    control.send_all(&FromLauncher::Started, &[], &fds).step("tell the caller")?;
+    let keeps_apart = layers.get(&Layer::Landlock) == Some(&Standing::Enforced);
+    control.send_all(&FromLauncher::Started { keeps_apart }, &[], &fds).step("tell the caller")?;
     drop(given);
     let mut watch = Watch::new(prepared, limits, held, layers, relays);
     watch.until_everything_is_gone(control)?;

@@ -130,9 +130,13 @@ impl World {
     }
 
     fn with(clock: Arc<dyn Clock>, lease_ms: i64) -> World {
+        World::of(sandbox(), clock, lease_ms)
+    }
+
+    fn of(sandbox: &dyn Sandbox, clock: Arc<dyn Clock>, lease_ms: i64) -> World {
         let limits = Limits::hosted(2_000, 512 << 20, 256 << 20);
         let spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits) };
-        let running = sandbox().start(&spec).unwrap();
+        let running = sandbox.start(&spec).unwrap();
         let controller = Arc::new(SecretKey::make(&Dice));
         let options = Options {
             sandbox_id: sandbox_id(),

@@ -20,7 +20,7 @@ use guild_sandbox::{
 
 use super::support::{Traces, launcher, limits, printed, python, shell};
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -45,7 +45,7 @@ fn script(directory: &Path, text: &str) -> PathBuf {
 }
 
 #[expect(clippy::unwrap_used, reason = "the set-up of a test")]
-fn runc() -> &'static Oci {
+pub(crate) fn runc() -> &'static Oci {
     static RUNC: OnceLock<Oci> = OnceLock::new();
     RUNC.get_or_init(|| Oci::new(OciOptions::new(launcher(), program("runc"))).unwrap())
 }

@@ -25,6 +25,7 @@ use super::super::wire::{
 use super::super::{Shared, lock};
 use super::Streamed;
 use super::body::Sent;
+use crate::host::Layer;
 
 /// How many read one command's output.
 const MAX_READERS: usize = 16;
@@ -47,6 +48,10 @@ pub(super) async fn start(
         return Err(Error::bad("stdin_b64", why));
     }
     keep_out_of_argv(&shared, &request)?;
+    if !request.needs_secrets.is_empty() && !shared.keeps_apart {
+        let why = "without it every command reads the secrets of others".to_owned();
+        return Err(crate::Error::LayerMissing { layer: Layer::Landlock, why }.into());
+    }
     let given = lock(&shared.vault).give(&request.needs_secrets)?;
     let made = || ExecId::make(&*shared.clock, &*shared.random);
     let id = request.id.clone().unwrap_or_else(made);

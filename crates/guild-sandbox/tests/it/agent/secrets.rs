@@ -1,13 +1,15 @@
 //! Secrets reach the command that names them, and nothing else.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use guild_protocol::env::Signer;
 use guild_protocol::hash::to_hex;
 use guild_protocol::identity::SecretKey;
 use guild_sandbox::agent::{Client, ExecRequest, Nonce, Secrets};
 
-use super::{Dice, IMAGE, World, refused, run, shell, words};
+use super::super::oci::{is_root, runc};
+use super::{Dice, FIRST_LEASE_MS, IMAGE, Real, World, refused, run, shell, words};
 
 const VALUE: &str = "s3cr3t/Value+with \"marks\"&more=é";
 
@@ -83,6 +85,20 @@ async fn what_is_sealed_for_another_agent_cannot_be_opened() {
         refused(world.client.release_secrets(&too_short, &attested).await),
         "agent.bad_request"
     );
+}
+
+/// A runtime gives no landlock, so every command could read what others were given.
+#[tokio::test]
+async fn where_commands_are_not_kept_apart_nobody_gets_them() {
+    if !is_root() {
+        return;
+    }
+    let world = World::of(runc(), Arc::new(Real), FIRST_LEASE_MS);
+    let client = &world.client;
+    release(client).await;
+    let request = needing(&["TOKEN"], shell("touch /workspace/ran"));
+    assert_eq!(refused(client.exec(&request).await), "sandbox.layer_missing");
+    assert_eq!(run(client, &shell("ls /workspace; echo other")).await.0, "other\n");
 }
 
 #[tokio::test]
