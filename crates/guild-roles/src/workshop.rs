@@ -51,6 +51,8 @@ fn on_threads(sandbox: Arc<dyn Sandbox>, at_once: usize) -> Run {
                 // Until here, also if nobody waits any more: what is being cleaned up still needs its place.
                 drop(place);
                 let _ = answer.send(ran);
+                // For the next one. If it fails, that one fails as well and says why.
+                let _ = sandbox.prepare();
             });
             if let Err(error) = thread {
                 return Err(failed(&format!("no thread can be started: {error}")));
@@ -60,4 +62,52 @@ fn on_threads(sandbox: Arc<dyn Sandbox>, at_once: usize) -> Run {
         };
         Box::pin(running) as BoxFuture<_>
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use guild_market::sandbox_run::Plan;
+    use guild_sandbox::{Error, Host, Image, Limits, Result, Running, Spec};
+
+    use super::*;
+
+    /// Starts nothing, and says when it is told to make something ahead.
+    struct Idle(Host, mpsc::SyncSender<()>);
+
+    impl Sandbox for Idle {
+        fn host(&self) -> &Host {
+            &self.0
+        }
+
+        fn prepare(&self) -> Result<()> {
+            let _ = self.1.send(());
+            Ok(())
+        }
+
+        fn start(&self, _: &Spec) -> Result<Running> {
+            Err(Error::Ended)
+        }
+    }
+
+    #[tokio::test]
+    async fn after_each_run_the_next_is_prepared() {
+        let (told, hears) = mpsc::sync_channel(1);
+        let bounds = Bounds { limits: Limits::job(), images: [].into() };
+        let workshop = Workshop::new(Arc::new(Idle(Host::probe(), told)), bounds, 1);
+        let plan = Plan {
+            image_digest: String::new(),
+            image: Image::Host,
+            limits: Limits::job(),
+            env: [].into(),
+            mount: "/workspace".to_owned(),
+            files: Vec::new(),
+            commands: Vec::new(),
+        };
+        for _ in 0..2 {
+            assert!((workshop.run)(plan.clone()).await.is_err());
+            assert!(hears.recv().is_ok());
+        }
+    }
 }

@@ -47,6 +47,8 @@ pub struct Ns {
     /// Who makes the sandboxes, if it is not the launcher itself.
     runtime: Option<Runtime>,
     waiting: Mutex<VecDeque<Launcher>>,
+    /// Held while launchers are made ahead.
+    preparing: Mutex<()>,
     nursery: Arc<Nursery>,
 }
 
@@ -74,11 +76,14 @@ impl Ns {
         host.look_at_profile(options.defaults.mac.as_deref());
         host.require(&options.defaults.require)?;
         let nursery = Arc::new(Nursery::new(options.program.clone()));
-        Ok(Ns { options, host, runtime, waiting: Mutex::default(), nursery })
+        let (waiting, preparing) = (Mutex::default(), Mutex::default());
+        Ok(Ns { options, host, runtime, waiting, preparing, nursery })
     }
 
     /// Makes launchers ahead until there are as many as the options say. A start with the same image takes one.
     pub fn prepare(&self) -> Result<()> {
+        // Of two who prepare the second finds what the first has made.
+        let _alone = self.preparing.lock().unwrap_or_else(PoisonError::into_inner);
         while self.waiting().len() < self.options.ahead {
             let launcher = self.launch(&self.options.defaults.image)?;
             self.waiting().push_back(launcher);
