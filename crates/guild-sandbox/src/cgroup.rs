@@ -37,12 +37,10 @@ impl Places {
     pub(crate) fn find() -> Places {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mut places = Places::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
-        places.unified = places.unified.filter(|path| can_make(path));
+        places.unified = places.unified.map(place).filter(|path| can_make(path));
         places.legacy.retain(|_, path| can_make(path));
         if let Some(path) = &places.unified {
-            let enabled = fs::read_to_string(path.join("cgroup.subtree_control"));
-            let enabled = enabled.unwrap_or_default();
-            places.controllers = enabled.split_whitespace().map(str::to_owned).collect();
+            places.controllers = handed_down(path);
         }
         places
     }
@@ -93,9 +91,10 @@ impl Places {
 
     pub(crate) fn why_not(&self, controller: &str) -> String {
         match &self.unified {
-            Some(path) => {
-                format!("{controller} is not handed down in {}", path.display())
-            }
+            Some(path) => format!(
+                "{controller} is not handed down in {}; with systemd: Delegate=yes and DelegateSubgroup=node",
+                path.display()
+            ),
             None => "no cgroup that this user may make groups in".to_owned(),
         }
     }
@@ -149,6 +148,41 @@ fn own<'a>(cgroup: &'a str, controller: &str) -> Option<&'a str> {
 fn below(point: &str, root: &str, path: &str) -> Option<PathBuf> {
     let inside = if root == "/" { path } else { path.strip_prefix(root)? };
     Some(Path::new(point).join(inside.trim_start_matches('/')))
+}
+
+/// Where groups of version 2 are best made: in our own, or in the one above. A group with processes in it cannot hand
+/// controllers down, and ours has at least us. The one above is taken only if it was given away for this, which is what
+/// systemd writes on it, and nobody is in it.
+fn place(own: PathBuf) -> PathBuf {
+    let Some(above) = own.parent().filter(|_| !handed_down(&own).contains("memory")) else {
+        return own;
+    };
+    let processes = fs::read_to_string(above.join("cgroup.procs"));
+    if !is_given_away(above) || !processes.is_ok_and(|processes| processes.is_empty()) {
+        return own;
+    }
+    for controller in ["memory", "pids", "cpu"] {
+        // Not every host has all of them.
+        let _ = put(&above.join("cgroup.subtree_control"), format!("+{controller}"));
+    }
+    match handed_down(above).contains("memory") && can_make(above) {
+        true => above.to_owned(),
+        false => own,
+    }
+}
+
+fn is_given_away(group: &Path) -> bool {
+    let says = |name: &str| {
+        let mut value = [0; 1];
+        rustix::fs::getxattr(group, name, &mut value) == Ok(1) && value == *b"1"
+    };
+    says("user.delegate") || says("trusted.delegate")
+}
+
+/// The controllers that the groups below one have.
+fn handed_down(group: &Path) -> BTreeSet<String> {
+    let enabled = fs::read_to_string(group.join("cgroup.subtree_control")).unwrap_or_default();
+    enabled.split_whitespace().map(str::to_owned).collect()
 }
 
 fn can_make(place: &Path) -> bool {
@@ -525,6 +559,31 @@ mod tests {
         fs::write(&state, "FROZEN").unwrap();
         kill_all(top.path());
         assert_eq!(fs::read_to_string(&state).unwrap(), "THAWED");
+    }
+
+    /// Directories that look like a group of version 2 and the one above.
+    #[test]
+    fn the_group_above_is_taken_only_if_it_was_given_away() {
+        let top = tempfile::tempdir().unwrap();
+        let (above, own) = (top.path().to_owned(), top.path().join("node"));
+        fs::create_dir(&own).unwrap();
+        let set = |file: &str, text: &str| fs::write(above.join(file), text).unwrap();
+        set("cgroup.procs", "");
+        set("cgroup.subtree_control", "cpu memory pids\n");
+        assert_eq!(place(own.clone()), own, "it is somebody else's");
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&above, "user.delegate", b"1", flags).is_err() {
+            return;
+        }
+        set("cgroup.procs", "7\n");
+        assert_eq!(place(own.clone()), own, "somebody is in it");
+        set("cgroup.procs", "");
+        set("cgroup.subtree_control", "cpu\n");
+        assert_eq!(place(own.clone()), own, "it hands no memory down");
+        set("cgroup.subtree_control", "                    memory");
+        assert_eq!(place(own.clone()), above);
+        fs::write(own.join("cgroup.subtree_control"), "memory").unwrap();
+        assert_eq!(place(own.clone()), own, "there is no need");
     }
 
     /// Several look at once, in threads of one process.
