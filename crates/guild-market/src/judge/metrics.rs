@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use guild_sandbox::{Collected, Limits, Spec, Usage};
+use guild_sandbox::{Collected, Error as SandboxError, Limits, Spec, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::Progress;
-use super::run::{JUDGE, Run, SUBMISSION, TOOLS, how};
+use super::run::{JUDGE, Run, SUBMISSION, TOOLS, does_not_fit, how};
 use super::suite::Language;
 use crate::Result;
 
@@ -223,7 +223,13 @@ fn look(run: &Run<'_>, tool: Tool) -> Result<Measure> {
     spec.env.insert("PYTHONPATH".to_owned(), TOOLS.to_owned());
     // Not in the submission, whose files would be taken for modules of the tool.
     JUDGE.clone_into(&mut spec.cwd);
-    let Collected { outcome, stdout, .. } = run.judge.sandbox.start(&spec)?.collect()?;
+    let running = match run.judge.sandbox.start(&spec) {
+        Ok(running) => running,
+        // The interpreter is there, so it is the names of the files that are too long all together.
+        Err(SandboxError::NotStarted { why, .. }) => return Ok(Measure::absent(&why)),
+        Err(error) => return does_not_fit(&spec, error).map(|why| Measure::absent(&why)),
+    };
+    let Collected { outcome, stdout, .. } = running.collect()?;
     match how(&outcome).filter(|_| outcome.exit_code.is_none() || !outcome.flags.is_empty()) {
         Some(end) => Ok(Measure::absent(&format!("{} did not end: {end}", tool.name()))),
         None => Ok(tool.score(&String::from_utf8_lossy(&stdout), lines)),

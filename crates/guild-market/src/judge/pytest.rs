@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use super::Progress;
 use super::metrics::{self, Measure};
-use super::run::{JUDGE, Run, TOOLS, how};
+use super::run::{JUDGE, Run, TOOLS, does_not_fit, how};
 use super::subject::Ended;
 use super::verdict::Status;
 use crate::error::code;
@@ -53,7 +53,15 @@ impl Run<'_> {
         self.judge.random.fill(&mut word);
         let word = to_hex(&word);
         let spec = self.pytest_spec(tools.contains("pytest_cov"));
-        let mut running = self.judge.sandbox.start(&spec)?;
+        let mut running = match self.judge.sandbox.start(&spec) {
+            Ok(running) => running,
+            Err(error) => {
+                let why = does_not_fit(&spec, error)?;
+                self.coverage = Some(Measure::absent(&why));
+                self.settle_pytest(Err(why));
+                return Ok(());
+            }
+        };
         if let Some(mut stdin) = running.stdin.take() {
             // One that is gone has told nothing, which is seen below.
             let _ = stdin.write_all(format!("{word}\n").as_bytes());

@@ -25,6 +25,8 @@ pub(super) const JUDGE: &str = "/judge";
 pub(super) const TOOLS: &str = "/tools";
 const SUBJECT: &str = include_str!("subject.py");
 const PRINTED_BYTES: usize = 4 << 10;
+/// How much is said of why something does not fit: names of files may be long.
+const MAX_WHY_CHARS: usize = 200;
 /// How many different attempts are told apart.
 const MAX_FLAGS: usize = 64;
 
@@ -204,7 +206,7 @@ impl<'a> Run<'a> {
             {
                 return Ok(Err(format!("it could not be started: {why}")));
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return does_not_fit(&spec, error).map(Err),
         };
         let answered = match subject.ready(self.suite.call_timeout_ms) {
             Ok(answered) => answered,
@@ -420,6 +422,32 @@ impl<'a> Run<'a> {
     /// What was measured while the tests ran.
     pub(super) fn measured(&self) -> Metrics {
         Metrics::of(&self.usage, self.coverage.clone())
+    }
+}
+
+/// Why a submission cannot be put into its sandbox, if that is its own doing: its files are too large, too many, or have
+/// names that nobody can use. Everything else is an error, of this host or of the suite.
+pub(super) fn does_not_fit(spec: &Spec, error: SandboxError) -> Result<String> {
+    let is_theirs = |file: &File| file.at.starts_with(&format!("{SUBMISSION}/"));
+    let is_own = match &error {
+        SandboxError::BadSpec { field, why } if field == "files.at" => why.contains(SUBMISSION),
+        SandboxError::BadSpec { field, .. } if field == "files" => {
+            let mut without = spec.clone();
+            without.files.retain(|file| !is_theirs(file));
+            without.check().is_ok()
+        }
+        // The suite was looked at when it was read: without the files its limit is enough to start.
+        SandboxError::BadLimit { limit, .. } if limit == "memory_hard_bytes" => {
+            spec.files.iter().any(|file| is_theirs(file) && !file.bytes.is_empty())
+        }
+        _ => false,
+    };
+    match is_own {
+        true => {
+            let why = format!("it does not fit into its sandbox: {error}");
+            Ok(why.chars().take(MAX_WHY_CHARS).collect())
+        }
+        false => Err(error.into()),
     }
 }
 

@@ -1,10 +1,10 @@
 //! What the kernel holds and sees, what stands in a submission, and how time grows.
 
-use guild_market::judge::{Class, Status};
-use guild_sandbox::Limit;
+use guild_market::judge::{Class, Options, Status, Submission};
+use guild_sandbox::{Limit, Sandbox, Standing};
 use serde_json::{Value, json};
 
-use super::{HONEST, doubled, doubling, error, is, judge, statuses};
+use super::{HONEST, doubled, doubling, error, is, judge, judge_in, sandbox, statuses};
 
 #[test]
 fn a_network_attempt_wins_over_every_score() {
@@ -40,6 +40,42 @@ fn too_much_memory() {
     let why = error(&verdict).1;
     assert!(why.contains("memory_hard_bytes"), "{why}");
     assert!(verdict.limits[&Limit::Memory].reached);
+}
+
+/// What does not fit into its sandbox has been judged all the same: nobody pads a wrong program out of its verdict.
+#[test]
+fn what_does_not_fit_is_an_error_of_the_submission() {
+    let wrong = ("solution.py".to_owned(), b"def double(x):\n    return x\n".to_vec());
+    let judged = |limits: &[(&str, u64)], more: (String, Vec<u8>)| {
+        let mut suite = doubling();
+        limits.iter().for_each(|(name, value)| suite["limits"][*name] = json!(value));
+        let submission = Submission::new([wrong.clone(), more]);
+        judge_in(sandbox(), &Options::default(), &suite, &submission).unwrap()
+    };
+    let large = |bytes: usize| ("data".to_owned(), vec![b'x'; bytes]);
+    let directory = "d".repeat(250);
+    let long = vec![directory.as_str(); 16].join("/");
+    let mut padded = vec![
+        (judged(&[("disk_bytes", 1 << 20)], large(2 << 20)), "files: "),
+        (judged(&[], (format!("{long}/file"), Vec::new())), "files.at: "),
+        (judged(&[], ("e".repeat(300), Vec::new())), "files.at: "),
+        (judged(&[], ("solution.py/below".to_owned(), Vec::new())), "files.at: "),
+    ];
+    if sandbox().host().standing(guild_sandbox::Layer::CgroupMemory) == Standing::Enforced {
+        let limits = [
+            ("memory_soft_bytes", 16 << 20),
+            ("memory_hard_bytes", 16 << 20),
+            ("disk_bytes", 16 << 20),
+        ];
+        padded.push((judged(&limits, large((16 << 20) - 8_192)), "limits.memory_hard_bytes: "));
+    }
+    for (verdict, says) in padded {
+        assert_eq!(verdict.class, Class::Error, "{verdict:#?}");
+        let (test, why) = error(&verdict);
+        let begins = format!("it does not fit into its sandbox: {says}");
+        assert!(test == "first-smoke" && why.starts_with(&begins), "{why}");
+        assert!(why.len() <= 300, "{why}");
+    }
 }
 
 #[test]

@@ -60,6 +60,16 @@ fn a_bad_one_fails() {
     assert!((5_000..10_000).contains(&covered), "{covered}");
 }
 
+/// Also here nobody pads a wrong program out of its verdict.
+#[test]
+fn what_does_not_fit_is_an_error_of_the_submission() {
+    let long = "e".repeat(300);
+    let verdict = pytest(&[("solution.py", BAD), (long.as_str(), "")]);
+    assert_eq!((verdict.class, statuses(&verdict)[0]), (Class::Error, "error"), "{verdict:#?}");
+    let why = verdict.tests[0].why.as_deref().unwrap_or_default();
+    assert!(why.starts_with("it does not fit into its sandbox: files.at: "), "{why}");
+}
+
 #[test]
 fn hooks_of_the_submission_are_not_read() {
     let hooks = "import pytest\n@pytest.hookimpl(hookwrapper=True)\ndef pytest_runtest_makereport(item, call):\n    \
