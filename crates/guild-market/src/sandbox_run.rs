@@ -91,6 +91,14 @@ pub struct Ran {
     pub error: Option<String>,
 }
 
+impl Ran {
+    /// Whether it was this host's time that was not enough: another host, or this one at another time, may need less.
+    pub fn ran_out_of_time(&self) -> bool {
+        let computed = self.error.as_deref() == Some(perform::COMPUTED_TOO_LONG);
+        self.status == Status::Timeout || (self.status == Status::Error && computed)
+    }
+}
+
 /// What came of one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandRun {

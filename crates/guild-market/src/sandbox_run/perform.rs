@@ -23,6 +23,9 @@ const HEAD_BYTES: usize = 4_096;
 /// The longest path that a result can name.
 const PATH_MAX_BYTES: usize = 1_024;
 
+/// Why a run ended whose processor time was over.
+pub(super) const COMPUTED_TOO_LONG: &str = "the commands computed too long";
+
 /// Ends a run from another thread.
 #[derive(Debug, Clone, Default)]
 pub struct Stop(Arc<Mutex<Stopping>>);
@@ -188,7 +191,7 @@ fn status(
     let limit = |what: &str| Ok((Status::Error, Some(format!("the commands {what}"))));
     match outcome.class {
         Class::WallLimit => return Ok((Status::Timeout, None)),
-        Class::CpuLimit => return limit("computed too long"),
+        Class::CpuLimit => return Ok((Status::Error, Some(COMPUTED_TOO_LONG.to_owned()))),
         Class::MemoryLimit => return limit("needed too much memory"),
         Class::OutputLimit => return limit("printed too much"),
         Class::Exited | Class::Signaled | Class::Stopped | Class::SecurityViolation => {}

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | one gives what the provider says | passed |
 //! | two agree with each other, and not with the provider | failed: `market.output_differs`, at the field that differs |
-//! | two differ from each other; there are none; none could be done | not passed: `market.unverifiable` |
+//! | two differ from each other; there are none; none could be done, or not in time | not passed: `market.unverifiable` |
 //!
 //! Compared is what the schema calls compared: the image, each command with its exit code, each artifact with its hash
 //! and size, and the status. Times, host and what was printed are not.
@@ -53,7 +53,13 @@ pub(super) fn judge(job: &Job, output: &Output, reruns: &[Rerun], checks: &mut V
         checks.record("recomputed", "a run here gave the same", []);
         return;
     }
+    // How fast this host is, and what else it does, is no evidence against anybody.
+    let ran: Vec<&Ran> = ran.into_iter().filter(|ran| !ran.ran_out_of_time()).collect();
     let problems = match ran.as_slice() {
+        [] => {
+            let message = "the commands were not done in time here";
+            vec![Problem::new(&code::UNVERIFIABLE, message)]
+        }
         [first, second, ..] if same(first, second) => problems(job, output, first),
         [_, _, ..] => {
             let message = "two runs here gave different things: it cannot be told who is right";

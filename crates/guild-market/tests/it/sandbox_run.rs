@@ -316,6 +316,27 @@ fn an_honest_result_passes() {
     assert!(judged(&claim, &[Ok(ran())]).passed);
 }
 
+/// A host that is too slow, or too busy, proves nothing.
+#[test]
+fn runs_that_are_not_done_in_time_blame_nobody() {
+    let late = || Ran { artifacts: Vec::new(), status: Status::Timeout, ..ran() };
+    let error = Some("the commands computed too long".to_owned());
+    let tired = || Ran { status: Status::Error, error: error.clone(), ..late() };
+    let unverifiable = vec![("market.unverifiable", String::new())];
+    for reruns in [[Ok(late()), Ok(late())], [Ok(tired()), Ok(tired())], [Ok(late()), Ok(ran())]] {
+        let mut claim = claim();
+        claim["status"] = json!("success");
+        let verdict = judged(&claim, &reruns);
+        assert!(!verdict.passed && found(&verdict) == unverifiable, "{}", verdict.checks);
+    }
+    // One that was in time counts, whatever the other did; and a limit of memory is the same everywhere.
+    assert!(judged(&claim(), &[Ok(late()), Ok(ran())]).passed);
+    let full = Some("the commands needed too much memory".to_owned());
+    let large = || Ran { status: Status::Error, error: full.clone(), ..late() };
+    let verdict = judged(&claim(), &[Ok(large()), Ok(large())]);
+    assert!(found(&verdict).iter().all(|(code, _)| *code == "market.output_differs"));
+}
+
 #[test]
 fn a_lie_about_an_exit_code_is_caught() {
     caught("runs[1].exit_code", |claim| claim["runs"][1]["exit_code"] = json!(0));
