@@ -68,16 +68,16 @@ impl Forms {
     /// The length of the form that stands at the beginning of `text`, or that there could be one if more came.
     fn at(&self, text: &[u8]) -> Found {
         let Some(first) = text.first() else { return Found::Nothing };
-        let mut found = Found::Nothing;
+        let mut longest = None;
         for n in self.by_first.get(first).into_iter().flatten() {
             match self.all.get(*n).map_or(Found::Nothing, |form| matches(form, text)) {
-                // The longest comes first, so a later one cannot be longer.
-                Found::Whole(length) => return found.or(Found::Whole(length)),
-                Found::Begun => found = Found::Begun,
+                // It must be waited for, even if something shorter is there already.
+                Found::Begun => return Found::Begun,
+                Found::Whole(length) => longest = longest.max(Some(length)),
                 Found::Nothing => {}
             }
         }
-        found
+        longest.map_or(Found::Nothing, Found::Whole)
     }
 
     /// As [`Forms::at`], if nothing more comes: most of a form counts as all of it.
@@ -85,7 +85,7 @@ impl Forms {
         let forms = self.by_first.get(text.first()?).into_iter().flatten();
         let length = |form: &Form| match matches(form, text) {
             Found::Whole(length) => Some(length),
-            Found::Begun if common(form, text).0 * 2 > form.bytes.len() => Some(text.len()),
+            Found::Begun if is_much(common(form, text).0, form) => Some(text.len()),
             Found::Begun | Found::Nothing => None,
         };
         forms.filter_map(|n| self.all.get(*n)).filter_map(length).max()
@@ -130,16 +130,13 @@ enum Found {
     Nothing,
 }
 
-impl Found {
-    /// What is begun must be waited for, even if something shorter is there already.
-    fn or(self, other: Found) -> Found {
-        if self == Found::Begun { Found::Begun } else { other }
-    }
-}
-
 /// So many bytes of line breaks may stand between two bytes of a secret. Without a bound, whoever prints one byte of a
 /// secret and then empty lines would make us hold back all of them.
 const MAX_BREAK_BYTES: usize = 4;
+
+/// The beginning of a secret that is longer than this is masked like all of it. Otherwise whoever prints the beginning
+/// of a long one over and over would have it compared anew from each of its bytes.
+const MUCH_BYTES: usize = 256;
 
 /// Compares, skipping line breaks of the text.
 fn matches(form: &Form, text: &[u8]) -> Found {
@@ -150,7 +147,15 @@ fn matches(form: &Form, text: &[u8]) -> Found {
     let rest = text.get(length..).unwrap_or_default();
     // The text may end inside of an encoded byte.
     let cut = form.percent && matches!(rest, [b'%'] | [b'%', _]);
-    if rest.is_empty() || cut { Found::Begun } else { Found::Nothing }
+    match rest.is_empty() || cut {
+        true => Found::Begun,
+        false if matched >= MUCH_BYTES => Found::Whole(length),
+        false => Found::Nothing,
+    }
+}
+
+fn is_much(matched: usize, form: &Form) -> bool {
+    matched * 2 > form.bytes.len() || matched >= MUCH_BYTES
 }
 
 /// How much of a form stands at the beginning of a text, and how long that is in the text.
@@ -397,6 +402,21 @@ mod tests {
         assert_eq!(came + stream.rest(&forms).len(), 1 + (640 << 14), "nothing is lost");
         assert_eq!(stream.take(&forms, b"s3cr\r\n\r\n"), b"");
         assert_eq!(stream.take(&forms, &SECRET[4..]), b"[secret]");
+    }
+
+    #[test]
+    fn much_of_a_long_secret_is_masked_and_so_is_one_that_begins_alike() {
+        let long: Vec<u8> = (0..4_000usize).map(|n| b"abcdefghijk"[n % 11]).collect();
+        let short = [&long[..300], &b"and no more"[..]].concat();
+        let mut forms = forms_of(&long);
+        forms.add(&short);
+        let masked = |parts: &[&[u8]]| String::from_utf8(forms.mask(&parts.concat())).unwrap();
+        assert_eq!(masked(&[b"<", &long, b">"]), "<[secret]>");
+        assert_eq!(masked(&[b"<", &short, b">"]), "<[secret]>");
+        assert_eq!(masked(&[b"<", &long[..3_000], b">"]), "<[secret]>");
+        assert_eq!(masked(&[b"<", &long[..MUCH_BYTES]]), "<[secret]");
+        let little = [b"<", &long[..22], b">"].concat();
+        assert_eq!(masked(&[&little]).as_bytes(), little);
     }
 
     #[test]
