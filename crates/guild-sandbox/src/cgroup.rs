@@ -146,8 +146,16 @@ fn own<'a>(cgroup: &'a str, controller: &str) -> Option<&'a str> {
 
 /// Where a path of a hierarchy is seen whose `root` is mounted at `point`.
 fn below(point: &str, root: &str, path: &str) -> Option<PathBuf> {
-    let inside = if root == "/" { path } else { path.strip_prefix(root)? };
-    Some(Path::new(point).join(inside.trim_start_matches('/')))
+    let (point, root) = (unescaped(point), unescaped(root));
+    let inside = Path::new(path).strip_prefix(root).ok()?;
+    // Nothing joined to it would leave a slash.
+    Some(if inside == Path::new("") { point.into() } else { Path::new(&point).join(inside) })
+}
+
+/// A path as mountinfo writes it: blanks and the like are three digits there.
+fn unescaped(text: &str) -> String {
+    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
+    escapes.into_iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 /// Where groups of version 2 are best made: in our own, or in the one above. A group with processes in it cannot hand
@@ -372,7 +380,10 @@ impl Group {
             }
             put(&path.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
             put(&path.join("cpu.cfs_quota_us"), quota_us.to_string())?;
-            enter(path, pid)?;
+            // Some kernels let no thread in that has a real-time priority.
+            if enter(path, pid).is_err() {
+                return Ok(false);
+            }
         }
         Ok(true)
     }
@@ -500,7 +511,7 @@ mod tests {
         assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/unified")));
         let legacy: Vec<_> =
             places.legacy.iter().map(|(k, v)| (k.as_str(), v.to_str().unwrap())).collect();
-        let cpu = "/sys/fs/cgroup/cpu,cpuacct/";
+        let cpu = "/sys/fs/cgroup/cpu,cpuacct";
         let expected = [("cpu", cpu), ("cpuacct", cpu), ("memory", "/sys/fs/cgroup/memory/a/b")];
         assert_eq!(legacy, expected.map(|(k, v)| (k, v)));
         assert_eq!((places.version("memory"), places.version("pids")), (Some(1), None));
@@ -511,6 +522,10 @@ mod tests {
         let pure = "30 23 0:26 /box /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n";
         let places = Places::parse(pure, "0::/box/guild\n");
         assert_eq!(places.unified.as_deref(), Some(Path::new("/sys/fs/cgroup/guild")));
+        assert_eq!(Places::parse(pure, "0::/boxes/guild\n").unified, None, "another group");
+        let blank = "30 23 0:26 / /a\\040b rw - cgroup2 cgroup2 rw\n";
+        let places = Places::parse(blank, "0::/c\n");
+        assert_eq!(places.unified.as_deref(), Some(Path::new("/a b/c")));
         assert_eq!(Places::parse("nonsense\n1 2 - x", "x"), Places::default());
     }
 
