@@ -16,6 +16,8 @@ pub const WRITABLE: [&str; 3] = ["/tmp", "/workspace", "/dev/shm"];
 const MAX_FILES_BYTES: usize = 64 << 20;
 const MAX_WORDS: usize = 4_096;
 const MAX_WORD_BYTES: usize = 128 << 10;
+/// What all words may weigh together: more than any kernel takes.
+const MAX_WORDS_BYTES: usize = 8 << 20;
 const MAX_BINDS: usize = 64;
 const MAX_FILES: usize = 10_000;
 
@@ -203,7 +205,7 @@ impl Spec {
         inside("cwd", &self.cwd)?;
         let mut bytes = 0usize;
         for file in &self.files {
-            taken_place("files.at", &file.at)?;
+            free_place("files.at", &file.at)?;
             bytes = bytes.saturating_add(file.bytes.len());
         }
         let most = usize::try_from(self.limits.disk_bytes).unwrap_or(usize::MAX);
@@ -213,7 +215,7 @@ impl Spec {
             return Err(Error::spec("files", why));
         }
         for bind in &self.binds {
-            taken_place("binds.at", &bind.at)?;
+            free_place("binds.at", &bind.at)?;
             if !bind.host.is_absolute() {
                 return Err(Error::spec("binds.host", "the path is not absolute"));
             }
@@ -249,6 +251,12 @@ pub(crate) fn check_words(argv: &[String], env: &BTreeMap<String, String>) -> Re
         return Err(Error::spec("argv", format!("there are more than {MAX_WORDS} words")));
     }
     let env_words = env.iter().flat_map(|(key, value)| [("env", key), ("env", value)]);
+    let words = argv.iter().chain(env_words.clone().map(|(_, word)| word));
+    let bytes = words.fold(0usize, |bytes, word| bytes.saturating_add(word.len()));
+    if bytes > MAX_WORDS_BYTES {
+        let why = format!("{bytes} bytes of words are more than {MAX_WORDS_BYTES}");
+        return Err(Error::spec("argv", why));
+    }
     for (field, word) in argv.iter().map(|word| ("argv", word)).chain(env_words) {
         if word.contains('\0') {
             return Err(Error::spec(field, "there is a zero byte in a word"));
@@ -276,7 +284,7 @@ pub(crate) fn inside(field: &str, path: &str) -> Result<()> {
 }
 
 /// A path that something can be put at: not the root, and not in what the launcher makes itself.
-fn taken_place(field: &str, path: &str) -> Result<()> {
+fn free_place(field: &str, path: &str) -> Result<()> {
     inside(field, path)?;
     let below = |top: &str| path == top || path.starts_with(&format!("{top}/"));
     if path == "/" || below("/proc") || (below("/dev") && !path.starts_with("/dev/shm/")) {
@@ -327,6 +335,8 @@ mod tests {
         let defaults = Defaults { require: [Layer::Mac].into(), ..Defaults::default() };
         assert_eq!(good.with(&Defaults::default()), Cow::Borrowed(&good));
         assert_eq!(good.with(&defaults).require, [Layer::Mac].into());
+        let wordy = Spec { argv: vec!["x".repeat(MAX_WORD_BYTES); 65], ..good.clone() };
+        assert!(wordy.check().unwrap_err().to_string().contains("bytes of words are more than"));
         let heavy = good.file("/workspace/x", vec![0; MAX_FILES_BYTES + 1]);
         assert!(heavy.check().unwrap_err().to_string().contains("more than fit"));
     }

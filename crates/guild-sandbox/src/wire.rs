@@ -212,7 +212,8 @@ pub(crate) struct Begun<'a, T> {
 
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const MAX_TAIL_BYTES: usize = 64 << 20;
-const MAX_FDS: usize = 128;
+/// How many descriptors go with a frame.
+pub(crate) const MAX_FDS: usize = 128;
 const HEADER_BYTES: usize = 8;
 
 /// One end of a socket between two of our processes.

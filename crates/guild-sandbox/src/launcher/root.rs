@@ -22,7 +22,7 @@ use crate::error::{Error, Result, Step};
 use crate::oci::bundle::STAY;
 use crate::spec::{Bind, Image, Profile, Spec};
 use crate::sys;
-use crate::wire::{Part, PartKind};
+use crate::wire::{MAX_FDS, Part, PartKind};
 
 /// Where the root is built.
 const SITE: &str = "/sys";
@@ -94,6 +94,10 @@ fn part(top: &Path, at: &str) -> io::Result<Option<Part>> {
 
 /// Opens the trees of an image, for an init that may not walk there.
 pub(super) fn open_parts(parts: &[Part]) -> Result<Vec<OwnedFd>> {
+    if parts.len() > MAX_FDS {
+        let why = format!("there are {} entries at its top, at most {MAX_FDS}", parts.len());
+        return Err(Error::spec("image", why));
+    }
     let trees = parts.iter().filter_map(|part| match &part.kind {
         PartKind::Tree { host, .. } => Some(open(host, false)),
         PartKind::Link(_) => None,
@@ -509,6 +513,14 @@ mod tests {
         assert_eq!(parts, [link, tree("file", false), tree("usr", true)]);
         let gone = Image::Directory("/no/such/image".into());
         assert_eq!(super::parts(&gone).unwrap_err().code().name, "sandbox.no_image");
+    }
+
+    #[test]
+    fn an_image_with_too_many_entries_is_refused_by_name() {
+        let part = Part { at: "a".to_owned(), kind: PartKind::Link("b".to_owned()) };
+        assert!(open_parts(&vec![part.clone(); MAX_FDS]).is_ok());
+        let error = open_parts(&vec![part; MAX_FDS + 1]).unwrap_err();
+        assert_eq!(error.to_string(), "image: there are 129 entries at its top, at most 128");
     }
 
     #[test]
