@@ -79,7 +79,8 @@ impl Ended {
     }
 }
 
-/// A command that runs, or has ended. Dropping it kills the command with everything that it has started, daemons too.
+/// A command that runs, or has ended. Dropping it kills the command with everything that it has started, daemons too;
+/// with an OCI runtime, those that have left their parents live until the sandbox ends.
 ///
 /// When a command ends by itself, what it left in the background goes on; what that prints from then on is thrown away.
 #[derive(Debug)]
@@ -204,7 +205,7 @@ impl Drop for Executing {
 fn order(exec: &Exec) -> io::Result<std::fs::File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let mut file = std::fs::File::from(rustix::fs::memfd_create("order", flags)?);
-    let bytes = serde_json::to_vec(exec).map_err(io::Error::from)?;
+    let bytes = zeroize::Zeroizing::new(serde_json::to_vec(exec).map_err(io::Error::from)?);
     file.write_all(&bytes)?;
     Ok(file)
 }

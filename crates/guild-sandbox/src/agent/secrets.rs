@@ -137,11 +137,12 @@ impl Vault {
             return Err(Error::new(&code::NOT_ATTESTED, why));
         }
         let secrets = Secrets::open(release, agent)?;
-        self.values = self.values.saturating_add(secrets.0.len());
-        if self.values > MAX_VALUES {
+        let values = self.values.saturating_add(secrets.0.len());
+        if values > MAX_VALUES {
             let why = format!("more than {MAX_VALUES} values have been released");
             return Err(Error::new(&code::TOO_MANY, why));
         }
+        self.values = values;
         // All earlier ones too: whoever checked an old answer did not check this agent as it is now.
         self.attestations.clear();
         let mut forms = self.forms.write().unwrap_or_else(std::sync::PoisonError::into_inner);

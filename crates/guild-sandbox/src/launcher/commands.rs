@@ -74,7 +74,8 @@ impl Commands {
         frozen: bool,
     ) -> Result<()> {
         let Ok([order, stdin, stdout, stderr, caller]) = <[OwnedFd; 5]>::try_from(fds) else {
-            return Err(Error::failed("hear the caller", "a descriptor is missing"));
+            // We had no room for all of them. The last one is the caller's, which hears of an end.
+            return Ok(());
         };
         let caller = Channel::from(caller);
         let started = match (frozen, self.running.len() >= MAX_COMMANDS) {
@@ -202,9 +203,9 @@ impl Commands {
             self.stop(init, id, Class::WallLimit)?;
             self.running.get_mut(&id).into_iter().for_each(|command| command.is_late = is_late);
         }
-        // Those that init had no ear for.
-        let untold = |(_, command): &(&u64, &mut Command)| command.stopped.is_some();
-        for (id, command) in self.running.iter_mut().filter(untold) {
+        // Also those that init had no ear for.
+        let is_stopped = |(_, command): &(&u64, &mut Command)| command.stopped.is_some();
+        for (id, command) in self.running.iter_mut().filter(is_stopped) {
             command.end(init, *id)?;
         }
         Ok(next_us)

@@ -610,7 +610,9 @@ fn hand_over(control: &Channel, relays: &mut [Relay]) -> Result<()> {
             return Ok(());
         }
         let mut fds = vec![PollFd::new(control, PollFlags::empty())];
-        for (fd, flags) in relays.iter().filter_map(Relay::waits_for) {
+        // One that is empty and at its end would be ready at once, again and again.
+        let full = relays.iter().filter(|relay| relay.has_pending());
+        for (fd, flags) in full.filter_map(Relay::waits_for) {
             fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
         wait(&mut fds, LOOK_EVERY_US)?;

@@ -95,6 +95,17 @@ fn files_that_do_not_fit_into_memory_are_refused() {
     assert!(error.to_string().starts_with("limits.memory_hard_bytes: "), "{error}");
 }
 
+/// Whatever keeps init from taking the files is what is told, not that it does not listen any more.
+#[test]
+fn what_is_wrong_beside_large_files_is_named() {
+    let bind = Bind { host: "/usr".into(), at: "/usr/new".to_owned(), writable: false };
+    let spec = shell("true").file("/judge/large", vec![7; 12 << 20]);
+    let error = sandbox().start(&Spec { binds: vec![bind], ..spec.clone() }).unwrap_err();
+    assert!(error.to_string().starts_with("binds.at: "), "{error}");
+    let error = sandbox().start(&spec.file("/usr/new", vec![7; 1 << 20])).unwrap_err();
+    assert!(error.to_string().starts_with("files.at: /usr/new: "), "{error}");
+}
+
 /// On a host without AppArmor and SELinux a profile changes nothing, and that is told. Elsewhere one that nobody has
 /// loaded lets nothing run.
 #[test]
