@@ -157,7 +157,8 @@ impl Agent {
         &self.shared.party
     }
 
-    /// Serves until the shutdown, or for a while after the sandbox has ended. At the end nothing of it is left.
+    /// Serves until the shutdown, or for a while after the sandbox has ended. At the end nothing of it runs any more;
+    /// whoever is still connected then may hold its files a little longer.
     pub async fn run(self, listener: TcpListener) -> Result<()> {
         let Agent { shared, running } = self;
         let kill = Kill(shared.clone());

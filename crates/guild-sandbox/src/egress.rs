@@ -140,7 +140,8 @@ pub fn through_proxy(mut spec: Spec) -> Spec {
     spec
 }
 
-/// A proxy at work. Dropping it closes all its connections and ends all its threads.
+/// A proxy at work. Dropping it closes all its connections and ends all its threads, but for those that wait for the
+/// host's name service, which go when that answers.
 #[derive(Debug)]
 pub struct Egress {
     shared: Arc<Shared>,

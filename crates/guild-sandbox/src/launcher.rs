@@ -44,6 +44,7 @@ pub const WORD: &str = "__sandbox";
 /// The user and group that programs have inside.
 const INSIDE_ID: u32 = 1_000;
 /// As root, every sandbox has a user of the host that is nobody else's: this one, plus the launcher's process number.
+/// Two callers in different process namespaces of one host may have the same.
 const HOST_IDS: u32 = 1_900_000_000;
 
 /// Whether this process is to be a launcher.

@@ -26,11 +26,13 @@ pub struct Limits {
     pub cpu_hard_ms: u64,
     /// Memory of the whole tree above which the run is flagged.
     pub memory_soft_bytes: u64,
-    /// Memory of the whole tree that it cannot exceed. What it writes into its own directories counts.
+    /// Memory of the whole tree that it cannot exceed. What it writes into its own directories counts; what others put
+    /// there from outside counts for them.
     pub memory_hard_bytes: u64,
     /// Processes and threads.
     pub pids: u32,
-    /// What it can write into its own directories (`/tmp`, `/workspace`, `/dev/shm`).
+    /// What it can write into its own directories (`/tmp`, `/workspace`, `/dev/shm`). It is memory, so it is no more
+    /// than that.
     pub disk_bytes: u64,
     /// How many files there can be in them.
     pub inodes: u32,

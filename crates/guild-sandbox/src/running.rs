@@ -26,7 +26,8 @@ use crate::workspace::Workspace;
 pub struct Running {
     /// What the program reads. Dropping it is the end of its input.
     pub stdin: Option<PipeWriter>,
-    /// What it prints. Dropping it discards what it prints from then on; that still counts.
+    /// What it prints. Dropping it discards what it prints from then on; that still counts. It ends with the program,
+    /// also if that closes it earlier.
     pub stdout: Option<PipeReader>,
     /// What it prints as errors.
     pub stderr: Option<PipeReader>,

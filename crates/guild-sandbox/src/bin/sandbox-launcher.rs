@@ -29,8 +29,8 @@ fn open(runtime: Option<&String>) -> Result<Box<dyn Sandbox>> {
     })
 }
 
-/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it. Those
-/// from before it says so can be frozen.
+/// Starts sandboxes that sleep, half of them with commands, says so, and starts ever more until somebody kills it.
+/// Those from before it says so can be frozen.
 fn hold(sandbox: &dyn Sandbox, count: usize, freeze: bool) -> Result<()> {
     sandbox.prepare()?;
     let spec = Spec::new(["sh", "-c", "sleep 1000 & sleep 1000"], Limits::judge());
