@@ -11,7 +11,7 @@ use super::metrics::{self, Metrics};
 use super::pattern::{self, Finding};
 use super::subject::{Answered, Broken, Ended, Gave, Subject};
 use super::suite::{Case, Check, Expect, Isolation, Language, Layer, Suite, Test};
-use super::verdict::{Count, Mode, SCHEMA_VERSION, Status, Tally, TestResult, Verdict};
+use super::verdict::{Mode, SCHEMA_VERSION, Status, Tally, TestResult, Verdict, count_layers};
 use super::{Judge, Progress, Submission, value};
 use crate::Result;
 
@@ -387,12 +387,7 @@ impl<'a> Run<'a> {
         let metrics = metrics::measure(&mut self, progress)?;
         let is_flagged = !self.flags.is_empty() || !self.findings.is_empty();
         let tally = Tally::of(&self.results, is_flagged);
-        let mut layers: BTreeMap<Layer, Count> = BTreeMap::new();
-        for result in &self.results {
-            let count = layers.entry(result.layer).or_default();
-            count.total = count.total.saturating_add(1);
-            count.passed = count.passed.saturating_add(u64::from(result.status == Status::Passed));
-        }
+        let layers = count_layers(&self.results);
         let mode = match self.suite.language {
             Language::Pytest => Mode::TamperEvident,
             Language::Python | Language::Executable => Mode::Trusted,
@@ -425,8 +420,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Why a submission cannot be put into its sandbox, if that is its own doing: its files are too large, too many, or have
-/// names that nobody can use. Everything else is an error, of this host or of the suite.
+/// Why a submission cannot be put into its sandbox, if that is its own doing: its files are too large, or too many, or
+/// have names that nobody can use. Everything else is an error, of this host or of the suite.
 pub(super) fn does_not_fit(spec: &Spec, error: SandboxError) -> Result<String> {
     let is_theirs = |file: &File| file.at.starts_with(&format!("{SUBMISSION}/"));
     let is_own = match &error {

@@ -259,8 +259,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether its class, its numbers and its step of trust follow from its tests. One that came from elsewhere may say
-    /// anything.
+    /// Whether its class, its numbers, those of the layers too, and its step of trust follow from its tests. One that
+    /// came from elsewhere may say anything.
     pub fn check(&self) -> Result<()> {
         let tally = Tally::of(&self.tests, !self.flags.is_empty() || !self.findings.is_empty());
         let metrics = &self.metrics;
@@ -278,11 +278,23 @@ impl Verdict {
             None if self.total != tally.total => "total",
             None if self.class != tally.class() => "class",
             None if self.trust != tally.trust() => "trust",
+            None if self.layers != count_layers(&self.tests) => "layers",
             None => return Ok(()),
         };
         let why = format!("{wrong} does not follow from the rest of the verdict");
         Err(Error::refused(&code::JUDGE_VERDICT, why))
     }
+}
+
+/// How many there are of each layer, and how many of them passed.
+pub(super) fn count_layers(tests: &[TestResult]) -> BTreeMap<Layer, Count> {
+    let mut layers: BTreeMap<Layer, Count> = BTreeMap::new();
+    for test in tests {
+        let count = layers.entry(test.layer).or_default();
+        count.total = count.total.saturating_add(1);
+        count.passed = count.passed.saturating_add(u64::from(test.status == Status::Passed));
+    }
+    layers
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ fn a_verdict_that_contradicts_itself_is_refused() {
         ("class", Verdict { class: Class::Success, ..bad.clone() }),
         ("passed", Verdict { passed: 5, ..bad.clone() }),
         ("total", Verdict { total: 1, ..good.clone() }),
+        ("layers", Verdict { layers: [].into(), ..good.clone() }),
         ("trust", Verdict { trust: good.trust, ..bad }),
         (
             "class",
