@@ -1,7 +1,7 @@
 //! Running a plan: the one effect.
 
 use std::collections::BTreeMap;
-use std::io::{PipeReader, Read};
+use std::io::{self, PipeReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -135,10 +135,14 @@ fn not_started(command: &Command, why: &str) -> CommandRun {
 fn watch(mut executing: Executing) -> Result<(Ended, Printed, Printed)> {
     executing.stdin = None;
     let (out, err) = (executing.stdout.take(), executing.stderr.take());
-    let (stdout, stderr) = thread::scope(|scope| {
-        let other = scope.spawn(move || read(err));
-        (read(out), other.join().unwrap_or_else(|_| read(None)))
+    let printed = thread::scope(|scope| {
+        let other = thread::Builder::new().spawn_scoped(scope, move || read(err))?;
+        Ok((read(out), other.join().unwrap_or_else(|_| read(None))))
     });
+    let (stdout, stderr) = printed.map_err(|error: io::Error| {
+        let (step, why) = ("read what is printed".to_owned(), error.to_string());
+        Error::Failed { step, why }
+    })?;
     Ok((executing.wait()?, stdout, stderr))
 }
 
