@@ -39,8 +39,7 @@ mod state;
 pub use answer::{Answer, Delivery, Standing, answers, deliver, fail, may_try, reject};
 pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
 pub use read::{
-    Brief, Order, briefs, delivered, delivered_runs, due, find, get, of_request, open_to_all,
-    page_before,
+    Brief, Order, Waits, briefs, find, get, of_request, open_to_all, page_before, waiting,
 };
 pub use state::{Act, State};
 
@@ -291,17 +290,20 @@ pub fn cancel(tx: &mut Tx<'_>, order_id: &OrderId, now_ms: UnixMs) -> Result<Ord
     close(tx, &order, Act::Cancel, "we cancelled it", now_ms)
 }
 
-/// Ends the orders whose deadline has passed without a result, at most `limit` of them. Only those whose deadline is
-/// not behind `read_until_ms`: the results that came until then have been read, and what came in time while the node
-/// was down, or busy, still counts.
+/// Ends an order whose deadline has passed without a result; none if it waits on. Its deadline must not be behind
+/// `read_until_ms` either: the results that came until then have been read, and what came in time while the node was
+/// down, or busy, still counts.
 pub fn expire(
     tx: &mut Tx<'_>,
+    order_id: &OrderId,
     read_until_ms: UnixMs,
     now_ms: UnixMs,
-    limit: i64,
-) -> Result<Vec<Order>> {
-    let late = due(tx, read_until_ms.min(now_ms), limit)?;
-    late.iter().map(|order| close(tx, order, Act::Expire, "nothing came in time", now_ms)).collect()
+) -> Result<Option<Order>> {
+    let order = get(tx, order_id)?;
+    if order.state != State::Posted || order.deadline_ms > read_until_ms.min(now_ms) {
+        return Ok(None);
+    }
+    close(tx, &order, Act::Expire, "nothing came in time", now_ms).map(Some)
 }
 
 /// Ends an order that was not delivered: the budget goes back to the wallet.

@@ -89,7 +89,7 @@ fn set_head(tx: &mut Tx<'_>, head: &Head) -> Result<()> {
 }
 
 /// Writes what is there already: whether the archive can be written at all.
-pub(crate) fn touch(tx: &mut Tx<'_>) -> Result<()> {
+pub fn touch(tx: &mut Tx<'_>) -> Result<()> {
     let head = head(tx)?;
     set_head(tx, &head)
 }
@@ -156,17 +156,22 @@ pub struct Reach {
 /// Up to `limit` events after a number, in the order in which they came; of these kinds, or of any if none is named.
 /// What was replaced or forgotten since is left out.
 pub fn after(rx: &mut Rx<'_>, seq: i64, kinds: &[u16], limit: usize) -> Result<Vec<(i64, Event)>> {
-    let (rows, _) = after_within(rx, seq, kinds, Reach { events: limit, bytes: usize::MAX })?;
-    Ok(rows)
+    Ok(after_within(rx, seq, kinds, Reach { events: limit, bytes: usize::MAX })?.events)
 }
 
-/// As [`after`], as far as this reaches; and whether nothing is behind that.
-pub fn after_within(
-    rx: &mut Rx<'_>,
-    seq: i64,
-    kinds: &[u16],
-    reach: Reach,
-) -> Result<(Vec<(i64, Event)>, bool)> {
+/// Some of what came after a number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    /// The events. A row that cannot be read is not among them: it must not hold up whoever follows the archive.
+    pub events: Vec<(i64, Event)>,
+    /// The last number that was looked at; none if there was nothing.
+    pub last_seq: Option<i64>,
+    /// Whether nothing is behind that.
+    pub is_last: bool,
+}
+
+/// As [`after`], as far as this reaches.
+pub fn after_within(rx: &mut Rx<'_>, seq: i64, kinds: &[u16], reach: Reach) -> Result<Reached> {
     let kinds: Vec<String> = kinds.iter().map(u16::to_string).collect();
     let kinds = format!("[{}]", kinds.join(","));
     let (events, bytes) =
@@ -175,8 +180,16 @@ pub fn after_within(
         rx.all(AFTER, args![seq, &kinds, events, bytes.unwrap_or(i64::MAX)])?;
     let read_bytes: usize = rows.iter().map(|(_, json)| json.len()).sum();
     let is_last = rows.len() < reach.events && read_bytes < reach.bytes;
-    let rows: Result<_> = rows.into_iter().map(|(seq, json)| Ok((seq, parse(&json)?))).collect();
-    Ok((rows?, is_last))
+    let last_seq = rows.last().map(|(seq, _)| *seq);
+    let readable = |(seq, json): (i64, String)| match parse(&json) {
+        Ok(event) => Some((seq, event)),
+        Err(error) => {
+            metrics::counter!("archive_unreadable_total").increment(1);
+            tracing::error!(%error, seq, "an event of the archive cannot be read, and is left out");
+            None
+        }
+    };
+    Ok(Reached { events: rows.into_iter().filter_map(readable).collect(), last_seq, is_last })
 }
 
 /// Keeps an event for ever: ours, or of a job of ours. False if it is not there.

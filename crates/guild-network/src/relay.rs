@@ -39,7 +39,7 @@ use connection::Connection;
 use hub::Hub;
 use meter::Keys;
 pub use meter::Places;
-pub use options::Options;
+pub use options::{ANSWER_LEAST_BYTES, Options};
 
 /// What goes over a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,6 +78,8 @@ pub enum Full {
 #[derive(Clone)]
 pub struct Relay(Arc<Shared>);
 
+const KIB: usize = 1_024;
+
 /// What all connections share.
 pub(crate) struct Shared {
     options: Arc<Options>,
@@ -88,7 +90,9 @@ pub(crate) struct Shared {
     hub: Hub,
     keys: Mutex<Keys>,
     places: Mutex<Places>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
+    /// KiB of large answers that may still be on their way.
+    answers: Arc<Semaphore>,
     /// How many events the open reconciliations hold.
     syncing: Mutex<usize>,
 }
@@ -112,7 +116,8 @@ impl Relay {
         let shared = Arc::new(Shared {
             keys: Mutex::new(Keys::new(options.key_events_per_minute, options.keys_max)),
             places: Mutex::default(),
-            turns: Semaphore::new(options.queries_at_once),
+            turns: Arc::new(Semaphore::new(options.queries_at_once)),
+            answers: Arc::new(Semaphore::new(options.answers_max_bytes / KIB)),
             syncing: Mutex::new(0),
             hub: Hub::default(),
             options: Arc::new(options),

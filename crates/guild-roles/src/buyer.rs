@@ -18,6 +18,7 @@ use futures_util::future::{join, select};
 use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
 use guild_market::order;
+use guild_market::verify::Verdict;
 use guild_market::{TOPIC, verify};
 use guild_network::archive::Verified;
 use guild_network::index::{self, Answer};
@@ -30,6 +31,7 @@ use guild_protocol::schema::{Registry, SchemaId};
 use guild_store::{Store, Tx};
 use serde_json::Value;
 
+use crate::later::Later;
 use crate::workshop::Workshop;
 use crate::{Counts, Error, Result};
 
@@ -139,7 +141,12 @@ struct Shared {
     key: SecretKey,
     node: Node,
     counts: Counts,
+    /// Orders that could not be settled or ended when it was tried, with the verdict if there is one.
+    later: Later<OrderId, Verdict>,
 }
+
+/// An order that could not be settled is tried again after so many sweeps, and then later each time.
+const AGAIN_SWEEPS: i64 = 15;
 
 /// The service of a buyer.
 pub struct Service(Arc<Shared>);
@@ -156,7 +163,9 @@ pub struct Progress {
 impl Buyer {
     /// A buyer under this key, and the service that must run for it.
     pub fn new(options: Options, key: SecretKey, node: Node) -> (Buyer, Service) {
-        let shared = Arc::new(Shared { options, key, node, counts: Counts::of_role("buyer") });
+        let later = Later::new(options.sweep_ms.saturating_mul(AGAIN_SWEEPS));
+        let counts = Counts::of_role("buyer");
+        let shared = Arc::new(Shared { options, key, node, counts, later });
         (Buyer(shared.clone()), Service(shared))
     }
 

@@ -101,9 +101,41 @@ impl Error {
         matches!(self, Error::Store(guild_store::Error::Closed | guild_store::Error::Crashed))
     }
 
-    /// Whether the same may go well later, because the database failed and not what was asked of it.
-    pub(crate) fn is_passing(&self) -> bool {
-        matches!(self, Error::Store(_))
+    /// Whether the store would fail whoever asks it now, whatever for. Any other error of a store may be the fault of
+    /// what was asked of it.
+    pub(crate) fn concerns_all(&self) -> bool {
+        use guild_store::Error as Store;
+        let Error::Store(error) = self else { return false };
+        match error {
+            Store::QueueFull(_)
+            | Store::Locked
+            | Store::Closed
+            | Store::Crashed
+            | Store::Conflict(_)
+            | Store::Unreachable(_)
+            | Store::CommitUnknown(_)
+            | Store::Full(_)
+            | Store::Gone(_)
+            | Store::NotADatabase(_)
+            | Store::Damaged(_) => true,
+            Store::Fenced
+            | Store::Panicked
+            | Store::Database(_)
+            | Store::Decode(_)
+            | Store::NewerSchema(_)
+            | Store::OlderSchema(_)
+            | Store::ChangedMigration(_)
+            | Store::BadUrl { .. }
+            | Store::EventConflict(_)
+            | Store::OutboxConflict(_)
+            | Store::EntryMalformed { .. }
+            | Store::NoSuchEvent(_)
+            | Store::Inconsistent(_)
+            | Store::BackupExists(_)
+            | Store::BackupFailed(_)
+            | Store::NoPgDump(_)
+            | Store::BadOptions(_) => false,
+        }
     }
 }
 

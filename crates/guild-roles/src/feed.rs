@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use guild_bus::{Bus, Listener};
-use guild_network::archive::{self, Reach};
+use guild_network::archive::{self, Reach, Reached};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::nostr::Event;
 use guild_store::Store;
@@ -70,13 +70,13 @@ impl Feed {
             let head = archive::head(rx)?;
             Ok::<_, crate::Error>((head.last_seq, archive::after_within(rx, after, &kinds, reach)?))
         });
-        let (last_seq, (rows, is_last)) = read.await?;
-        let up_to = match rows.last() {
-            Some((seq, _)) if !is_last => *seq,
-            _ => last_seq.max(after),
+        let (head_seq, Reached { events, last_seq, is_last }) = read.await?;
+        let up_to = match last_seq {
+            Some(seq) if !is_last => seq,
+            _ => head_seq.max(after),
         };
         self.done_seq.get_or_insert(after);
-        Ok(Page { events: rows.into_iter().map(|(_, event)| event).collect(), up_to, is_last })
+        Ok(Page { events: events.into_iter().map(|(_, event)| event).collect(), up_to, is_last })
     }
 
     /// Everything up to this number is done.

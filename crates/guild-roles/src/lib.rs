@@ -11,6 +11,7 @@
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
+mod alone;
 pub mod audit_log;
 pub mod buyer;
 mod counts;
@@ -19,6 +20,7 @@ mod error;
 pub mod explorer;
 mod feed;
 pub mod judgements;
+mod later;
 pub mod outbox;
 pub mod provider;
 pub mod relays;

@@ -24,6 +24,7 @@ use guild_protocol::schema::{Registry, SchemaId};
 use guild_store::Store;
 
 use crate::error::code;
+use crate::later::Later;
 use crate::{Counts, Error, Result};
 
 mod answer;
@@ -171,6 +172,8 @@ struct Shared {
     broadcast: Broadcast,
     node: Node,
     counts: Counts,
+    /// Jobs of which nothing could be handed in, neither a result nor an excuse.
+    later: Later<EventId, ()>,
 }
 
 /// The service of a provider.
@@ -195,7 +198,9 @@ impl Provider {
             unpaid_ms: options.unpaid_ms,
         };
         let counts = Counts::of_role("provider");
-        let shared = Arc::new(Shared { options, offer, key, worker, broadcast, node, counts });
+        let later = Later::new(options.sweep_ms);
+        let shared =
+            Arc::new(Shared { options, offer, key, worker, broadcast, node, counts, later });
         Ok((Provider(shared.clone()), Service(shared)))
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use guild_store::{Rx, Store};
 use tokio::sync::Semaphore;
 
-/// Fewer than a store has readers: the roles need one too.
+/// With the questions that the relay asks at once fewer than a store has readers: the roles need one too.
 const READS_AT_ONCE: usize = 1;
 
 /// A store that is read in turn. All clones share the turns.
@@ -57,6 +57,13 @@ mod tests {
     use guild_store::{Error, Hooks, Migrations, Options, Service};
 
     use super::*;
+
+    #[test]
+    fn strangers_together_never_hold_all_readers() {
+        let relay = guild_network::relay::Options::default();
+        let store = Options::at("sqlite:///node.db");
+        assert!(relay.queries_at_once + READS_AT_ONCE < store.readers);
+    }
 
     #[tokio::test]
     async fn the_node_still_reads_while_strangers_wait_and_whoever_left_is_not_served() {

@@ -67,7 +67,7 @@ impl Options {
 
     /// The defaults, on the database of this URL.
     pub fn at(url: &str) -> Options {
-        Options { url: url.to_owned(), queue_max_calls: 4_096, commit_max_calls: 256, readers: 3 }
+        Options { url: url.to_owned(), queue_max_calls: 4_096, commit_max_calls: 256, readers: 4 }
     }
 
     /// What the URL names.

@@ -50,6 +50,9 @@ impl ListQuery {
         if schema_id.is_some_and(|text| text.len() > SCHEMA_MAX_BYTES) {
             return Err(Error::bad("schema", format!("is longer than {SCHEMA_MAX_BYTES} bytes")));
         }
+        if schema_id.is_some_and(|text| text.chars().any(char::is_control)) {
+            return Err(Error::bad("schema", "has control characters"));
+        }
         let live = match self.live.as_deref() {
             None | Some("" | "false") => false,
             Some("true") => true,

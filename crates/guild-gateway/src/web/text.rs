@@ -80,7 +80,11 @@ pub(super) fn ago(now_ms: i64, at_ms: i64) -> String {
         60..3_600 => format!("{} min ago", seconds.div_euclid(60)),
         3_600..86_400 => format!("{} h ago", seconds.div_euclid(3_600)),
         86_400..2_592_000 => format!("{} d ago", seconds.div_euclid(86_400)),
-        _ => moment(at_ms).chars().take(10).collect(),
+        _ => {
+            let shown = moment(at_ms);
+            // Of a moment only its day; what is none is said in full.
+            shown.strip_suffix(" UTC").and_then(|time| time.get(..10)).unwrap_or(&shown).to_owned()
+        }
     }
 }
 
@@ -173,7 +177,7 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert_eq!(ago(now, now + 60_000), "in the future");
-        assert_eq!(ago(0, i64::MIN), "at no know");
+        assert_eq!(ago(0, i64::MIN), "at no known time");
         assert_eq!(
             [0, 999, 1_250, 61_000, 7_200_000, 200_000_000].map(|ms| later(10, 10 + ms)),
             ["at once", "+999 ms", "+1.2 s", "+1 min", "+2 h", "+2 d"]

@@ -69,9 +69,11 @@ pub struct Refusal {
 const WORDS_MAX_CHARS: usize = 300;
 
 impl Refusal {
-    /// A refusal with this code and a sentence about this very case.
+    /// A refusal with this code and a sentence about this very case. What nobody can see is not in it: no database takes
+    /// every character, and a refusal that cannot be written down is never sent.
     pub fn new(code: &'static Code, words: impl AsRef<str>) -> Refusal {
-        Refusal { code, words: words.as_ref().chars().take(WORDS_MAX_CHARS).collect() }
+        let seen = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+        Refusal { code, words: words.as_ref().chars().take(WORDS_MAX_CHARS).map(seen).collect() }
     }
 
     /// What the buyer gets to read: the sentence, and the code in brackets.
@@ -235,4 +237,18 @@ fn check_buyer(
         return Err(Refusal::new(&code::BUSY, words));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_has_no_character_that_cannot_be_written_down() {
+        let words = format!("a\0b\u{1b}[2J\u{9b}é {}", "x".repeat(1_000));
+        let refusal = Refusal::new(&code::BUSY, words);
+        let seen = "a\u{fffd}b\u{fffd}[2J\u{fffd}é xx";
+        assert!(refusal.words.starts_with(seen), "{:?}", refusal.words);
+        assert_eq!(refusal.words.chars().count(), WORDS_MAX_CHARS);
+    }
 }

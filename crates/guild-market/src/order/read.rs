@@ -1,6 +1,6 @@
 //! Orders as they are stored.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_ledger::TransferId;
 use guild_protocol::amount::Msat;
@@ -190,25 +190,71 @@ pub fn of_request(rx: &mut Rx<'_>, request_id: &EventId) -> Result<Option<Order>
     Ok(rx.first(select!("WHERE request_id = $1"), args![&request_id.hex()])?)
 }
 
-/// Orders that wait for a verdict that can be computed at once, the most urgent first: what a node looks for when it
-/// starts.
-pub fn delivered(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
-    Ok(rx.all(
-        select!(
-            "WHERE state = 'delivered' AND schema_id <> $2 ORDER BY deadline_ms, order_id LIMIT $1"
-        ),
-        args![page(limit), SCHEMA_ID],
-    )?)
+/// What an order may wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// A verdict that can be computed at once.
+    Verdict,
+    /// A verdict that means running commands again.
+    Runs,
+    /// Its end: nothing has come, and its deadline has passed at this moment.
+    End(UnixMs),
 }
 
-/// Orders whose verdict means running commands again, the most urgent first.
-pub fn delivered_runs(rx: &mut Rx<'_>, limit: i64) -> Result<Vec<Order>> {
-    Ok(rx.all(
-        select!(
-            "WHERE state = 'delivered' AND schema_id = $2 ORDER BY deadline_ms, order_id LIMIT $1"
-        ),
-        args![page(limit), SCHEMA_ID],
-    )?)
+/// How many ids are read at a time.
+const LOOKED_AT: usize = 200;
+
+macro_rules! waiting {
+    ($for:literal) => {
+        concat!(
+            "SELECT deadline_ms, order_id FROM market_order WHERE ",
+            $for,
+            " AND (deadline_ms > $2 OR (deadline_ms = $2 AND order_id > $3))
+             ORDER BY deadline_ms, order_id LIMIT $4"
+        )
+    };
+}
+
+/// Orders that wait for this, the most urgent first, but for those that are put off: what a node looks for when it
+/// starts.
+pub fn waiting(
+    rx: &mut Rx<'_>,
+    waits: Waits,
+    put_off: &BTreeSet<OrderId>,
+    limit: i64,
+) -> Result<Vec<OrderId>> {
+    let most = usize::try_from(page(limit)).unwrap_or(usize::MAX);
+    let looked_at = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+    let (mut at_ms, mut last) = (i64::MIN, String::new());
+    let mut found = Vec::new();
+    while found.len() < most {
+        let rows: Vec<(i64, String)> = match waits {
+            Waits::Verdict => rx.all(
+                waiting!("state = 'delivered' AND schema_id <> $1"),
+                args![SCHEMA_ID, at_ms, &last, looked_at],
+            ),
+            Waits::Runs => rx.all(
+                waiting!("state = 'delivered' AND schema_id = $1"),
+                args![SCHEMA_ID, at_ms, &last, looked_at],
+            ),
+            Waits::End(now_ms) => rx.all(
+                waiting!("state = 'posted' AND deadline_ms <= $1"),
+                args![now_ms, at_ms, &last, looked_at],
+            ),
+        }?;
+        let is_last = rows.len() < LOOKED_AT;
+        for (deadline_ms, id) in rows {
+            let order_id: OrderId = id.parse().map_err(unreadable)?;
+            (at_ms, last) = (deadline_ms, id);
+            if found.len() < most && !put_off.contains(&order_id) {
+                found.push(order_id);
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(found)
 }
 
 /// The requests of orders that are open to all and for which nothing has come that counts, the most urgent first.
@@ -262,16 +308,6 @@ pub fn briefs(rx: &mut Rx<'_>, request_ids: &[EventId]) -> Result<BTreeMap<Event
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     let rows: Vec<Brief> = rx.all_set(BRIEFS, &[Column::Texts(&ids)])?;
     Ok(rows.into_iter().map(|brief| (brief.request_id, brief)).collect())
-}
-
-/// Orders whose deadline has passed and for which nothing has come.
-pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Order>> {
-    Ok(rx.all(
-        select!(
-            "WHERE state = 'posted' AND deadline_ms <= $1 ORDER BY deadline_ms, order_id LIMIT $2"
-        ),
-        args![now_ms, page(limit)],
-    )?)
 }
 
 /// A page of orders, the newest first: those before this one, or the newest of all.

@@ -38,7 +38,7 @@ impl Plan {
         let image_digest = text(job.payload(), &["sandbox", "image_digest"]);
         let Some(image) = bounds.images.get(image_digest) else {
             let words = match bounds.images.keys().next() {
-                Some(known) => format!("{image_digest} is not here; {known} is"),
+                Some(known) => format!("{image_digest:?} is not here; {known:?} is"),
                 None => "there is no image here".to_owned(),
             };
             return Err(Refusal::new(&code::IMAGE, words));

@@ -67,7 +67,7 @@ pub(super) fn unpack(
                 "it names a variable that is not in env, or twice",
             ));
         };
-        read_part(&format!("env.{name}"), &text, &mut tree)?;
+        read_part(&format!("env.{}", name.escape_debug()), &text, &mut tree)?;
     }
     check_tree(&tree, limits)?;
     let placed = |(path, (executable, bytes)): (String, (bool, Vec<u8>))| File {

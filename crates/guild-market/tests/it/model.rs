@@ -146,7 +146,7 @@ impl World {
             Act::Expire => {
                 self.now_ms = self.now_ms.max(T0 + TIME_MS);
                 let now_ms = self.now_ms;
-                drop(self.buyer.write(move |tx| order::expire(tx, now_ms, now_ms, 10)));
+                drop(self.buyer.write(move |tx| order::expire(tx, &order_id, now_ms, now_ms)));
             }
             Act::Receipt => {
                 if let Some(receipt) = self.receipts.get(name) {

@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::quote::{self, Approval, Verdict as Say};
 use guild_market::order::{
@@ -260,7 +262,16 @@ fn an_order_ends_without_a_result_once_and_gives_back_its_budget() {
             ["late", "cancelled", "failed"].map(|name| posted(node, name, 100));
         assert_eq!(node.wallet(), (1_000, 700));
         let expire = |now_ms: i64| {
-            node.write(move |tx| order::expire(tx, now_ms, now_ms, 10)).unwrap().len()
+            node.write(move |tx| {
+                let waits = order::Waits::End(now_ms);
+                let due = order::waiting(tx, waits, &BTreeSet::new(), 10)?;
+                for id in &due {
+                    assert!(order::expire(tx, id, now_ms, now_ms)?.is_some());
+                    assert_eq!(order::expire(tx, id, now_ms, now_ms)?, None);
+                }
+                Ok(due.len())
+            })
+            .unwrap()
         };
         assert_eq!(expire(T0 + TIME_MS - 1), 0);
         let cancel = |id: &OrderId| {

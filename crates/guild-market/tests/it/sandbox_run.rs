@@ -106,8 +106,17 @@ fn what_the_node_does_not_give_is_refused_before_it_runs() {
         |sandbox: Value| refused(&json!({"sandbox": sandbox, "commands": [{"cmd": "x"}]}));
     assert_eq!(
         sandbox(json!({"image_digest": "sha256:other"})),
-        "sha256:other is not here; sha256:image is [market.image_unknown]"
+        "\"sha256:other\" is not here; \"sha256:image\" is [market.image_unknown]"
     );
+    assert_eq!(
+        sandbox(json!({"image_digest": "sha256:\0\u{9b}"})),
+        "\"sha256:\\0\\u{9b}\" is not here; \"sha256:image\" is [market.image_unknown]"
+    );
+    let env = refused(&json!({
+        "sandbox": {"image_digest": IMAGE}, "commands": [{"cmd": "x"}],
+        "repo": {"source": "env:A\0"}, "env": {"A\0": "no tree"},
+    }));
+    assert!(env.starts_with("env.A\\0: it is no tree"), "{env}");
     for policy in ["full", "localhost"] {
         let told = sandbox(json!({"image_digest": IMAGE, "network_policy": policy}));
         assert!(told.ends_with("[market.network_refused]"), "{told}");

@@ -1,6 +1,6 @@
 //! Where a relay is.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use guild_protocol::nostr::is_relay_url;
 
@@ -110,19 +110,34 @@ pub(super) fn is_private(ip: IpAddr) -> bool {
                 || ip.is_multicast()
                 // Shared by the customers of one provider.
                 || (a == 100 && (64..128).contains(&b))
+                // For measurements, and for nobody yet.
+                || (a == 198 && (18..20).contains(&b))
+                || a >= 240
                 || a == 0
         }
-        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
+        IpAddr::V6(ip) => match within(ip) {
             Some(ip) => is_private(IpAddr::V4(ip)),
             None => {
-                let first = ip.segments()[0];
+                let [first, second, third, ..] = ip.segments();
                 ip.is_loopback()
                     || ip.is_unspecified()
                     || ip.is_multicast()
                     || first & 0xfe00 == 0xfc00
                     || first & 0xffc0 == 0xfe80
+                    // A translator of this network alone: nobody else knows where it leads.
+                    || (first, second, third) == (0x64, 0xff9b, 1)
             }
         },
+    }
+}
+
+/// The older address that a newer one leads to: written in it, through a translator, or through a tunnel.
+fn within(ip: Ipv6Addr) -> Option<Ipv4Addr> {
+    let of = |high: u16, low: u16| Ipv4Addr::from((u32::from(high) << 16) | u32::from(low));
+    match ip.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(of(high, low)),
+        [0x2002, high, low, ..] => Some(of(high, low)),
+        _ => ip.to_ipv4_mapped(),
     }
 }
 
@@ -163,11 +178,20 @@ mod tests {
         for private in
             ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.1.1", "0.0.0.0", "100.64.0.1"]
                 .into_iter()
+                .chain(["198.18.0.1", "240.0.0.1", "255.255.255.255"])
                 .chain(["::1", "fd00::1", "fe80::1", "::ffff:127.0.0.1", "::"])
+                .chain(["64:ff9b::10.0.0.1", "64:ff9b:1::1", "2002:7f00:1::1", "2002:a00:1::"])
         {
             assert!(is_private(private.parse().unwrap()), "{private}");
         }
-        for public in ["1.1.1.1", "100.128.0.1", "2606:4700::1"] {
+        for public in [
+            "1.1.1.1",
+            "100.128.0.1",
+            "198.20.0.1",
+            "2606:4700::1",
+            "64:ff9b::1.1.1.1",
+            "2002:101:101::1",
+        ] {
             assert!(!is_private(public.parse().unwrap()), "{public}");
         }
     }

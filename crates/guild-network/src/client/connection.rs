@@ -212,9 +212,8 @@ impl<'a> Connection<'a> {
                 Message::Text(text) => self.session.text(&text, now_ms),
                 Message::Binary(bytes) => self.session.binary(bytes.len(), now_ms),
                 Message::Close(_) => return Some(lost("the relay closed the connection")),
-                Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {
-                    self.session.alive(now_ms);
-                }
+                Message::Ping(_) => self.session.pinged(now_ms),
+                Message::Pong(_) | Message::Frame(_) => self.session.alive(now_ms),
             },
             Happened::Frame(Some(Err(error))) | Happened::Broke(error) => {
                 if matches!(error, tungstenite::Error::Capacity(_)) {
@@ -237,7 +236,8 @@ impl<'a> Connection<'a> {
             }
             // The pool is gone, or goes.
             Happened::Command(None) | Happened::Stop => return Some(Ended::Idle),
-            Happened::Time => {}
+            // Also if nothing is due: the clock may have been set back.
+            Happened::Time => self.session.tick(now_ms),
         }
         None
     }

@@ -111,10 +111,11 @@ impl Link {
             Err(why) => return Ended::Lost(words(&why)),
         };
         tracing::info!(relay = self.url, "a relay is connected");
+        // First: what is revived may be sent at once, and must find the relay connected.
+        self.stand(State::Connected, 0, None, shared);
         if self.configured {
             self.revive(shared).await;
         }
-        self.stand(State::Connected, 0, None, shared);
         let (information, counts) = {
             let status = lock(&self.status);
             (status.information.clone(), status.counts)

@@ -235,7 +235,13 @@ impl Session {
         self.annoyed(now_ms);
     }
 
-    /// A ping or pong has come.
+    /// A ping has come. It says that the relay is there, and nothing about what it has read.
+    pub(crate) fn pinged(&mut self, now_ms: UnixMs) {
+        self.heard_ms = now_ms;
+        self.annoyed(now_ms);
+    }
+
+    /// A pong has come.
     pub(crate) fn alive(&mut self, now_ms: UnixMs) {
         self.heard_ms = now_ms;
         let Some(pinged_ms) = self.pinged_ms.take() else { return self.annoyed(now_ms) };

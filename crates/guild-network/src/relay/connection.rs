@@ -176,7 +176,7 @@ impl Connection {
                 }
                 self.session.offered(id, &verdict, now_ms)
             }
-            Woken::Replied(Reply::Stored(number, Ok(answer))) => {
+            Woken::Replied(Reply::Stored(number, Ok(answer), _room)) => {
                 for frame in self.session.stored(number, answer) {
                     self.send(socket, Frame::Text(frame)).await?;
                 }
@@ -206,7 +206,7 @@ impl Connection {
                         refused("frame_size");
                         return Err("frame_size");
                     }
-                    Frame::Ping | Frame::Pong => Vec::new(),
+                    Frame::Ping | Frame::Pong => self.session.take_empty(now_ms),
                 }
             }
             Woken::Tick => return self.tick(socket, now_ms).await,

@@ -29,6 +29,13 @@ struct State {
     ended: bool,
 }
 
+impl State {
+    /// How many subscriptions there are, for whoever watches the node.
+    fn show(&self) {
+        metrics::gauge!("relay_subscriptions").set(self.subscriptions.len() as f64);
+    }
+}
+
 impl Hub {
     fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.0)
@@ -52,6 +59,7 @@ impl Hub {
         let mut state = self.lock();
         state.subscriptions.remove_all(connection);
         state.mailboxes.remove(&connection);
+        state.show();
     }
 
     /// From now on, new events that pass a filter go to the mailbox. Gives the number up to which events were passed
@@ -59,13 +67,15 @@ impl Hub {
     pub(crate) fn subscribe(&self, connection: u64, number: u64, filters: Vec<Filter>) -> i64 {
         let mut state = self.lock();
         state.subscriptions.insert((connection, number), filters);
-        metrics::gauge!("relay_subscriptions").set(state.subscriptions.len() as f64);
+        state.show();
         state.passed_on
     }
 
     /// From now on, none for this one.
     pub(crate) fn unsubscribe(&self, connection: u64, number: u64) {
-        self.lock().subscriptions.remove((connection, number));
+        let mut state = self.lock();
+        state.subscriptions.remove((connection, number));
+        state.show();
     }
 
     /// Passes a new event on.
@@ -78,6 +88,7 @@ impl Hub {
             if !mailbox.put(|mail| mail.push(number, live)) {
                 refused("queue");
                 state.subscriptions.remove_all(connection);
+                state.show();
             }
         }
     }
@@ -86,6 +97,7 @@ impl Hub {
     pub(crate) fn missed(&self) {
         let mut state = self.lock();
         state.subscriptions = Subscriptions::default();
+        state.show();
         state.mailboxes.values().for_each(|mailbox| {
             mailbox.put(Mail::overflow);
         });

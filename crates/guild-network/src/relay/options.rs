@@ -10,6 +10,9 @@ const DIRECT_MESSAGE: u16 = 4;
 /// A gift wrap that no relay keeps.
 const EPHEMERAL_GIFT_WRAP: u16 = 21_059;
 
+/// An answer may always have so many bytes of stored events.
+pub const ANSWER_LEAST_BYTES: usize = 256 * 1024;
+
 /// How the relay serves. Every number is a limit; what lies beyond is refused with words and counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
@@ -50,6 +53,9 @@ pub struct Options {
     pub limit_max: usize,
     /// Bytes of the stored events in the answer to one question.
     pub answer_max_bytes: usize,
+    /// Bytes of all answers that are on their way at once, but for [`ANSWER_LEAST_BYTES`] of each. Whoever asks while
+    /// there are so many gets no more than that at once, so that many who do not read fill no memory.
+    pub answers_max_bytes: usize,
     /// Events that a question looks at beyond those that it finds, and every KiB of such events; with more it is
     /// refused.
     pub visits_max: usize,
@@ -104,6 +110,7 @@ impl Default for Options {
             values_max: 10_000,
             limit_max: 1_000,
             answer_max_bytes: 4 * 1024 * 1024,
+            answers_max_bytes: 64 * 1024 * 1024,
             visits_max: 20_000,
             queue_max_bytes: 1024 * 1024,
             connections_max: 512,

@@ -108,6 +108,20 @@ impl Session {
         RelayMessage::Auth(self.challenge.clone()).to_json()
     }
 
+    /// What to do about a frame that says nothing: it costs something, too.
+    pub(crate) fn take_empty(&mut self, now_ms: UnixMs) -> Vec<Action> {
+        self.count_frame(now_ms).unwrap_or_default()
+    }
+
+    /// What to do about a frame that is one too many.
+    fn count_frame(&mut self, now_ms: UnixMs) -> Option<Vec<Action>> {
+        if self.frames.take(now_ms) {
+            return None;
+        }
+        refused("frames");
+        Some(self.strike(notice("rate-limited: too many messages"), now_ms))
+    }
+
     /// What to do about a frame. `key_allows` says whether an author may have more stored.
     pub(crate) fn take(
         &mut self,
@@ -115,9 +129,8 @@ impl Session {
         key_allows: impl FnOnce(&PublicKey) -> bool,
         now_ms: UnixMs,
     ) -> Vec<Action> {
-        if !self.frames.take(now_ms) {
-            refused("frames");
-            return self.strike(notice("rate-limited: too many messages"), now_ms);
+        if let Some(too_many) = self.count_frame(now_ms) {
+            return too_many;
         }
         if frame.len() > self.options.frame_max_bytes {
             refused("frame_size");

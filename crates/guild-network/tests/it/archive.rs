@@ -290,14 +290,37 @@ fn what_is_read_at_once_is_bounded_by_its_bytes() {
         let after = |seq: i64, bytes: usize| {
             let reach = Reach { events: 9, bytes };
             let read = scratch.store.read(move |rx| archive::after_within(rx, seq, &[], reach));
-            let (rows, is_last) = block_on(read).unwrap();
-            (rows.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>(), is_last)
+            let reached = block_on(read).unwrap();
+            assert_eq!(reached.last_seq, reached.events.last().map(|(seq, _)| *seq));
+            (reached.events.into_iter().map(|(seq, _)| seq).collect::<Vec<_>>(), reached.is_last)
         };
         assert_eq!(after(0, 1), (vec![1], false));
         assert_eq!(after(0, 2_000), (vec![1, 2], false));
         assert_eq!(after(2, 2_000), (vec![3, 4], false));
         assert_eq!(after(4, 2_000), (vec![5], true));
         assert_eq!(after(0, 100_000), (vec![1, 2, 3, 4, 5], true));
+    });
+}
+
+/// Whoever follows the archive comes past a row that nobody can read.
+#[test]
+fn a_row_that_cannot_be_read_holds_up_nobody() {
+    both(|scratch| {
+        let events: Vec<Event> = (0..4).map(|n| event(1, 1, n, &[], "")).collect();
+        assert!(is_new(&scratch.put(&events)));
+        let spoil = "UPDATE nostr_event SET json = 'rubbish' WHERE seq IN (2, 3)";
+        block_on(scratch.store.write(move |tx| tx.exec(spoil, &[]))).unwrap();
+        let after = |seq: i64, events: usize| {
+            let reach = Reach { events, bytes: usize::MAX };
+            let read = scratch.store.read(move |rx| archive::after_within(rx, seq, &[], reach));
+            let reached = block_on(read).unwrap();
+            let seqs: Vec<i64> = reached.events.into_iter().map(|(seq, _)| seq).collect();
+            (seqs, reached.last_seq, reached.is_last)
+        };
+        assert_eq!(after(0, 9), (vec![1, 4], Some(4), true));
+        assert_eq!(after(0, 2), (vec![1], Some(2), false));
+        assert_eq!(after(1, 2), (vec![], Some(3), false), "further on, although there is nothing");
+        assert_eq!(after(4, 2), (vec![], None, true));
     });
 }
 

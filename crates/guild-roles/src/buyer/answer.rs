@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use guild_market::order::{self, Brief, Delivery, Standing, State};
+use guild_market::order::{self, Brief, Delivery, Order, Standing, State, Waits};
 use guild_network::{archive, index};
 use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
 use guild_protocol::identity::PublicKey;
@@ -11,10 +11,11 @@ use guild_protocol::nostr::{Event, EventId, kind};
 use guild_store::{Rx, Tx};
 
 use super::Shared;
+use crate::Result;
+use crate::alone::{self, Alone};
 use crate::feed::{Feed, Page};
-use crate::{Error, Result};
 
-/// How many orders end in one transaction.
+/// How many orders end at once.
 const EXPIRED_MAX: i64 = 50;
 /// How many open orders are looked at when somebody announces itself, and how many of its results are then taken up.
 const OPEN_MAX: i64 = 50;
@@ -80,27 +81,47 @@ impl Shared {
             return Ok(());
         }
         let events = page.events.clone();
-        let read = self.node.store.read(move |rx| concerning(rx, &events));
-        let (heard, strangers) = read.await?;
-        (0..strangers).for_each(|_| self.counts.add("answer_refused"));
+        let heard = match alone::read(&self.node.store, move |rx| concerning(rx, &events)).await? {
+            Ok(found) => self.welcome(found),
+            Err(_) => self.one_by_one(&page.events).await?,
+        };
         // All are queued before the first is awaited, so that they share a commit.
         let calls: Vec<_> = heard.into_iter().map(|heard| self.call(heard)).collect();
         join_all(calls).await.into_iter().collect()
     }
 
-    /// What becomes of an answer. Only a store that fails is an error: whatever else is wrong, is so with this answer
-    /// alone.
+    fn welcome(&self, (heard, strangers): (Vec<Heard>, usize)) -> Vec<Heard> {
+        (0..strangers).for_each(|_| self.counts.add("answer_refused"));
+        heard
+    }
+
+    /// What a page has that concerns us, if it cannot be found out for the whole page: the one that is the cause is
+    /// left out.
+    async fn one_by_one(&self, events: &[Event]) -> Result<Vec<Heard>> {
+        let mut heard = Vec::new();
+        for event in events.iter().cloned() {
+            let id = event.id;
+            let one = [event];
+            match alone::read(&self.node.store, move |rx| concerning(rx, &one)).await? {
+                Ok(found) => heard.extend(self.welcome(found)),
+                Err(error) => self.shrug("answer_refused", &id, &error),
+            }
+        }
+        Ok(heard)
+    }
+
+    /// What becomes of an answer. Only a store that cannot be used is an error: whatever else is wrong, is so with this
+    /// answer alone.
     fn call(self: &Arc<Shared>, heard: Heard) -> BoxFuture<Result<()>> {
         let (this, id) = (self.clone(), heard.event.id);
-        let called: BoxFuture<Result<&'static str>> = match heard.is_try() {
+        let called: BoxFuture<Alone<&'static str>> = match heard.is_try() {
             true => Box::pin(this.try_out(heard)),
-            false => Box::pin(self.node.store.write(move |tx| this.take(tx, &heard))),
+            false => alone::write(&self.node.store, move |tx| this.take(tx, &heard)),
         };
         let this = self.clone();
         Box::pin(async move {
-            match called.await {
+            match called.await? {
                 Ok(word) => this.counts.add(word),
-                Err(error) if error.is_passing() => return Err(error),
                 Err(error) => this.shrug("answer_refused", &id, &error),
             }
             Ok(())
@@ -108,16 +129,21 @@ impl Shared {
     }
 
     /// Judges a result for an order that is open to all, and takes it only if it is what was ordered.
-    async fn try_out(self: Arc<Shared>, heard: Heard) -> Result<&'static str> {
+    async fn try_out(self: Arc<Shared>, heard: Heard) -> Alone<&'static str> {
         let request_id = heard.brief.request_id;
-        let read =
-            self.node.store.read(move |rx| Ok::<_, Error>(order::of_request(rx, &request_id)?));
+        let store = &self.node.store;
+        let read = alone::read(store, move |rx| Ok(order::of_request(rx, &request_id)?));
         let passed = match read.await? {
-            Some(order) => self.would_pass(&order, &heard.event)?,
-            None => false,
+            Ok(Some(order)) => self.would_pass(&order, &heard.event),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let passed = match passed {
+            Ok(passed) => passed,
+            Err(error) => return Ok(Err(error)),
         };
         let this = self.clone();
-        let called = self.node.store.write(move |tx| match passed {
+        let called = alone::write(store, move |tx| match passed {
             true => this.take(tx, &heard),
             false => {
                 order::reject(tx, &heard.event, this.now_ms())?;
@@ -158,23 +184,35 @@ impl Shared {
     /// Ends the orders whose time is over and for which nothing can be there that was not read: the archive was read up
     /// to a number, and what has a larger one came after the deadline.
     async fn expire(self: &Arc<Shared>, up_to: i64) -> Result<()> {
-        let this = self.clone();
-        let now_ms = self.now_ms();
-        let due = self.node.store.read(move |rx| order::due(rx, now_ms, 1)).await;
-        if due.map_err(Error::from)?.is_empty() {
-            return Ok(());
-        }
-        let called = self.node.store.write(move |tx| {
+        let due = self.waiting(Waits::End(self.now_ms()), EXPIRED_MAX).await?;
+        // All are queued before the first is awaited, so that they share a commit.
+        let calls: Vec<_> = due.into_iter().map(|order| self.end(order, up_to)).collect();
+        join_all(calls).await.into_iter().collect()
+    }
+
+    fn end(self: &Arc<Shared>, order: Order, up_to: i64) -> BoxFuture<Result<()>> {
+        let (this, order_id) = (self.clone(), order.order_id.clone());
+        let called = alone::write(&self.node.store, move |tx| {
             let now_ms = this.now_ms();
             let read_until_ms = archive::received_after(tx, up_to)?.unwrap_or(now_ms);
-            let over = order::expire(tx, read_until_ms, now_ms, EXPIRED_MAX)?;
-            for order in &over {
+            let ended = order::expire(tx, &order_id, read_until_ms, now_ms)?;
+            if let Some(order) = &ended {
                 this.take_back(tx, order, now_ms)?;
             }
-            Ok::<_, Error>(over.len())
+            Ok(ended.is_some())
         });
-        (0..called.await?).for_each(|_| self.counts.add("order_expired"));
-        Ok(())
+        let this = self.clone();
+        Box::pin(async move {
+            match called.await? {
+                Ok(true) => this.counts.add("order_expired"),
+                Ok(false) => {}
+                Err(error) => {
+                    this.shrug("order_not_ended", &order.request_id, &error);
+                    this.later.put_off(order.order_id, None, this.now_ms());
+                }
+            }
+            Ok(())
+        })
     }
 }
 

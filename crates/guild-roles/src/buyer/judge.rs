@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guild_market::order::{self, Order};
+use guild_market::order::{self, Order, Waits};
 use guild_market::settle::{Keys, settle};
 use guild_market::verify::{Subject, Verdict, verify};
 use guild_network::archive::Verified;
@@ -11,7 +11,7 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::JobResult;
 
 use super::Shared;
-use crate::{Error, Result};
+use crate::{Error, Result, alone};
 
 /// How many are judged in one go.
 const JUDGED_MAX: i64 = 100;
@@ -20,16 +20,38 @@ impl Shared {
     /// Judges and settles every delivered order but those whose commands must be run again. One that cannot be settled
     /// now stays, and is tried again.
     pub(super) async fn judge_all(self: &Arc<Shared>) -> Result<()> {
-        let waiting = self.node.store.read(|rx| order::delivered(rx, JUDGED_MAX)).await;
-        for order in waiting.map_err(Error::from)? {
-            let request_id = order.request_id;
-            match self.judge(order).await {
-                Ok(word) => self.counts.add(word),
-                Err(error) if error.is_passing() => return Err(error),
-                Err(error) => self.shrug("order_not_settled", &request_id, &error),
+        for order in self.waiting(Waits::Verdict, JUDGED_MAX).await? {
+            match self.judge(&order) {
+                Ok(verdict) => self.settle(order, verdict).await?,
+                Err(error) => self.not_settled(&order, None, &error),
             }
         }
         Ok(())
+    }
+
+    /// Orders that wait for something, but for those that were tried in vain and have to wait.
+    pub(super) async fn waiting(&self, waits: Waits, limit: i64) -> Result<Vec<Order>> {
+        let put_off = self.later.waiting(self.now_ms());
+        let ids = self.node.store.read(move |rx| order::waiting(rx, waits, &put_off, limit)).await;
+        let mut orders = Vec::new();
+        for order_id in ids.map_err(Error::from)? {
+            let id = order_id.clone();
+            match alone::read(&self.node.store, move |rx| Ok(order::get(rx, &id)?)).await? {
+                Ok(order) => orders.push(order),
+                Err(error) => {
+                    tracing::warn!(%order_id, %error, "an order cannot be read");
+                    self.later.put_off(order_id, None, self.now_ms());
+                }
+            }
+        }
+        Ok(orders)
+    }
+
+    /// An order that could not be settled waits before it is tried again, and longer each time, so that it holds up no
+    /// other. A verdict stands: it is not looked for again.
+    pub(super) fn not_settled(&self, order: &Order, verdict: Option<Verdict>, error: &Error) {
+        self.shrug("order_not_settled", &order.request_id, error);
+        self.later.put_off(order.order_id.clone(), verdict, self.now_ms());
     }
 
     /// Whether a result, if it were taken, would be accepted.
@@ -40,36 +62,41 @@ impl Shared {
         Ok(verify(&self.node.registry, &self.options.verify, &subject)?.passed)
     }
 
-    async fn judge(self: &Arc<Shared>, order: Order) -> Result<&'static str> {
+    fn judge(&self, order: &Order) -> Result<Verdict> {
+        if let Some(verdict) = self.later.kept(&order.order_id) {
+            return Ok(verdict);
+        }
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         let provider = order.deliverer()?;
         let subject = Subject { job: &job, provider: &provider, output_text };
         // Outside of the transaction: a verdict may mean doing the work again.
-        let verdict = verify(&self.node.registry, &self.options.verify, &subject)?;
-        self.settle(order, verdict).await
+        Ok(verify(&self.node.registry, &self.options.verify, &subject)?)
     }
 
-    /// Pays, or does not, by a verdict.
-    pub(super) async fn settle(
-        self: &Arc<Shared>,
-        order: Order,
-        verdict: Verdict,
-    ) -> Result<&'static str> {
+    /// Pays, or does not, by a verdict. Only a store that cannot be used is an error.
+    pub(super) async fn settle(self: &Arc<Shared>, order: Order, verdict: Verdict) -> Result<()> {
         let passed = verdict.passed;
-        let (this, order_id) = (self.clone(), order.order_id.clone());
+        let (this, order_id, found) = (self.clone(), order.order_id.clone(), verdict.clone());
         let to = self.destinations(&order);
-        let called = self.node.store.write(move |tx| {
+        let called = alone::write(&self.node.store, move |tx| {
             let keys = Keys { key: &this.key, random: &*this.node.random };
             let now_ms = this.now_ms();
-            let settled = settle(tx, &order_id, &verdict, keys, now_ms)?;
+            let settled = settle(tx, &order_id, &found, keys, now_ms)?;
             if let Some(notice) = settled.notice {
                 publish::enqueue(tx, &Verified::check(notice)?, &to, now_ms)?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         });
-        called.await?;
-        tracing::info!(order_id = %order.order_id, passed, "an order is settled");
-        Ok(if passed { "order_released" } else { "order_withheld" })
+        let settled = called.await;
+        match settled.as_ref().map_or_else(Err, Result::as_ref) {
+            Err(error) => self.not_settled(&order, Some(verdict), error),
+            Ok(()) => {
+                self.later.done(&order.order_id);
+                self.counts.add(if passed { "order_released" } else { "order_withheld" });
+                tracing::info!(order_id = %order.order_id, passed, "an order is settled");
+            }
+        }
+        settled.map(|_| ())
     }
 }

@@ -7,9 +7,9 @@ use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use guild_market::TOPIC;
-use guild_market::order::{self, Order, OrderId};
+use guild_market::order::{Order, OrderId, Waits};
 use guild_market::sandbox_run::Plan;
-use guild_market::verify::{Rerun, Subject, differs, verify_rerun};
+use guild_market::verify::{Rerun, Subject, Verdict, differs, verify_rerun};
 use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::error::Kind;
 use guild_protocol::schema::Job;
@@ -20,8 +20,6 @@ use crate::{Error, Result};
 
 /// How many are judged at once. Fewer may run: that is up to the workshop.
 const AT_ONCE: usize = 8;
-/// One that could not be run again now is tried again after so many sweeps.
-const AGAIN_SWEEPS: i64 = 15;
 
 /// Judges until the shutdown.
 pub(super) async fn judge(shared: Arc<Shared>, shutdown: Shutdown) {
@@ -60,8 +58,7 @@ impl Bench {
             return Ok(());
         }
         let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
-        let waiting = shared.node.store.read(move |rx| order::delivered_runs(rx, limit)).await;
-        let waiting = waiting.map_err(Error::from)?.into_iter();
+        let waiting = shared.waiting(Waits::Runs, limit).await?.into_iter();
         let new: Vec<_> =
             waiting.filter(|order| !self.ids.contains(&order.order_id)).take(room).collect();
         for order in new {
@@ -75,26 +72,27 @@ impl Bench {
 impl Shared {
     /// Judges and settles one order. One that cannot be settled now stays as it is, and is found again by its row.
     async fn finish(self: Arc<Shared>, order: Order) -> OrderId {
-        let (order_id, request_id) = (order.order_id.clone(), order.request_id);
-        match self.judge_again(order).await {
-            Ok(word) => self.counts.add(word),
-            Err(error) => {
-                self.shrug("order_not_settled", &request_id, &error);
-                let pause_ms = self.options.sweep_ms.saturating_mul(AGAIN_SWEEPS);
-                self.node.clock.sleep(pause_ms).await;
+        let order_id = order.order_id.clone();
+        match self.judge_again(&order).await {
+            Ok(verdict) => {
+                // An error is counted, and the order is found again by its row.
+                let _ = self.settle(order, verdict).await;
             }
+            Err(error) => self.not_settled(&order, None, &error),
         }
         order_id
     }
 
-    async fn judge_again(self: &Arc<Shared>, order: Order) -> Result<&'static str> {
+    async fn judge_again(&self, order: &Order) -> Result<Verdict> {
+        if let Some(verdict) = self.later.kept(&order.order_id) {
+            return Ok(verdict);
+        }
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         let reruns = self.run_again(&job, output_text).await?;
         let provider = order.deliverer()?;
         let subject = Subject { job: &job, provider: &provider, output_text };
-        let verdict = verify_rerun(&self.node.registry, &self.options.verify, &subject, &reruns)?;
-        self.settle(order, verdict).await
+        Ok(verify_rerun(&self.node.registry, &self.options.verify, &subject, &reruns)?)
     }
 
     /// Runs the commands of a job again: once, and once more before a provider is blamed. What is not even of the right

@@ -9,6 +9,7 @@ use guild_protocol::nostr::receipt_notice::ReceiptNotice;
 use guild_protocol::nostr::{Event, EventId, Filter, Limits, kind, unix_s};
 
 use super::Shared;
+use crate::alone::{self, Alone};
 use crate::{Error, Result};
 
 /// How many events about one job are looked at.
@@ -31,7 +32,7 @@ impl Shared {
             }
         };
         let this = self.clone();
-        let called = self.node.store.clone().write(move |tx| {
+        let called = alone::write(&self.node.store, move |tx| {
             let (us, credit, now_ms) = (this.us(), this.offer.credit, this.now_ms());
             let known = job::find(tx, &notice.request_id)?.and_then(|job| job.receipt_id);
             let job = job::take_receipt(tx, &notice.receipt, &us, credit, now_ms)?;
@@ -39,10 +40,9 @@ impl Shared {
             Ok::<_, Error>((known.is_some(), job))
         });
         Box::pin(async move {
-            match called.await {
+            match called.await? {
                 Ok((true, _)) => self.counts.add("receipt_known"),
                 Ok((false, job)) => self.tell(&job),
-                Err(error) if error.is_passing() => return Err(error),
                 Err(error) => self.shrug("receipt_refused", &id, &error),
             }
             Ok(())
@@ -61,27 +61,38 @@ impl Shared {
         self: &Arc<Shared>,
         after: LastLooked,
     ) -> Result<LastLooked> {
-        let now_s = unix_s(self.now_ms());
-        let found = self.node.store.read(move |rx| {
-            let mut found = Vec::new();
+        let read = self.node.store.read(move |rx| {
             let after = after.as_ref().map(|(at_ms, id)| (*at_ms, id));
-            let jobs = job::unpaid_after(rx, after, UNPAID_MAX.into())?;
-            for job in &jobs {
-                let authors = Some([job.buyer].into());
-                let filter = Filter { authors, ..Filter::kinds([kind::APP_DATA]) }
-                    .tag('e', [job.request_id.hex()]);
-                found.extend(archive::query(rx, &[filter], NOTICES_MAX, now_s)?);
-            }
-            // A page that is not full was the last.
-            let full = jobs.get(usize::from(UNPAID_MAX).saturating_sub(1));
-            let last = full.and_then(|job| Some((job.delivered_ms?, job.request_id)));
-            Ok::<_, Error>((found, last))
+            Ok::<_, Error>(job::unpaid_after(rx, after, UNPAID_MAX.into())?)
         });
-        let (found, last) = found.await?;
-        for stored in found {
-            let event = Event::parse(stored.json.as_bytes(), &Limits::DEFAULT)?;
-            self.clone().take_receipt(&event).await?;
+        let jobs = read.await?;
+        for job in &jobs {
+            match self.notices_of(job).await? {
+                Ok(notices) => {
+                    for event in &notices {
+                        self.clone().take_receipt(event).await?;
+                    }
+                }
+                // One that cannot be asked for keeps no other from being found.
+                Err(error) => self.shrug("receipt_not_looked_for", &job.request_id, &error),
+            }
         }
-        Ok(last)
+        // A page that is not full was the last.
+        let full = jobs.get(usize::from(UNPAID_MAX).saturating_sub(1));
+        Ok(full.and_then(|job| Some((job.delivered_ms?, job.request_id))))
+    }
+
+    /// The events that may be receipts of a job.
+    fn notices_of(&self, job: &TakenJob) -> BoxFuture<Alone<Vec<Event>>> {
+        let now_s = unix_s(self.now_ms());
+        let filter =
+            Filter { authors: Some([job.buyer].into()), ..Filter::kinds([kind::APP_DATA]) }
+                .tag('e', [job.request_id.hex()]);
+        alone::read(&self.node.store, move |rx| {
+            let found = archive::query(rx, std::slice::from_ref(&filter), NOTICES_MAX, now_s)?;
+            let parsed =
+                found.iter().map(|one| Event::parse(one.json.as_bytes(), &Limits::DEFAULT));
+            Ok(parsed.collect::<Result<_, _>>()?)
+        })
     }
 }

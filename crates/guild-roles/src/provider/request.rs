@@ -1,6 +1,6 @@
 //! What comes in: requests, receipts, and the wish to have a request deleted.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
 use guild_market::job::{self, Refusal, Shop, Taken};
@@ -15,7 +15,7 @@ use guild_store::Tx;
 
 use super::{MINUTE_MS, Shared};
 use crate::feed::{Feed, Page};
-use crate::{Error, Result};
+use crate::{Error, Result, alone};
 
 /// Follows the archive until the shutdown.
 pub(super) async fn follow(shared: Arc<Shared>, shutdown: Shutdown) {
@@ -59,8 +59,8 @@ async fn read(shared: &Arc<Shared>, feed: &mut Feed, pace: &Arc<Pace>) -> Result
 }
 
 impl Shared {
-    /// What an event asks for. Only a store that fails is an error: whatever else is wrong, is so with this event
-    /// alone.
+    /// What an event asks for. Only a store that cannot be used is an error: whatever else is wrong, is so with this
+    /// event alone.
     fn call(self: &Arc<Shared>, event: &Event, pace: &Arc<Pace>) -> Option<BoxFuture<Result<()>>> {
         if event.pubkey == self.us() {
             return None;
@@ -86,16 +86,17 @@ impl Shared {
 
     fn take(self: Arc<Shared>, event: Event, pace: Arc<Pace>) -> BoxFuture<Result<()>> {
         let (this, id) = (self.clone(), event.id);
-        // Opened once, whatever becomes of the transaction.
+        // Opened once, and counted once, whatever becomes of the transaction.
         let read = Request::parse(&event, Some(&self.key));
-        let called = self.node.store.clone().write(move |tx| {
+        let has_room = OnceLock::new();
+        let called = alone::write(&self.node.store, move |tx| {
             let now_ms = this.now_ms();
-            this.take_in(tx, &event, &read, &pace, now_ms)
+            let may_refuse = || *has_room.get_or_init(|| pace.may(now_ms));
+            this.take_in(tx, &event, &read, &may_refuse, now_ms)
         });
         Box::pin(async move {
-            match called.await {
+            match called.await? {
                 Ok(word) => self.counts.add(word),
-                Err(error) if error.is_passing() => return Err(error),
                 Err(error) => self.shrug("request_failed", &id, &error),
             }
             Ok(())
@@ -107,7 +108,7 @@ impl Shared {
         tx: &mut Tx<'_>,
         event: &Event,
         read: &guild_protocol::Result<Request>,
-        pace: &Pace,
+        may_refuse: &dyn Fn() -> bool,
         now_ms: UnixMs,
     ) -> Result<&'static str> {
         let taken = match read {
@@ -127,7 +128,7 @@ impl Shared {
                 self.publish(tx, answer, event, now_ms)?;
                 Ok("request_accepted")
             }
-            Taken::Refused(refusal) if pace.may(now_ms) => {
+            Taken::Refused(refusal) if may_refuse() => {
                 let job = job::refuse(tx, event, &self.us(), &refusal, now_ms)?;
                 let answer = self.error(event, &job, now_ms)?;
                 self.publish_refusal(tx, answer, now_ms)?;
@@ -169,7 +170,7 @@ impl Shared {
         let named: Vec<_> =
             tag::values(&event.tags, "e").filter_map(|id| id.parse().ok()).take(100).collect();
         let this = self.clone();
-        let called = self.node.store.clone().write(move |tx| {
+        let called = alone::write(&self.node.store, move |tx| {
             let mut cancelled = 0;
             for request_id in &named {
                 let open = job::find(tx, request_id)?
@@ -182,9 +183,8 @@ impl Shared {
             Ok::<usize, Error>(cancelled)
         });
         Box::pin(async move {
-            match called.await {
+            match called.await? {
                 Ok(cancelled) => (0..cancelled).for_each(|_| self.counts.add("job_cancelled")),
-                Err(error) if error.is_passing() => return Err(error),
                 Err(error) => self.shrug("deletion_failed", &id, &error),
             }
             Ok(())

@@ -66,9 +66,11 @@ impl Shared {
             return Ok(());
         }
         self.beat(now_ms).await?;
-        rounds.looked = self.look_for_receipts(rounds.looked).await?;
-        self.forget_refusals(now_ms).await?;
+        // Whatever becomes of the rest: a sign of life more often than announced says nothing more.
         rounds.beat_ms = Some(now_ms);
+        let looked = self.look_for_receipts(rounds.looked).await;
+        self.forget_refusals(now_ms).await?;
+        rounds.looked = looked?;
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use guild_store::Tx;
 
 use super::worker::Task;
 use super::{MINUTE_MS, Shared};
+use crate::alone::{self, Alone};
 use crate::error::code;
 use crate::{Error, Result};
 
@@ -55,12 +56,14 @@ impl Bench {
         if room == 0 {
             return Ok(());
         }
-        let limit = i64::try_from(shared.options.concurrency).unwrap_or(i64::MAX);
+        let put_off = shared.later.waiting(shared.now_ms());
+        let limit = shared.options.concurrency.saturating_add(put_off.len());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let us = shared.us();
         let waiting = shared.node.store.read(move |rx| job::accepted(rx, &us, limit)).await;
         let waiting = waiting.map_err(Error::from)?.into_iter();
-        let new: Vec<_> =
-            waiting.filter(|job| !self.ids.contains(&job.request_id)).take(room).collect();
+        let is_new = |id: &EventId| !self.ids.contains(id) && !put_off.contains(id);
+        let new: Vec<_> = waiting.filter(|job| is_new(&job.request_id)).take(room).collect();
         for job in new {
             self.ids.insert(job.request_id);
             self.tasks.push(shared.clone().finish(job).boxed());
@@ -74,12 +77,23 @@ impl Shared {
     async fn finish(self: Arc<Shared>, job: TakenJob) -> EventId {
         let request_id = job.request_id;
         let done = self.try_work(&job).await;
-        match self.clone().hand_in(job, done).await {
-            Ok(word) => self.counts.add(word),
-            Err(error) => {
+        let handed_in = match self.clone().hand_in(job.clone(), done).await {
+            // It cannot be written down, whatever it is: the buyer is told that there is nothing.
+            Ok(Err(error)) => {
                 self.shrug("job_not_handed_in", &request_id, &error);
-                // Not at once: a database that fails is not helped by haste.
-                self.node.clock.sleep(self.options.sweep_ms).await;
+                let excuse = Refusal::new(&code::WORK_FAILED, "it is done, and cannot be sent");
+                self.clone().hand_in(job, Err(excuse)).await
+            }
+            other => other,
+        };
+        match handed_in {
+            Ok(Ok(word)) => {
+                self.later.done(&request_id);
+                self.counts.add(word);
+            }
+            Ok(Err(error)) | Err(error) => {
+                self.shrug("job_not_handed_in", &request_id, &error);
+                self.later.put_off(request_id, None, self.now_ms());
             }
         }
         request_id
@@ -143,9 +157,9 @@ impl Shared {
         self: Arc<Shared>,
         job: TakenJob,
         done: Result<String, Refusal>,
-    ) -> Result<&'static str> {
+    ) -> Alone<&'static str> {
         let this = self.clone();
-        let called = self.node.store.write(move |tx| {
+        let called = alone::write(&self.node.store, move |tx| {
             let now_ms = this.now_ms();
             let request = job.request()?;
             match &done {

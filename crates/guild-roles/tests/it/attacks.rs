@@ -85,7 +85,8 @@ impl Alone {
 
     /// Waits until the buyer has met something so often.
     pub(crate) async fn until_counted(&self, word: &str, times: u64) {
-        until(&self.clock, word, || async { self.buyer.counts().of(word) == times }).await;
+        until(&self.clock, word, || async { self.buyer.counts().of(word) >= times }).await;
+        assert_eq!(self.buyer.counts().of(word), times, "{word}");
     }
 }
 

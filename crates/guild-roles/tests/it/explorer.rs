@@ -1,5 +1,6 @@
 //! The market as a reader sees it, on both databases.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -271,7 +272,11 @@ fn an_order_that_ended_without_a_result_stays_in_the_list() {
                 }
                 let gone = guild_market::order::OrderId::of_key(gone);
                 guild_market::order::cancel(tx, &gone, T0 + 10)?;
-                guild_market::order::expire(tx, T0 + 60_000, T0 + 60_000, 10)?;
+                let end_ms = T0 + 60_000;
+                let waits = guild_market::order::Waits::End(end_ms);
+                for id in guild_market::order::waiting(tx, waits, &BTreeSet::new(), 10)? {
+                    guild_market::order::expire(tx, &id, end_ms, end_ms)?;
+                }
                 Ok(())
             })
             .await;

@@ -7,6 +7,7 @@ mod bazaar;
 mod buyer;
 mod explorer;
 mod market;
+mod poison;
 mod provider;
 mod runs;
 mod sweeper;

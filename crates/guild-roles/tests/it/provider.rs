@@ -1,23 +1,25 @@
 //! What a provider offers, refuses and never begins, whatever its buyers are.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use guild_market::job::{self, TakenJob};
+use guild_market::job::{self, Refusal, TakenJob};
 use guild_market::order::State;
 use guild_network::publish;
 use guild_protocol::amount::{Amount, Msat};
-use guild_protocol::env::{Clock, Signer};
+use guild_protocol::env::{BoxFuture, Clock, Signer};
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::job::{Feedback, Input, Param, Request, Status};
 use guild_protocol::nostr::receipt_notice::ReceiptNotice;
 use guild_protocol::nostr::{Draft, Event, EventId, Filter, kind, unix_s};
 use guild_protocol::receipt;
+use guild_protocol::schema::SchemaId;
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::buyer::Choice;
-use guild_roles::provider::{Embedder, Options, Provider};
+use guild_roles::provider::{Embedder, Options, Provider, Task, Worker};
 use guild_store::outbox;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::attacks::Sloth;
 use crate::town::{Hand, Hub, PRICE, T0, Town, embedding, has, key, until, until_known, wish};
@@ -323,5 +325,63 @@ fn an_announcement_that_was_replaced_is_not_kept() {
             rx.first::<(i64, i64)>(kept, &[])
         });
         assert_eq!(kept.await.unwrap(), Some((1, 0)));
+    });
+}
+
+/// Works when it is let.
+struct Gated(Arc<AtomicBool>, Arc<Hand>);
+
+impl Worker for Gated {
+    fn schema_ids(&self) -> Vec<SchemaId> {
+        Embedder.schema_ids()
+    }
+
+    fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
+        let (open, clock) = (self.0.clone(), self.1.clone());
+        Box::pin(async move {
+            while !open.load(Ordering::SeqCst) {
+                clock.sleep(5).await;
+            }
+            Embedder.work(task).await
+        })
+    }
+}
+
+/// Receipts that came too early are looked for later; one that cannot be read keeps no other from being found, and the
+/// provider from nothing else.
+#[test]
+fn a_receipt_that_cannot_be_looked_for_keeps_no_other_from_being_found() {
+    let mut town = Town::new();
+    let node = town.node();
+    let open = Arc::new(AtomicBool::new(false));
+    let worker = Arc::new(Gated(open.clone(), town.clock.clone()));
+    let offer = Options { heartbeat_ms: 1, ..Town::offer() };
+    let provider = town.provider_with(node, key(2), offer, worker);
+    let (store, hub, clock) = (town.store(node).clone(), town.hub.clone(), town.clock.clone());
+    town.tell(async move {
+        let them = provider.public_key();
+        let met = |word: &str| provider.counts().of(word);
+        let ask =
+            |text: &str| request(them, text).draft(unix_s(T0)).unwrap().sign(&key(7)).unwrap();
+        let asked = [ask("spoilt"), ask("well")];
+        for event in &asked {
+            hub.post(event.clone()).await;
+        }
+        until(&clock, "both are taken", || async { met("request_accepted") == 2 }).await;
+        for event in &asked {
+            let job = provider.job(event.id).await.unwrap().unwrap();
+            hub.post(withheld(&job, &key(7))).await;
+        }
+        until(&clock, "both came too early", || async { met("receipt_refused") == 2 }).await;
+        let spoilt = asked[0].id.hex();
+        let spoil = "UPDATE nostr_event SET json = 'rubbish' WHERE kind = 30078 AND json LIKE $1";
+        let like = format!("%{spoilt}%");
+        let spoilt = store.write(move |tx| tx.exec(spoil, guild_store::args![&like]));
+        assert_eq!(spoilt.await, Ok(1));
+        open.store(true, Ordering::SeqCst);
+        until(&clock, "the other is found", || async { met("receipt_taken") == 1 }).await;
+        let well = provider.job(asked[1].id).await.unwrap().unwrap();
+        assert_eq!(well.state, job::State::Withheld);
+        until(&clock, "it is counted", || async { met("receipt_not_looked_for") >= 1 }).await;
     });
 }

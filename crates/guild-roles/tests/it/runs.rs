@@ -10,6 +10,8 @@ use guild_market::sandbox_run::{Artifact, Bounds, CommandRun, Plan, Printed, Ran
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Clock, Signer};
 use guild_protocol::hash::Hash;
+use guild_protocol::nostr::job::{Input, Request};
+use guild_protocol::nostr::unix_s;
 use guild_protocol::schema::SchemaId;
 use guild_roles::buyer::{self, Buyer, Choice, Order, Wish};
 use guild_roles::provider::{self, CommandRunner, Provider, Worker};
@@ -442,5 +444,62 @@ fn a_job_that_was_begun_twice_is_paid_once() {
         until(&pair.clock, "the other lets go", || async { first.dropped() == first.begun() })
             .await;
         assert_eq!(payable(&pair.store, key(2).public_key()).await, PRICE.0);
+    });
+}
+
+/// A stranger's text that no database takes: it is refused like any other, and holds up nothing.
+#[test]
+fn a_request_with_what_nobody_can_write_down_is_refused() {
+    let mut town = Town::new();
+    let nodes = [town.node(), town.node()];
+    let pair =
+        Pair::in_town(&mut town, nodes, honest(&Tally::default()), Some(honest(&Tally::default())));
+    let hub = town.hub.clone();
+    town.tell(async move {
+        pair.ready().await;
+        let mut request = Request::new(5050);
+        let input =
+            json!({"sandbox": {"image_digest": "sha256:\0"}, "commands": [{"cmd": "make"}]});
+        request.inputs.push(Input::text(input.to_string()));
+        request.schema_id = Some(schema().to_string());
+        request.providers.push(key(2).public_key());
+        let request = request.draft(unix_s(pair.clock.now_ms())).unwrap().sign(&key(7)).unwrap();
+        hub.post(request.clone()).await;
+        until(&pair.clock, "a refusal", || async {
+            let job = pair.provider.job(request.id).await.unwrap();
+            job.is_some_and(|job| job.state == JobState::Refused)
+        })
+        .await;
+        assert_eq!(pair.done(&["make"]).await.state, State::Released);
+    });
+}
+
+/// Orders that were judged and cannot be settled, more than are judged at once: none is run again for that, and they
+/// keep nobody from being paid.
+#[test]
+fn orders_that_cannot_be_settled_hold_up_no_other_and_are_not_run_again() {
+    const STUCK: u64 = 9;
+    let mut town = Town::new();
+    let nodes = [town.node(), town.node()];
+    let checked = Tally::default();
+    let offer = provider::Options { credit: Msat(100_000), ..offer() };
+    let worker: Arc<dyn Worker> = Arc::new(CommandRunner(honest(&Tally::default())));
+    let pair = Pair::with(&mut town, nodes, (offer, worker), Some(honest(&checked)));
+    town.tell(async move {
+        let plant = "CREATE TRIGGER planted BEFORE UPDATE ON market_order
+            WHEN NEW.state = 'released' AND NEW.payload LIKE '%stuck%'
+            BEGIN SELECT RAISE(ABORT, 'planted'); END";
+        pair.store.write(move |tx| tx.exec(plant, &[])).await.unwrap();
+        for n in 0..STUCK {
+            pair.hire(&[&format!("stuck {n}")]).await;
+        }
+        until(&pair.clock, "all are judged", || async { checked.begun() == STUCK }).await;
+        let met = |word: &str| pair.buyer.counts().of(word);
+        until(&pair.clock, "tried again", || async { met("order_not_settled") > 2 * STUCK }).await;
+        assert_eq!(pair.done(&["make"]).await.state, State::Released);
+        assert_eq!(checked.begun(), STUCK + 1, "each was run again once");
+        pair.store.write(|tx| tx.exec("DROP TRIGGER planted", &[])).await.unwrap();
+        until(&pair.clock, "paid", || async { met("order_released") == STUCK + 1 }).await;
+        assert_eq!(checked.begun(), STUCK + 1);
     });
 }

@@ -314,13 +314,18 @@ impl Town {
     }
 
     /// Runs a story while all services run, then ends them in order.
+    #[expect(clippy::disallowed_methods, reason = "a story that hangs must end, in real time")]
     pub(crate) fn tell<F: Future<Output = ()>>(mut self, story: F) {
+        // No story takes so long, however busy the machine is.
+        let longest = std::time::Duration::from_secs(600);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let running = &mut self.running;
             let all = Box::pin(async { while running.next().await.is_some() {} });
+            let story = tokio::time::timeout(longest, story);
             match select(Box::pin(story), all).await {
-                Either::Left(((), all)) => {
+                Either::Left((told, all)) => {
+                    assert!(told.is_ok(), "the story does not end");
                     self.shutdown.trigger();
                     all.await;
                 }
@@ -377,7 +382,8 @@ pub(crate) async fn until<F: Future<Output = bool>>(
     what: &str,
     holds: impl Fn() -> F,
 ) {
-    for _ in 0..1_000 {
+    // A minute and more: a loaded machine is slow, and only what never comes is a failure.
+    for _ in 0..6_000 {
         if holds().await {
             return;
         }

@@ -1,7 +1,8 @@
 //! Carries messages from the outbox to their sinks.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{Either, join_all, select};
 use futures_util::stream::FuturesUnordered;
@@ -106,6 +107,40 @@ struct Courier {
     options: Options,
 }
 
+/// The keys of the lanes that a sink's loop delivers now.
+#[derive(Default)]
+struct Held(Mutex<BTreeSet<String>>);
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn as_json(&self) -> String {
+        serde_json::Value::from_iter(self.lock().iter().cloned()).to_string()
+    }
+}
+
+/// One of them, for as long as it is delivered.
+struct Lane<'a> {
+    held: &'a Held,
+    key: String,
+}
+
+impl<'a> Lane<'a> {
+    fn of(held: &'a Held, lease: &Lease) -> Lane<'a> {
+        let key = lease.key.clone();
+        held.lock().insert(key.clone());
+        Lane { held, key }
+    }
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.held.lock().remove(&self.key);
+    }
+}
+
 /// What a sink's loop remembers of its rounds.
 struct Rounds {
     tidied_ms: Option<UnixMs>,
@@ -146,6 +181,7 @@ impl Courier {
     async fn drain_sink(&self, sink: String, deliver: Deliver, mut wake: Wake) {
         let lanes_max = usize::try_from(self.options.lanes_max).unwrap_or(usize::MAX);
         let mut rounds = Rounds { tidied_ms: None, seen_ms: UnixMs::MIN };
+        let held = Held::default();
         let mut under_way = FuturesUnordered::new();
         loop {
             // Before the next lane, not after the last: a sink that is never idle must be tidied too.
@@ -153,9 +189,10 @@ impl Courier {
             if under_way.len() >= lanes_max {
                 under_way.next().await;
             }
-            match beside(&mut under_way, self.claim(&sink)).await {
+            match beside(&mut under_way, self.claim(&sink, &held)).await {
                 Ok(Some((lease, messages))) => {
-                    under_way.push(self.drain_lane(lease, messages, &deliver));
+                    let lane = Lane::of(&held, &lease);
+                    under_way.push(self.drain_lane(lane, lease, messages, &deliver));
                     continue;
                 }
                 Ok(None) => {}
@@ -167,7 +204,7 @@ impl Courier {
                     continue;
                 }
             }
-            let pause_ms = beside(&mut under_way, self.pause_ms(&sink)).await;
+            let pause_ms = beside(&mut under_way, self.pause_ms(&sink, &held)).await;
             let waiting = select(wake(), self.clock.sleep(pause_ms));
             // A lane that ends may have more to deliver, or leave room for another.
             if under_way.is_empty() {
@@ -196,19 +233,27 @@ impl Courier {
         self.forget(sink, now_ms).await;
     }
 
-    async fn claim(&self, sink: &str) -> Result<Option<(Lease, Vec<Message>)>> {
-        let token = self.token();
+    async fn claim(&self, sink: &str, held: &Held) -> Result<Option<(Lease, Vec<Message>)>> {
+        let (token, held) = (self.token(), held.as_json());
         let (kind, lease_ms, batch_max) =
             (sink.to_owned(), self.options.lease_ms, self.options.batch_max);
         let clock = self.clock.clone();
-        let claimed = self
-            .store
-            .write(move |tx| lane::claim(tx, &kind, clock.now_ms(), lease_ms, &token, batch_max));
+        let claimed = self.store.write(move |tx| {
+            let now_ms = clock.now_ms();
+            lane::claim(tx, &kind, &held, (now_ms, lease_ms), &token, batch_max)
+        });
         claimed.await
     }
 
-    /// Delivers what was claimed of a lane, and settles it.
-    async fn drain_lane(&self, lease: Lease, messages: Vec<Message>, deliver: &Deliver) {
+    /// Delivers what was claimed of a lane, and settles it. Until then the lane is not claimed here again, also if its
+    /// lease is over: the claim would fence our own settling, and what became of the batch would never be known.
+    async fn drain_lane(
+        &self,
+        _lane: Lane<'_>,
+        lease: Lease,
+        messages: Vec<Message>,
+        deliver: &Deliver,
+    ) {
         let outcome = self.deliver_batch(&lease, messages, deliver).await;
         let clock = self.clock.clone();
         let settled =
@@ -232,10 +277,13 @@ impl Courier {
         for message in messages {
             // A clock that was set back makes no lease longer.
             let left_ms = lease.until_ms.saturating_sub(self.clock.now_ms());
-            let left_ms = left_ms.min(self.options.lease_ms);
+            // What is left at its end is for settling: others may take the lane over the moment it is over.
+            let left_ms =
+                left_ms.min(self.options.lease_ms).saturating_sub(self.options.lease_ms / 10);
             // A delivery that has too little time left would be cut off and counted as a failure: the next lease has
-            // more.
-            let too_late = !outcome.done.is_empty() && left_ms < self.options.lease_ms / 2;
+            // more. Every delivery has about as much time as the first.
+            let least_ms = self.options.lease_ms.saturating_mul(4) / 5;
+            let too_late = !outcome.done.is_empty() && left_ms < least_ms;
             if left_ms <= 0 || too_late {
                 break;
             }
@@ -309,10 +357,10 @@ impl Courier {
     }
 
     /// Until the next lane is due, but never longer than a sweep.
-    async fn pause_ms(&self, sink: &str) -> i64 {
-        let kind = sink.to_owned();
-        let due: Option<(UnixMs, UnixMs)> =
-            self.store.read(move |rx| lane::first_and_last_due(rx, &kind)).await.ok().flatten();
+    async fn pause_ms(&self, sink: &str, held: &Held) -> i64 {
+        let (kind, held) = (sink.to_owned(), held.as_json());
+        let due = self.store.read(move |rx| lane::first_and_last_due(rx, &kind, &held));
+        let due: Option<(UnixMs, UnixMs)> = due.await.ok().flatten();
         let Some((first_ms, last_ms)) = due else { return self.options.sweep_ms };
         let now_ms = self.clock.now_ms();
         // Our own clock need not have been wrong: another process may have written this, or our clock may have been

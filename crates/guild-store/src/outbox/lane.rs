@@ -69,26 +69,29 @@ const CLAIM: Sql = Sql {
     lite: "UPDATE outbox_lane SET token = $3, until_ms = $4, epoch = epoch + 1
            WHERE sink = $1 AND key =
              (SELECT key FROM outbox_lane WHERE sink = $1 AND due_ms <= $2 AND until_ms <= $2
+                AND key NOT IN (SELECT value FROM json_each($5))
               ORDER BY due_ms, key LIMIT 1)
            RETURNING key, epoch",
     pg: "UPDATE outbox_lane SET token = $3, until_ms = $4, epoch = epoch + 1
          WHERE sink = $1 AND key =
            (SELECT key FROM outbox_lane WHERE sink = $1 AND due_ms <= $2 AND until_ms <= $2
+              AND key NOT IN (SELECT json_array_elements_text($5::text::json))
             ORDER BY due_ms, key LIMIT 1 FOR UPDATE SKIP LOCKED)
          RETURNING key, epoch",
 };
 
-/// Takes a lane that is due and free, and its first messages.
+/// Takes a lane that is due and free and none of those that the caller holds, and its first messages.
 pub(super) fn claim(
     tx: &mut Tx<'_>,
     sink: &str,
-    now_ms: UnixMs,
-    lease_ms: i64,
+    held_json: &str,
+    (now_ms, lease_ms): (UnixMs, i64),
     token: &str,
     batch_max: i64,
 ) -> Result<Option<(Lease, Vec<Message>)>> {
     let until_ms = now_ms.saturating_add(lease_ms);
-    let claimed: Option<(String, i64)> = tx.first(CLAIM, args![sink, now_ms, token, until_ms])?;
+    let claimed: Option<(String, i64)> =
+        tx.first(CLAIM, args![sink, now_ms, token, until_ms, held_json])?;
     let Some((key, epoch)) = claimed else { return Ok(None) };
     let rows: Vec<(i64, String, String, i64, i64)> = tx.all(
         "SELECT seq, idempotency_key, body, attempts, due_ms FROM outbox
@@ -154,14 +157,32 @@ pub(super) fn settle(
     set_due(tx, &lease.sink, &lease.key)
 }
 
-/// When the first and the last of the waiting lanes of a sink may be claimed; nothing if none waits.
-pub(super) fn first_and_last_due(rx: &mut Rx<'_>, sink: &str) -> Result<Option<(UnixMs, UnixMs)>> {
-    let due: Option<(Option<i64>, Option<i64>)> = rx.first(
-        "SELECT min(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END),
-           max(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END) FROM outbox_lane
-         WHERE sink = $1 AND due_ms IS NOT NULL",
-        args![sink],
-    )?;
+macro_rules! first_and_last_due {
+    ($held:literal) => {
+        concat!(
+            "SELECT min(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END),
+               max(CASE WHEN due_ms > until_ms THEN due_ms ELSE until_ms END) FROM outbox_lane
+             WHERE sink = $1 AND due_ms IS NOT NULL AND key NOT IN (SELECT ",
+            $held,
+            ")"
+        )
+    };
+}
+
+const FIRST_AND_LAST_DUE: Sql = Sql {
+    lite: first_and_last_due!("value FROM json_each($2)"),
+    pg: first_and_last_due!("json_array_elements_text($2::text::json)"),
+};
+
+/// When the first and the last of the waiting lanes of a sink may be claimed, of those that the caller does not hold;
+/// nothing if none waits.
+pub(super) fn first_and_last_due(
+    rx: &mut Rx<'_>,
+    sink: &str,
+    held_json: &str,
+) -> Result<Option<(UnixMs, UnixMs)>> {
+    let due: Option<(Option<i64>, Option<i64>)> =
+        rx.first(FIRST_AND_LAST_DUE, args![sink, held_json])?;
     Ok(due.and_then(|(first_ms, last_ms)| first_ms.zip(last_ms)))
 }
 

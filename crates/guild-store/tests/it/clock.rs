@@ -37,6 +37,28 @@ fn processes_whose_clocks_differ_agree_by_the_database() {
     }
 }
 
+/// A clock by which everything takes two seconds.
+struct Slow(AtomicI64);
+
+impl Clock for Slow {
+    fn now_ms(&self) -> UnixMs {
+        self.0.fetch_add(2_000, Ordering::SeqCst)
+    }
+
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[test]
+fn a_database_that_is_too_slow_to_tell_its_time_corrects_no_clock() {
+    let scratch = Scratch::on(Engine::Postgres);
+    let clock = DatabaseClock::new(Arc::new(Slow(AtomicI64::new(0))));
+    let refused = block_on(clock.correct(&scratch.store())).unwrap_err();
+    assert_eq!(refused.code().name, "store.unreachable");
+    assert_eq!(clock.ahead_ms(), 0);
+}
+
 #[test]
 fn a_file_has_the_clock_of_its_machine() {
     let scratch = Scratch::on(Engine::Sqlite);

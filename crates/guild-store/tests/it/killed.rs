@@ -201,8 +201,17 @@ fn drain_through_kills(engine: Engine, drainers: usize) {
     let url = scratch.options().url;
     let mut running: Vec<Victim> = (0..drainers).map(|_| start(&url, &sink)).collect();
     let mut kills = 0;
+    let mut taken = 0;
     while queued(&store) > 0 {
+        // On a slow machine a drainer may not live long enough to begin: nobody is killed before somebody delivers.
+        let mut patience = 6_000;
+        while sink.taken.lock().unwrap().len() == taken && queued(&store) > 0 {
+            assert!(patience > 0, "nobody delivers any more");
+            patience -= 1;
+            wait_ms(10);
+        }
         wait_ms(100 + dice.below(500));
+        taken = sink.taken.lock().unwrap().len();
         let victim = usize::try_from(dice.below(drainers as u64)).unwrap();
         running[victim] = start(&url, &sink);
         kills += 1;

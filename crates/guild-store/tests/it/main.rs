@@ -30,6 +30,8 @@ mod silence;
 mod slow;
 mod store;
 
+use std::time::Duration;
+
 use guild_store::{Hooks, Migrations, Options, Service, Store};
 use testbed::Database;
 
@@ -103,6 +105,11 @@ impl Drop for Scratch {
     }
 }
 
+/// No test takes so long, however busy the machine is: what waits longer would wait for ever.
+const LONGEST: Duration = Duration::from_secs(600);
+
+#[expect(clippy::disallowed_methods, reason = "a test that hangs must end, in real time")]
 fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(LONGEST, future).await.unwrap() })
 }

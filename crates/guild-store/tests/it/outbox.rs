@@ -1,3 +1,5 @@
+mod silent;
+
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 

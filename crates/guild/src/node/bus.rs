@@ -41,8 +41,13 @@ mod tests {
     use guild_bus::subject::Topic;
 
     #[test]
-    fn every_topic_of_the_store_can_be_carried() {
-        for topic in [guild_store::audit::TOPIC, guild_store::outbox::TOPIC] {
+    fn every_topic_can_be_carried() {
+        for topic in [
+            guild_store::audit::TOPIC,
+            guild_store::outbox::TOPIC,
+            guild_network::archive::TOPIC,
+            guild_market::TOPIC,
+        ] {
             assert!(Topic::is_valid(topic), "{topic}");
         }
     }

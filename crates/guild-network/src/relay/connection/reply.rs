@@ -3,7 +3,7 @@
 use guild_protocol::nostr::EventId;
 use guild_protocol::nostr::message::RelayMessage;
 
-use super::super::question::{Question, Reply};
+use super::super::question::Reply;
 use super::super::session::{Action, closed, refused};
 use super::super::sync::Sync;
 use super::Connection;
@@ -12,7 +12,7 @@ impl Connection {
     /// What to do about an answer of the database.
     pub(super) fn replied(&mut self, reply: Reply) -> Vec<Action> {
         match reply {
-            Reply::Stored(number, answer) => match answer {
+            Reply::Stored(number, answer, _) => match answer {
                 Ok(answer) => self.session.stored(number, answer).map(Action::Send).collect(),
                 Err(words) => self.session.unanswered(number, &words),
             },
@@ -20,8 +20,13 @@ impl Connection {
                 vec![Action::Send(RelayMessage::Count { sub, count }.to_json())]
             }
             Reply::Count(sub, Err(words)) => vec![closed(&sub, &words)],
-            // Closed meanwhile.
-            Reply::Sync { sub, .. } if !self.session.has_sync(&sub) => Vec::new(),
+            // Closed meanwhile, or opened anew: then another question waits, and its answer is the one that counts.
+            Reply::Sync { sub, .. }
+                if !self.session.has_sync(&sub)
+                    || self.questions.iter().any(|question| question.is_sync_of(&sub)) =>
+            {
+                Vec::new()
+            }
             Reply::Sync { sub, message, events } => {
                 match events.and_then(|events| self.open_sync(&sub, &events)) {
                     Ok(()) => vec![self.answer_sync(&sub, &message)],
@@ -74,8 +79,6 @@ impl Connection {
         if let Some(sync) = self.syncs.remove(sub) {
             self.shared.give_sync_room(sync.count());
         }
-        self.questions.retain(
-            |question| !matches!(question, Question::Sync { sub: asked, .. } if asked == sub),
-        );
+        self.questions.retain(|question| !question.is_sync_of(sub));
     }
 }

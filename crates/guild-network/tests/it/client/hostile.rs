@@ -323,7 +323,8 @@ fn whatever_a_relay_sends_the_next_connection_gets_what_is_there() {
         let node = Node::start(options);
         node.until_stored(&[card]).await;
         let status = node.relay(&relay.url);
-        assert_eq!(status.counts.connections, 7);
+        // One more for each time that a loaded machine is silent for too long.
+        assert!(status.counts.connections >= 7, "{:?}", status.counts);
         assert!(status.counts.malformed >= 8 && status.counts.unasked == 2, "{:?}", status.counts);
         assert!(node.stored(1).await.is_empty());
     });
@@ -361,7 +362,10 @@ fn answers_about_other_events_are_no_answer() {
             }
         })
         .await;
-        let node = Node::start(quick(&[&relay.url]));
+        // Long enough for any machine: it is the connection that must fail, not the time.
+        let options = Options { publish_ms: 60_000, answer_ms: 50_000, ..quick(&[&relay.url]) };
+        let node = Node::start(options);
+        node.until_relay(&relay.url, "there", |relay| relay.state == State::Connected).await;
         let event = ours(1);
         let refused = node.pool.publish(&relay.url, &event).await.unwrap_err();
         assert_eq!(refused.to_string(), "the relay did not take it: the connection was lost");
