@@ -7,6 +7,7 @@ use guild_store::{Migration, Sql};
 mod glance;
 mod read;
 mod recommendation;
+mod said;
 mod write;
 
 pub use glance::{
@@ -22,6 +23,7 @@ pub(crate) use glance::STATEMENTS as GLANCES;
 #[cfg(test)]
 pub(crate) use read::STATEMENTS;
 
+pub(crate) use said::Said;
 pub(crate) use write::{Seen, apply, forget, hide, sweep};
 
 /// The tables of this module.

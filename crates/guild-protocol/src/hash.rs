@@ -127,12 +127,20 @@ impl fmt::Debug for Hasher {
 
 /// Lower-case hex digits.
 pub fn to_hex(bytes: &[u8]) -> String {
-    let mut hex = vec![0; bytes.len().saturating_mul(2)];
+    let mut hex = Vec::new();
+    write_hex(bytes, &mut hex);
+    // Digits are ASCII.
+    String::from_utf8(hex).unwrap_or_default()
+}
+
+/// As [`to_hex`], behind what is there.
+pub(crate) fn write_hex(bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.resize(start.saturating_add(bytes.len().saturating_mul(2)), 0);
+    let hex = out.get_mut(start..).unwrap_or_default();
     for (pair, byte) in hex.chunks_exact_mut(2).zip(bytes) {
         pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 0x0f)]);
     }
-    // Digits are ASCII.
-    String::from_utf8(hex).unwrap_or_default()
 }
 
 fn digit(nibble: u8) -> u8 {
@@ -157,21 +165,34 @@ pub fn from_hex_exact<const N: usize>(text: &str) -> Option<[u8; N]> {
     if text.len() != N.checked_mul(2)? {
         return None;
     }
-    let mut bytes = [0; N];
+    let (mut bytes, mut seen) = ([0; N], 0);
     for (place, pair) in bytes.iter_mut().zip(pairs) {
-        *place = byte(pair)?;
+        if let [high, low] = pair {
+            let (high, low) = (nibble(*high), nibble(*low));
+            seen |= high | low;
+            *place = (high << 4) | (low & 0x0f);
+        }
     }
-    Some(bytes)
+    // Looked at once, not for every digit.
+    (seen < NO_DIGIT).then_some(bytes)
+}
+
+/// Has a bit that no nibble has.
+const NO_DIGIT: u8 = 0x10;
+
+/// The value of a digit. Chosen without a jump: digits are as good as random, and no processor guesses them.
+fn nibble(digit: u8) -> u8 {
+    let (number, letter) = (digit.wrapping_sub(b'0'), digit.wrapping_sub(b'a'));
+    let of_letter = if letter < 6 { letter.saturating_add(10) } else { NO_DIGIT };
+    if number < 10 { number } else { of_letter }
 }
 
 fn byte(pair: &[u8]) -> Option<u8> {
-    let nibble = |b: u8| match b {
-        b'0'..=b'9' => b.checked_sub(b'0'),
-        b'a'..=b'f' => b.checked_sub(b'a')?.checked_add(10),
-        _ => None,
-    };
     match pair {
-        [high, low] => Some((nibble(*high)? << 4) | nibble(*low)?),
+        [high, low] => {
+            let (high, low) = (nibble(*high), nibble(*low));
+            ((high | low) < NO_DIGIT).then_some((high << 4) | low)
+        }
         _ => None,
     }
 }
@@ -199,6 +220,22 @@ mod tests {
         }
         assert_eq!(Hash::parse_liberal(&text[7..]).unwrap(), Hash::of(b"x"));
         assert!(Hash::parse_liberal("SHA256:00").is_err());
+    }
+
+    #[test]
+    fn only_lower_case_digits_are_hex() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(from_hex_exact(&to_hex(&[byte, !byte])), Some([byte, !byte]));
+            let (first, second) = ([byte, b'7'], [b'7', byte]);
+            let is_digit = byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+            for pair in [first, second] {
+                let Ok(text) = std::str::from_utf8(&pair) else { continue };
+                assert_eq!(from_hex(text).is_some(), is_digit, "{text:?}");
+                assert_eq!(from_hex_exact::<1>(text).is_some(), is_digit, "{text:?}");
+            }
+        }
+        assert_eq!(from_hex_exact::<1>("0a0"), None);
+        assert_eq!(from_hex("0a0"), None);
     }
 
     #[test]

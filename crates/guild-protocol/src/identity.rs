@@ -123,6 +123,11 @@ impl Signature {
         Signature(bytes)
     }
 
+    /// The 64 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 64] {
+        &self.0
+    }
+
     /// The 128 hex digits.
     pub fn hex(&self) -> String {
         to_hex(&self.0)

@@ -97,6 +97,7 @@ pub(crate) fn put_from(
         .map(|(New { seq, event, first_ms }, _)| Seen {
             seq: *seq,
             event: event.event(),
+            said: event.said(),
             first_ms: *first_ms,
             received_ms: now_ms,
         })

@@ -7,6 +7,7 @@ use guild_protocol::nostr::{Event, kind, tag};
 
 use super::key::{self, Address};
 use crate::Result;
+use crate::index::Said;
 
 /// An event whose id and signature hold, with its canonical text. Cheap to clone.
 #[derive(Clone)]
@@ -19,6 +20,7 @@ struct Inner {
     address: Option<Address>,
     expires_at: Option<i64>,
     terms: Vec<i64>,
+    said: Said,
 }
 
 impl Verified {
@@ -42,6 +44,7 @@ impl Verified {
             address: Address::of_event(&event),
             expires_at: expires_at(&event),
             terms: key::terms(&event),
+            said: Said::of(&event),
             event,
         }))
     }
@@ -75,6 +78,11 @@ impl Verified {
 
     pub(super) fn terms(&self) -> &[i64] {
         &self.0.terms
+    }
+
+    /// What it says about work.
+    pub(super) fn said(&self) -> &Said {
+        &self.0.said
     }
 
     /// About how many rows it costs to store.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::announcement::Announcement;
-use guild_protocol::nostr::job::{Feedback, JobResult, Request};
-use guild_protocol::nostr::{Event, EventId, kind, tag};
+use guild_protocol::nostr::{Event, kind};
 use guild_store::{Column, Sql, Tx, args};
 
 use super::recommendation;
+use super::said::{AnswerSaid, RequestSaid, Said, is_answer};
 use crate::Result;
 use crate::archive;
 
@@ -17,6 +17,8 @@ use crate::archive;
 pub(crate) struct Seen<'a> {
     pub(crate) seq: i64,
     pub(crate) event: &'a Event,
+    /// What it says as a row.
+    pub(crate) said: &'a Said,
     /// When its first version came.
     pub(crate) first_ms: UnixMs,
     pub(crate) received_ms: UnixMs,
@@ -51,12 +53,15 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
         let rows = archive::rows_after(tx, after, 500)?;
         let Some(last) = rows.last() else { return Ok(()) };
         after = last.seq;
+        let said: Vec<Said> = rows.iter().map(|row| Said::of(&row.event)).collect();
         let seen: Vec<Seen<'_>> = rows
             .iter()
-            .filter(|row| !row.is_hidden || kind::is_request(row.event.kind))
-            .map(|row| Seen {
+            .zip(&said)
+            .filter(|(row, _)| !row.is_hidden || kind::is_request(row.event.kind))
+            .map(|(row, said)| Seen {
                 seq: row.seq,
                 event: &row.event,
+                said,
                 first_ms: row.first_ms,
                 received_ms: row.received_ms,
             })
@@ -184,40 +189,6 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     Ok(())
 }
 
-struct RequestRow {
-    seq: i64,
-    schema_id: Option<String>,
-    bid_msat: Option<i64>,
-    providers: String,
-    is_private: bool,
-}
-
-fn request_row(seen: &Seen<'_>) -> Option<RequestRow> {
-    let event = seen.event;
-    if !kind::is_request(event.kind) {
-        return None;
-    }
-    let is_private = tag::has(&event.tags, "encrypted");
-    // Of a private one only what everybody sees.
-    let (schema_id, bid_msat, providers) = if is_private {
-        let bid = tag::value(&event.tags, "bid").and_then(|bid| bid.parse().ok());
-        let keys = tag::values(&event.tags, "p").filter_map(|key| key.parse().ok());
-        (None, bid, keys.collect::<Vec<PublicKey>>())
-    } else {
-        let request = Request::parse(event, None).ok()?;
-        let bid = request.bid.map(|bid| bid.0);
-        (request.schema_id, bid, request.providers)
-    };
-    let providers: Vec<String> = providers.iter().map(|key| format!("\"{}\"", key.hex())).collect();
-    Some(RequestRow {
-        seq: seen.seq,
-        schema_id: schema_id.as_deref().and_then(word).map(str::to_owned),
-        bid_msat,
-        providers: format!("[{}]", providers.join(",")),
-        is_private,
-    })
-}
-
 const INSERT_REQUESTS: Sql = Sql {
     lite: "INSERT INTO index_request (seq, schema_id, bid_msat, providers, private)
            VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
@@ -226,63 +197,29 @@ const INSERT_REQUESTS: Sql = Sql {
          ON CONFLICT DO NOTHING",
 };
 
-fn insert_requests(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
-    let rows: Vec<RequestRow> = seen.iter().filter_map(request_row).collect();
-    let ints = |of: fn(&RequestRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let schemas: Vec<Option<&str>> = rows.iter().map(|row| row.schema_id.as_deref()).collect();
-    let bids: Vec<Option<i64>> = rows.iter().map(|row| row.bid_msat).collect();
-    let providers: Vec<&str> = rows.iter().map(|row| row.providers.as_str()).collect();
+fn insert_requests<'a>(tx: &mut Tx<'_>, seen: &[Seen<'a>]) -> Result<()> {
+    let row = |seen: &Seen<'a>| match seen.said {
+        Said::Request(said) => Some((seen.seq, said)),
+        _ => None,
+    };
+    let rows: Vec<(i64, &RequestSaid)> = seen.iter().filter_map(row).collect();
+    let seqs: Vec<i64> = rows.iter().map(|(seq, _)| *seq).collect();
+    let schemas: Vec<Option<&str>> =
+        rows.iter().map(|(_, said)| said.schema_id.as_deref()).collect();
+    let bids: Vec<Option<i64>> = rows.iter().map(|(_, said)| said.bid_msat).collect();
+    let providers: Vec<&str> = rows.iter().map(|(_, said)| said.providers.as_str()).collect();
+    let private: Vec<i64> = rows.iter().map(|(_, said)| i64::from(said.is_private)).collect();
     tx.exec_set(
         INSERT_REQUESTS,
         &[
-            Column::Ints(&ints(|row| row.seq)),
+            Column::Ints(&seqs),
             Column::OptTexts(&schemas),
             Column::OptInts(&bids),
             Column::Texts(&providers),
-            Column::Ints(&ints(|row| i64::from(row.is_private))),
+            Column::Ints(&private),
         ],
     )?;
     Ok(())
-}
-
-struct AnswerRow {
-    seq: i64,
-    request_id: String,
-    status: Option<String>,
-    price_msat: Option<i64>,
-}
-
-/// The request, the status and the price that an answer names; of an encrypted one what everybody sees.
-fn answer_says(event: &Event) -> Option<(EventId, Option<String>, Option<i64>)> {
-    if tag::has(&event.tags, "encrypted") {
-        let request = tag::value(&event.tags, "e")?.parse().ok()?;
-        let price = tag::value(&event.tags, "amount").and_then(|price| price.parse().ok());
-        return Some((request, tag::value(&event.tags, "status").map(str::to_owned), price));
-    }
-    if event.kind == kind::FEEDBACK {
-        let feedback = Feedback::parse(event, None).ok()?;
-        let price = feedback.price.map(|price| price.msat.0);
-        return Some((feedback.request.id, Some(feedback.status.to_string()), price));
-    }
-    let result = JobResult::parse(event, None).ok()?;
-    Some((result.request.id, None, result.price.map(|price| price.msat.0)))
-}
-
-fn is_answer(event: &Event) -> bool {
-    kind::is_result(event.kind) || event.kind == kind::FEEDBACK
-}
-
-fn answer_row(seen: &Seen<'_>) -> Option<AnswerRow> {
-    if !is_answer(seen.event) {
-        return None;
-    }
-    let (request, status, price_msat) = answer_says(seen.event)?;
-    Some(AnswerRow {
-        seq: seen.seq,
-        request_id: request.hex(),
-        status: status.as_deref().and_then(word).map(str::to_owned),
-        price_msat,
-    })
 }
 
 const INSERT_ANSWERS: Sql = Sql {
@@ -293,16 +230,20 @@ const INSERT_ANSWERS: Sql = Sql {
          ON CONFLICT DO NOTHING",
 };
 
-fn insert_answers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
-    let rows: Vec<AnswerRow> = seen.iter().filter_map(answer_row).collect();
-    let ints = |of: fn(&AnswerRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let requests: Vec<&str> = rows.iter().map(|row| row.request_id.as_str()).collect();
-    let statuses: Vec<Option<&str>> = rows.iter().map(|row| row.status.as_deref()).collect();
-    let prices: Vec<Option<i64>> = rows.iter().map(|row| row.price_msat).collect();
+fn insert_answers<'a>(tx: &mut Tx<'_>, seen: &[Seen<'a>]) -> Result<()> {
+    let row = |seen: &Seen<'a>| match seen.said {
+        Said::Answer(said) => Some((seen.seq, said)),
+        _ => None,
+    };
+    let rows: Vec<(i64, &AnswerSaid)> = seen.iter().filter_map(row).collect();
+    let seqs: Vec<i64> = rows.iter().map(|(seq, _)| *seq).collect();
+    let requests: Vec<&str> = rows.iter().map(|(_, said)| said.request_id.as_str()).collect();
+    let statuses: Vec<Option<&str>> = rows.iter().map(|(_, said)| said.status.as_deref()).collect();
+    let prices: Vec<Option<i64>> = rows.iter().map(|(_, said)| said.price_msat).collect();
     tx.exec_set(
         INSERT_ANSWERS,
         &[
-            Column::Ints(&ints(|row| row.seq)),
+            Column::Ints(&seqs),
             Column::Texts(&requests),
             Column::OptTexts(&statuses),
             Column::OptInts(&prices),
@@ -338,23 +279,24 @@ fn observe(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let (mut offers, mut keys) = (BTreeMap::new(), BTreeMap::new());
     for Seen { event, received_ms, .. } in seen {
         let at_ms = seconds(event.created_at).saturating_mul(1000).min(*received_ms);
-        let is_beat = matches!(event.kind, kind::HEARTBEAT | kind::ANNOUNCEMENT);
-        let Some(d) = word(event.tag("d").filter(|_| is_beat).unwrap_or_default()) else {
-            continue;
+        let d = match event.kind {
+            kind::HEARTBEAT | kind::ANNOUNCEMENT => word(event.tag("d").unwrap_or_default()),
+            _ => is_answer(event).then_some(""),
         };
-        let last = match (is_beat, d) {
-            (true, "") => keys.entry(event.pubkey.hex()).or_insert(at_ms),
-            (true, d) => offers.entry((event.pubkey.hex(), d)).or_insert(at_ms),
-            _ if is_answer(event) => keys.entry(event.pubkey.hex()).or_insert(at_ms),
-            _ => continue,
+        let last = match d {
+            None => continue,
+            Some("") => keys.entry(event.pubkey).or_insert(at_ms),
+            Some(d) => offers.entry((event.pubkey, d)).or_insert(at_ms),
         };
         *last = at_ms.max(*last);
     }
-    let pubkeys: Vec<&str> = offers.keys().map(|(pubkey, _)| pubkey.as_str()).collect();
+    let pubkeys: Vec<String> = offers.keys().map(|(pubkey, _)| pubkey.hex()).collect();
+    let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let ds: Vec<&str> = offers.keys().map(|(_, d)| *d).collect();
     let lasts: Vec<i64> = offers.values().copied().collect();
     tx.exec_set(HEARD, &[Column::Texts(&pubkeys), Column::Texts(&ds), Column::Ints(&lasts)])?;
-    let pubkeys: Vec<&str> = keys.keys().map(String::as_str).collect();
+    let pubkeys: Vec<String> = keys.keys().map(PublicKey::hex).collect();
+    let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let lasts: Vec<i64> = keys.values().copied().collect();
     tx.exec_set(HEARD_AT_ALL, &[Column::Texts(&pubkeys), Column::Ints(&lasts)])?;
     Ok(())

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
+use super::write::plain_prefix;
 use super::{Doc, Limits, MAX_SAFE_INTEGER, code};
 use crate::{Error, Result};
 
@@ -194,8 +195,7 @@ impl<'a> Reader<'a> {
 
     fn skip_plain(&mut self) {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
-        let stop = rest.iter().position(|b| matches!(b, b'"' | b'\\' | 0..=0x1f));
-        self.advance(stop.unwrap_or(rest.len()));
+        self.advance(plain_prefix(rest));
     }
 
     /// From `start` to here. Both stand before or after an ASCII byte, so they are character boundaries.

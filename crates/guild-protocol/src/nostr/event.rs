@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use super::{Tag, code, tag};
 use crate::env::Signer;
-use crate::hash::{Hash, from_hex_exact, shorten, to_hex};
+use crate::hash::{Hash, from_hex_exact, shorten, to_hex, write_hex};
 use crate::identity::{PublicKey, Signature};
 use crate::json::{self, Doc, MAX_SAFE_INTEGER};
 use crate::{Error, Result};
@@ -257,13 +257,13 @@ impl Event {
         out.extend_from_slice(b",\"created_at\":");
         write_number(self.created_at, &mut out);
         out.extend_from_slice(b",\"id\":\"");
-        out.extend_from_slice(self.id.hex().as_bytes());
+        write_hex(self.id.as_bytes(), &mut out);
         out.extend_from_slice(b"\",\"kind\":");
         write_number(u64::from(self.kind), &mut out);
         out.extend_from_slice(b",\"pubkey\":\"");
-        out.extend_from_slice(self.pubkey.hex().as_bytes());
+        write_hex(self.pubkey.as_bytes(), &mut out);
         out.extend_from_slice(b"\",\"sig\":\"");
-        out.extend_from_slice(self.sig.hex().as_bytes());
+        write_hex(self.sig.as_bytes(), &mut out);
         out.extend_from_slice(b"\",\"tags\":");
         write_tags(&self.tags, &mut out);
         out.push(b'}');
@@ -338,7 +338,7 @@ fn compute_id(
 ) -> EventId {
     let mut signed = Vec::with_capacity(content.len().saturating_add(TYPICAL_BYTES));
     signed.extend_from_slice(b"[0,\"");
-    signed.extend_from_slice(pubkey.hex().as_bytes());
+    write_hex(pubkey.as_bytes(), &mut signed);
     signed.extend_from_slice(b"\",");
     write_number(created_at, &mut signed);
     signed.push(b',');
@@ -422,7 +422,9 @@ impl<'a> Fields<'a> {
     }
 
     fn parsed<T: FromStr<Err = Error>>(&mut self, name: &str) -> Result<T> {
-        let text = self.text(name)?;
+        let Doc::Text(text) = self.take(name)? else {
+            return Err(shape("expected a text").at(name));
+        };
         // Also refuses the npub form, which the key's own reader takes.
         if text.starts_with("npub") {
             return Err(shape("a key is written in hex digits here").at(name));
