@@ -236,7 +236,7 @@ async fn a_receipt_is_given_byte_for_byte_and_shown_check_by_check() {
     );
     assert!(
         page.contains("download=\"REPLAY.jsonl\"")
-            && page.contains("guild replay verify REPLAY.jsonl")
+            && page.contains("guild replay verify REPLAY.jsonl \\\n    --receipt")
     );
 }
 
