@@ -316,7 +316,7 @@ impl Town {
     /// Runs a story while all services run, then ends them in order.
     pub(crate) fn tell<F: Future<Output = ()>>(mut self, story: F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
+        let told = async {
             let running = &mut self.running;
             let all = Box::pin(async { while running.next().await.is_some() {} });
             match select(Box::pin(story), all).await {
@@ -326,7 +326,8 @@ impl Town {
                 }
                 Either::Right(_) => panic!("the services ended before the story"),
             }
-        });
+        };
+        runtime.block_on(testbed::in_time(told));
         for node in self.nodes {
             node.service.close();
         }
@@ -377,7 +378,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(
     what: &str,
     holds: impl Fn() -> F,
 ) {
-    for _ in 0..1_000 {
+    for _ in 0..6_000 {
         if holds().await {
             return;
         }
