@@ -131,10 +131,22 @@ pub(crate) fn parse(environment: &Environment) -> Result<(Cli, Output), u8> {
     let paint = !environment.no_color() && io::stderr().is_terminal();
     let rendered = refused.render();
     let text = if paint { rendered.ansi().to_string() } else { rendered.to_string() };
-    let named = text.replacen("error:", &format!("error[{}]:", code::USAGE.name), 1);
+    let named =
+        in_plain_words(&text).replacen("error:", &format!("error[{}]:", code::USAGE.name), 1);
     // There is nobody left to tell.
     let _ = io::stderr().write_all(named.as_bytes());
     Err(EXIT_BAD_INPUT)
+}
+
+/// What the standard library says of numbers, in words for whoever types them.
+fn in_plain_words(text: &str) -> String {
+    let words = [
+        ("invalid digit found in string", "write a whole number"),
+        ("cannot parse integer from empty string", "write a whole number"),
+        ("number too large to fit in target type", "the number is too large"),
+        ("number too small to fit in target type", "the number is too small"),
+    ];
+    words.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 /// clap's words as one sentence.
@@ -142,7 +154,7 @@ fn usage(refused: &clap::Error) -> Error {
     if refused.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return Error::new(&code::USAGE, "a command is missing");
     }
-    let text = refused.render().to_string();
+    let text = in_plain_words(&refused.render().to_string());
     let mut lines = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
     let first = lines.next().unwrap_or_default();
     let mut message = first.strip_prefix("error: ").unwrap_or(first).to_owned();
@@ -197,7 +209,11 @@ mod tests {
             ("guild --config a ledger accounts --config b", "--config <FILE>"),
         ] {
             let told = usage(&read(line.split(' ')).unwrap_err()).message().to_owned();
-            assert_eq!(told, format!("the argument '{name}' cannot be used multiple times"), "{line}");
+            assert_eq!(
+                told,
+                format!("the argument '{name}' cannot be used multiple times"),
+                "{line}"
+            );
         }
     }
 
@@ -205,6 +221,24 @@ mod tests {
     fn the_words_of_a_program_that_is_run_are_its_own() {
         let told = global("guild sandbox run echo -v --set a=1");
         assert_eq!((told.louder(), told.set.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_number_that_is_none_is_told_in_plain_words() {
+        let told = |line: &str| usage(&read(line.split(' ')).unwrap_err()).message().to_owned();
+        for (line, words) in [
+            (
+                "guild log tail -n x",
+                "invalid value 'x' for '--lines <COUNT>': write a whole number",
+            ),
+            ("guild outbox retry 1x", "invalid value '1x' for '[SEQ]...': write a whole number"),
+            (
+                "guild relay query --since 99999999999999999999",
+                "invalid value '99999999999999999999' for '--since <SECONDS>': the number is too large",
+            ),
+        ] {
+            assert_eq!(told(line), words);
+        }
     }
 
     #[test]
