@@ -180,7 +180,8 @@ pub(crate) fn kill_below(root: u32) -> Vec<String> {
     // Some may have ended by themselves meanwhile, which is as good.
     let _ = killer.args(below.iter().map(u32::to_string)).stderr(Stdio::null()).status();
     // Servers stand below a shell that keeps them: they are not what was waited for.
-    let worth_a_name = crate::deadline::below(root, &all, |process| process.command.starts_with("sh -c"));
+    let worth_a_name =
+        crate::deadline::below(root, &all, |process| process.command.starts_with("sh -c"));
     let command = |pid: &u32| all.get(pid).map(|process| process.command.clone());
     worth_a_name.iter().filter_map(command).filter(|command| !command.is_empty()).collect()
 }
@@ -191,7 +192,8 @@ fn below(root: u32, all: &BTreeMap<u32, Process>, left_out: impl Fn(&Process) ->
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         let children = all.iter().filter(|(_, p)| p.parent == parent && !left_out(p));
-        let children: Vec<u32> = children.map(|(pid, _)| *pid).filter(|p| !found.contains(p)).collect();
+        let children: Vec<u32> =
+            children.map(|(pid, _)| *pid).filter(|p| !found.contains(p)).collect();
         found.extend(children);
         next += 1;
     }

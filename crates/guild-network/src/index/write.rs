@@ -35,8 +35,8 @@ pub(crate) fn apply(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     observe(tx, seen)
 }
 
-/// Makes all rows again from the archive. What was only observed, the heartbeats, stays.
-pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
+/// Makes all rows again from the archive; from how many events. What was only observed, the heartbeats, stays.
+pub fn rebuild(tx: &mut Tx<'_>) -> Result<u64> {
     for table in [
         "DELETE FROM index_provider",
         "DELETE FROM index_schema",
@@ -46,11 +46,11 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
     ] {
         tx.exec(table, &[])?;
     }
-    let mut after = 0;
+    let (mut after, mut events) = (0, 0_u64);
     loop {
         let rows = archive::rows_after(tx, after, 500)?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        after = last.seq;
+        let Some(last) = rows.last() else { return Ok(events) };
+        (after, events) = (last.seq, events.saturating_add(rows.len() as u64));
         let seen: Vec<Seen<'_>> = rows
             .iter()
             .filter(|row| !row.is_hidden || kind::is_request(row.event.kind))
