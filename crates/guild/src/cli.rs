@@ -164,9 +164,10 @@ fn usage(refused: &clap::Error) -> Error {
     Error::new(&code::USAGE, message)
 }
 
-/// The whole tree of commands, with help of one width wherever it is made.
+/// The whole tree of commands, to be described: with help of one width wherever it is made, and the global options
+/// marked as what they are.
 pub(crate) fn tree() -> clap::Command {
-    let mut tree = command().term_width(100);
+    let mut tree = Cli::command().mut_args(|arg| arg.global(true)).term_width(100);
     tree.build();
     tree
 }
@@ -178,6 +179,26 @@ mod tests {
     #[test]
     fn the_tree_of_commands_is_consistent() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_described_is_what_is_read() {
+        fn options(of: &clap::Command, all: &mut Vec<String>) {
+            let of_this =
+                of.get_arguments().map(|arg| format!("{}/{}", of.get_name(), arg.get_id()));
+            all.extend(of_this);
+            of.get_subcommands()
+                .filter(|sub| sub.get_name() != "help")
+                .for_each(|sub| options(sub, all));
+        }
+        let (mut read, mut described) = (Vec::new(), Vec::new());
+        let mut built = command();
+        built.build();
+        options(&built, &mut read);
+        options(&tree(), &mut described);
+        read.sort();
+        described.sort();
+        assert_eq!(read, described);
     }
 
     fn global(line: &str) -> Global {
