@@ -5,8 +5,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Much longer than anything takes that goes on, on a machine with much else to do.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Much longer than anything takes that goes on, on a machine with much else to do; and shorter than the ten minutes
+/// after which `cargo xtask test` ends what is silent.
+const PATIENCE: Duration = Duration::from_secs(540);
 
 /// Waits for the future, on whatever runtime it is; one that hangs fails its test.
 pub async fn in_time<T>(future: impl Future<Output = T>) -> T {

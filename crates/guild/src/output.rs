@@ -312,8 +312,8 @@ fn lacks_subject(message: &str) -> bool {
     VERBS.contains(&message.split(' ').next().unwrap_or_default())
 }
 
-/// What makes a line of progress of a text. It is cut at the edge of the terminal, not wrapped, so that the next one can
-/// replace it; and the cursor stays behind it, so that the `^C` of whoever is tired of it goes with it.
+/// What makes a line of progress of a text. It is cut at the edge of the terminal, not wrapped, so that the next one
+/// can replace it; and the cursor stays behind it, so that the `^C` of whoever is tired of it goes with it.
 fn moving_line(text: &str) -> String {
     match text {
         "" => "\r\x1b[K".to_owned(),

@@ -62,8 +62,8 @@ pub(crate) struct MigrateArgs {
 
 /// Make the index of providers, requests and answers again from the stored events
 ///
-/// For an index that misses something or says something else than the events. Nothing is fetched, and who was heard when
-/// stays known. Refused while a node runs.
+/// For an index that misses something or says something else than the events. Nothing is fetched, and who was heard
+/// when stays known. Refused while a node runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ReindexArgs {}
 

@@ -40,7 +40,7 @@ impl Outsider {
 fn line_with(stream: &mut impl BufRead, wanted: impl Fn(&str) -> bool) -> String {
     loop {
         let mut line = String::new();
-        let read = stream.read_line(&mut line).expect("nothing was heard for two minutes");
+        let read = stream.read_line(&mut line).unwrap_or_else(|e| panic!("nothing was heard: {e}"));
         assert_ne!(read, 0, "the stream ended");
         if wanted(&line) {
             return line;

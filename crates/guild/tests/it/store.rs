@@ -102,7 +102,7 @@ fn the_index_is_made_again_from_the_events() {
     let home = Home::new();
     assert_eq!(home.json(&["store", "reindex"]).1["error"]["code"], "node.no_database");
     let node = Node::up(&home, &ANY_PORT);
-    let offers = || home.json(&["providers", "ls"]).1["items"].as_array().map(Vec::len);
+    let offers = || home.json(&["providers", "ls"]).1["providers"].as_array().map(Vec::len);
     until("announced", || offers() == Some(1));
     let (code, answer) = home.json(&["store", "reindex"]);
     assert_eq!((code, &answer["error"]["code"]), (2, &json!("node.running")));

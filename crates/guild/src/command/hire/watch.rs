@@ -78,7 +78,9 @@ fn steps(order: &Value) -> Vec<String> {
             (Some(7_000), Some("processing")) => {
                 steps.push(format!("accepted by {who}{}", price.unwrap_or_default()));
             }
-            (Some(7_000), Some("error")) => steps.push(format!("refused by {who}")),
+            (Some(7_000), Some("error")) => {
+                steps.push(format!("refused by {who}; `guild requests show` tells why"));
+            }
             (Some(7_000), Some(status)) => steps.push(format!("{who} says: {status}")),
             (Some(7_000), None) => steps.push(format!("{who} answers in private")),
             _ => steps.push(format!("delivered by {who}")),
