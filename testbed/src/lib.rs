@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod browser;
+mod in_time;
 pub mod javascript;
 pub mod judge_tools;
 pub mod nats;
@@ -16,6 +17,7 @@ mod process;
 mod victim;
 
 pub use browser::{Browser, Look};
+pub use in_time::in_time;
 pub use nats::Nats;
 pub use nostr_relay::NostrRelay;
 pub use port::free_port;

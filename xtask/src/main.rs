@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod bench;
+mod deadline;
 mod fuzz;
 mod pictures;
 mod services;

@@ -1,7 +1,8 @@
 //! `cargo xtask test`: every check that must pass before a change is taken, in the order of their price.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::deadline::{self, Limits, Pulse};
 use crate::services::Services;
 use crate::workspace::{self, Workspace};
 use crate::{Result, fuzz, setup, tidy};
@@ -16,25 +17,29 @@ const FUZZ_SECONDS: u64 = 1;
 
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
+/// Several times what the longest step takes on a slow machine, and what its longest test takes.
+const LIMITS: Limits =
+    Limits { whole: Duration::from_secs(45 * 60), silent: Duration::from_secs(10 * 60) };
+
 struct Step {
     name: &'static str,
     /// Whether `--quick` runs it too.
     quick: bool,
-    run: fn(&Workspace, quick: bool) -> Result,
+    run: fn(&Workspace, quick: bool, &Pulse) -> Result,
 }
 
 const STEPS: &[Step] = &[
     Step { name: "toolchain", quick: true, run: toolchain },
     Step { name: "format", quick: true, run: format },
-    Step { name: "tidy", quick: true, run: |tree, _| tidy::run(tree) },
+    Step { name: "tidy", quick: true, run: |tree, _, _| tidy::run(tree) },
     Step { name: "lint", quick: true, run: lint },
     Step { name: "tests", quick: true, run: tests },
     Step {
         name: "fuzz: every parser",
         quick: false,
-        run: |tree, _| fuzz::smoke(tree, FUZZ_SECONDS),
+        run: |tree, _, _| fuzz::smoke(tree, FUZZ_SECONDS),
     },
-    Step { name: "fuzz: a planted bug", quick: false, run: |tree, _| fuzz::find_planted(tree) },
+    Step { name: "fuzz: a planted bug", quick: false, run: |tree, _, _| fuzz::find_planted(tree) },
     Step { name: "licences and sources", quick: false, run: deny },
 ];
 
@@ -42,7 +47,10 @@ const STEPS: &[Step] = &[
 pub(crate) fn run(tree: &Workspace, quick: bool) -> Result {
     let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick || !quick).collect();
     let start = Instant::now();
-    let outcome = run_steps(&steps, |step| (step.run)(tree, quick));
+    let end = || deadline::kill_below(std::process::id());
+    let outcome = run_steps(&steps, |step| {
+        deadline::guard(LIMITS, end, |pulse| (step.run)(tree, quick, pulse))
+    });
     println!(
         "\n{} of {} steps in {:.0} s",
         outcome.passed,
@@ -81,7 +89,7 @@ fn run_steps(steps: &[&Step], mut run: impl FnMut(&Step) -> Result) -> Outcome {
     Outcome { passed: total, failure: None }
 }
 
-fn toolchain(tree: &Workspace, _: bool) -> Result {
+fn toolchain(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     let parts = [
         ("rustc", vec!["--version"]),
         ("cargo", vec!["--version"]),
@@ -110,7 +118,7 @@ fn toolchain(tree: &Workspace, _: bool) -> Result {
     setup::judge_tools(tree)
 }
 
-fn format(tree: &Workspace, _: bool) -> Result {
+fn format(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     tree.cargo(&["fmt", "--all", "--check"])
         .and_then(|()| tree.cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]))
         .map_err(|e| {
@@ -118,23 +126,24 @@ fn format(tree: &Workspace, _: bool) -> Result {
         })
 }
 
-fn lint(tree: &Workspace, _: bool) -> Result {
+fn lint(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     tree.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
 }
 
-fn tests(tree: &Workspace, quick: bool) -> Result {
+fn tests(tree: &Workspace, quick: bool, pulse: &Pulse) -> Result {
+    // Examples in the documentation are linked one by one, which takes longer than running them.
+    let what: &[&str] = if quick { &["--lib", "--bins", "--tests"] } else { &[] };
+    // Built first: a compiler may be silent for long, a test may not.
+    tree.cargo(&[&["test", "--workspace", "--no-run"], what].concat())?;
     let services = Services::start()?;
     let mut command = tree.program("cargo");
-    command.args(["test", "--workspace"]).env("INSTA_UPDATE", "no").envs(services.variables());
-    if quick {
-        // Examples in the documentation are linked one by one, which takes longer than running them.
-        command.args(["--lib", "--bins", "--tests"]);
-    }
+    command.args(["test", "--workspace"]).args(what);
+    command.env("INSTA_UPDATE", "no").envs(services.variables());
     let seconds = if quick { QUICK_SIM_SECONDS } else { FULL_SIM_SECONDS };
-    workspace::run(command.env(SIM_SECONDS, seconds.to_string()))
+    pulse.listen(command.env(SIM_SECONDS, seconds.to_string()))
 }
 
-fn deny(tree: &Workspace, _: bool) -> Result {
+fn deny(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     let root = tree.target("tools");
     let program = root.join("bin/cargo-deny");
     let wanted = format!("cargo-deny {CARGO_DENY_VERSION}");

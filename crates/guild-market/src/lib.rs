@@ -37,13 +37,16 @@ use guild_store::{Migration, Sql};
 
 /// The tables of this crate.
 pub fn migrations() -> Vec<Migration> {
-    vec![Migration {
-        area: "market",
-        number: 1,
-        name: "market",
-        sql: Sql {
-            lite: include_str!("../migrations/sqlite/0001_market.sql"),
-            pg: include_str!("../migrations/postgres/0001_market.sql"),
-        },
-    }]
+    let market = Sql {
+        lite: include_str!("../migrations/sqlite/0001_market.sql"),
+        pg: include_str!("../migrations/postgres/0001_market.sql"),
+    };
+    let totals = Sql {
+        lite: include_str!("../migrations/sqlite/0002_totals.sql"),
+        pg: include_str!("../migrations/postgres/0002_totals.sql"),
+    };
+    vec![
+        Migration { area: "market", number: 1, name: "market", sql: market },
+        Migration { area: "market", number: 2, name: "totals", sql: totals },
+    ]
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use guild_protocol::amount::AssetId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
+use guild_protocol::receipt::Status;
 use guild_store::{Column, Rx, Sql, args};
 
-use crate::receipts::{self, Kept};
+use crate::receipts::{self, Direction, Kept};
 use crate::row::{page, unreadable};
 use crate::{Result, job, order};
 
@@ -76,18 +77,23 @@ pub struct Totals {
     pub earned: i64,
 }
 
+const TOTALS: &str =
+    "SELECT direction, status, asset_id, receipts, units FROM market_total WHERE other = ''";
+
 /// What went through our hands, in millisatoshi.
 pub fn totals(rx: &mut Rx<'_>) -> Result<Totals> {
-    let row: Option<(i64, i64, i64)> = rx.first(
-        "SELECT count(*),
-           CAST(coalesce(sum(CASE WHEN direction = 'given' AND status = 'released' AND asset_id = $1
-             THEN units ELSE 0 END), 0) AS BIGINT),
-           CAST(coalesce(sum(CASE WHEN direction = 'taken' AND status = 'released' AND asset_id = $1
-             THEN units ELSE 0 END), 0) AS BIGINT) FROM market_receipt",
-        args![AssetId::BTC_LN],
-    )?;
-    let (receipts, paid, earned) = row.unwrap_or_default();
-    Ok(Totals { receipts, paid, earned })
+    let rows: Vec<(String, String, String, i64, i64)> = rx.all(TOTALS, args![])?;
+    let mut totals = Totals::default();
+    for (direction, status, asset_id, receipts, units) in rows {
+        totals.receipts = totals.receipts.saturating_add(receipts);
+        if status == Status::Released.as_str() && asset_id == AssetId::BTC_LN {
+            match direction == Direction::Given.as_str() {
+                true => totals.paid = units,
+                false => totals.earned = units,
+            }
+        }
+    }
+    Ok(totals)
 }
 
 /// How somebody has worked for us.
@@ -101,29 +107,41 @@ pub struct Record {
     pub paid: i64,
 }
 
+const RECORD: &str = "SELECT status, receipts, units FROM market_total
+    WHERE other = $1 AND direction = 'given' AND asset_id = $2";
+
 /// How a provider has worked for us, by the receipts that we gave it; in millisatoshi.
 pub fn record(rx: &mut Rx<'_>, provider: &PublicKey) -> Result<Record> {
-    let row: Option<(i64, i64, i64)> = rx.first(
-        "SELECT CAST(coalesce(sum(CASE WHEN status = 'released' THEN 1 ELSE 0 END), 0) AS BIGINT),
-           CAST(coalesce(sum(CASE WHEN status = 'withheld' THEN 1 ELSE 0 END), 0) AS BIGINT),
-           CAST(coalesce(sum(CASE WHEN status = 'released' THEN units ELSE 0 END), 0) AS BIGINT)
-         FROM market_receipt WHERE direction = 'given' AND provider = $1 AND asset_id = $2",
-        args![&provider.npub(), AssetId::BTC_LN],
-    )?;
-    let (released, withheld, paid) = row.unwrap_or_default();
-    Ok(Record { released, withheld, paid })
+    let rows: Vec<(String, i64, i64)> = rx.all(RECORD, args![&provider.npub(), AssetId::BTC_LN])?;
+    let mut record = Record::default();
+    for (status, receipts, units) in rows {
+        match Status::from_word(&status) {
+            Some(Status::Released) => (record.released, record.paid) = (receipts, units),
+            Some(Status::Withheld) => record.withheld = receipts,
+            _ => {}
+        }
+    }
+    Ok(record)
 }
+
+/// Both halves are found by an index, and neither is larger than the page.
+const RECEIPTS_OF: &str = "SELECT receipt_id FROM (
+    SELECT receipt_id, at_ms FROM (SELECT receipt_id, at_ms FROM market_receipt WHERE provider = $1
+        ORDER BY at_ms DESC, receipt_id DESC LIMIT $2) AS sold
+    UNION
+    SELECT receipt_id, at_ms FROM (SELECT receipt_id, at_ms FROM market_receipt WHERE buyer = $1
+        ORDER BY at_ms DESC, receipt_id DESC LIMIT $2) AS bought
+  ) AS found ORDER BY at_ms DESC, receipt_id DESC LIMIT $2";
 
 /// The latest receipts in which a key pays or is paid.
 pub fn receipts_of(rx: &mut Rx<'_>, key: &PublicKey, limit: i64) -> Result<Vec<Kept>> {
-    let ids: Vec<(String,)> = rx.all(
-        "SELECT receipt_id FROM market_receipt WHERE provider = $1 OR buyer = $1
-         ORDER BY at_ms DESC, receipt_id DESC LIMIT $2",
-        args![&key.npub(), page(limit)],
-    )?;
+    let ids: Vec<(String,)> = rx.all(RECEIPTS_OF, args![&key.npub(), page(limit)])?;
     let mut all = Vec::new();
     for (id,) in ids {
         all.extend(receipts::get(rx, &id.parse()?)?);
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,17 @@ impl Decode for Kept {
     }
 }
 
+impl Direction {
+    /// Whom the node deals with, of the two that a receipt names.
+    fn other(self, receipt: &Receipt) -> String {
+        let stated = receipt.stated();
+        match self {
+            Direction::Given => stated.provider_id.npub(),
+            Direction::Taken => stated.buyer_id.npub(),
+        }
+    }
+}
+
 /// Keeps a receipt; one that is there stays as it is.
 pub(crate) fn keep(
     tx: &mut Tx<'_>,
@@ -86,7 +97,7 @@ pub(crate) fn keep(
     now_ms: UnixMs,
 ) -> Result<()> {
     let stated = receipt.stated();
-    tx.exec(
+    let kept = tx.exec(
         "INSERT INTO market_receipt
            (receipt_id, direction, request_id, buyer, provider, status, asset_id, units, text, at_ms)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (receipt_id) DO NOTHING",
@@ -103,6 +114,33 @@ pub(crate) fn keep(
             now_ms
         ],
     )?;
+    if kept > 0 {
+        // All of them, and those of this one.
+        for other in ["", &direction.other(receipt)] {
+            add_up(tx, other, direction, receipt)?;
+        }
+    }
+    Ok(())
+}
+
+/// Counts a new receipt. What strangers state may be large: a total that would be too large stays at its end.
+fn add_up(tx: &mut Tx<'_>, other: &str, direction: Direction, receipt: &Receipt) -> Result<()> {
+    let stated = receipt.stated();
+    let (direction, status) = (direction.as_str(), stated.status.as_str());
+    let asset_id = stated.amount.asset_id.as_str();
+    let before: Option<(i64,)> = tx.first(
+        "SELECT units FROM market_total
+         WHERE other = $1 AND direction = $2 AND status = $3 AND asset_id = $4",
+        args![other, direction, status, asset_id],
+    )?;
+    let units = before.unwrap_or_default().0.saturating_add(stated.amount.units);
+    tx.exec(
+        "INSERT INTO market_total (other, direction, status, asset_id, receipts, units)
+         VALUES ($1, $2, $3, $4, 1, $5)
+         ON CONFLICT (other, direction, status, asset_id)
+         DO UPDATE SET receipts = market_total.receipts + 1, units = $5",
+        args![other, direction, status, asset_id, units],
+    )?;
     Ok(())
 }
 
@@ -116,14 +154,26 @@ macro_rules! select {
     };
 }
 
+const OF_ID: &str = select!("WHERE receipt_id = $1");
+const OF_REQUEST: &str = select!("WHERE request_id = $1 ORDER BY at_ms, receipt_id");
+/// The first condition is what the index is asked for; the second tells apart what came at one moment.
+const BEFORE: &str = select!(
+    "WHERE at_ms <= $1 AND (at_ms < $1 OR receipt_id < $2)
+     ORDER BY at_ms DESC, receipt_id DESC LIMIT $3"
+);
+
+/// What is asked of all receipts, and how many values are bound.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [(&str, usize); 3] = [(OF_ID, 1), (OF_REQUEST, 1), (BEFORE, 3)];
+
 /// The receipt with this id.
 pub fn get(rx: &mut Rx<'_>, receipt_id: &ReceiptId) -> Result<Option<Kept>> {
-    Ok(rx.first(select!("WHERE receipt_id = $1"), args![receipt_id.as_str()])?)
+    Ok(rx.first(OF_ID, args![receipt_id.as_str()])?)
 }
 
 /// Every receipt about a request, the oldest first.
 pub fn of_request(rx: &mut Rx<'_>, request_id: &str) -> Result<Vec<Kept>> {
-    Ok(rx.all(select!("WHERE request_id = $1 ORDER BY at_ms, receipt_id"), args![request_id])?)
+    Ok(rx.all(OF_REQUEST, args![request_id])?)
 }
 
 /// A page of receipts, the newest first: those before this one, or the newest of all.
@@ -133,13 +183,7 @@ pub fn page_before(
     limit: i64,
 ) -> Result<Vec<Kept>> {
     let (at_ms, id) = before.map_or((i64::MAX, ""), |(at_ms, id)| (at_ms, id.as_str()));
-    Ok(rx.all(
-        select!(
-            "WHERE at_ms < $1 OR (at_ms = $1 AND receipt_id < $2)
-             ORDER BY at_ms DESC, receipt_id DESC LIMIT $3"
-        ),
-        args![at_ms, id, page(limit)],
-    )?)
+    Ok(rx.all(BEFORE, args![at_ms, id, page(limit)])?)
 }
 
 /// The replay of the order that a receipt we gave is about.

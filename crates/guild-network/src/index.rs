@@ -11,8 +11,8 @@ mod said;
 mod write;
 
 pub use glance::{
-    Counts, Progress, announces, answers_within, counts, is_name_shared, names, progress,
-    results_by,
+    COUNT_MAX, Counts, Progress, announces, answers_within, counts, is_name_shared, names,
+    progress, results_by,
 };
 pub use read::{Answer, Page, Provider, Request, Wanted, provider, providers, request, requests};
 pub use recommendation::{Recommendations, recommendations};

@@ -17,11 +17,11 @@ pub(crate) fn migration() -> Migration {
     Migration { area: "network", number: 3, name: "relays", sql }
 }
 
-/// Everything from `low_s` to `high_s` (Unix seconds) has been fetched.
+/// Everything from `low_s` to `until_s` (Unix seconds) has been fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     /// The watermark: what is newer is fetched next time.
-    pub high_s: u64,
+    pub until_s: u64,
     /// The lower end.
     pub low_s: u64,
     /// Whether nothing is missing below `low_s`.
@@ -35,8 +35,8 @@ pub fn get(rx: &mut Rx<'_>, relay: &str, filter_name: &str) -> Result<Option<Mar
         args![relay, filter_name],
     )?;
     let seconds = |at: i64| u64::try_from(at).unwrap_or(0);
-    Ok(row.map(|(high_s, low_s, complete)| Mark {
-        high_s: seconds(high_s),
+    Ok(row.map(|(until_s, low_s, complete)| Mark {
+        until_s: seconds(until_s),
         low_s: seconds(low_s),
         complete: complete != 0,
     }))
@@ -51,13 +51,13 @@ pub fn set(
     now_ms: UnixMs,
 ) -> Result<()> {
     let stored = |at: u64| i64::try_from(at).unwrap_or(i64::MAX);
-    let (high_s, low_s) = (stored(mark.high_s), stored(mark.low_s));
+    let (until_s, low_s) = (stored(mark.until_s), stored(mark.low_s));
     tx.exec(
         "INSERT INTO relay_mark (relay, filter_name, until_s, low_s, complete, at_ms)
          VALUES ($1, $2, $3, $4, $5, $6)
          ON CONFLICT (relay, filter_name) DO UPDATE
          SET until_s = $3, low_s = $4, complete = $5, at_ms = $6",
-        args![relay, filter_name, high_s, low_s, i64::from(mark.complete), now_ms],
+        args![relay, filter_name, until_s, low_s, i64::from(mark.complete), now_ms],
     )?;
     Ok(())
 }

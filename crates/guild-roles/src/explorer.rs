@@ -27,6 +27,8 @@ use tokio::sync::Mutex;
 use crate::turn::Turns;
 use crate::{Error, Result};
 
+pub use guild_network::index::COUNT_MAX;
+
 pub use follow::{Follower, Happening};
 pub use page::{Cursor, Listed, NoCursor, PAGE_MAX, Page};
 pub use view::{

@@ -22,7 +22,7 @@ pub(crate) mod code {
             "The command line is not one that guild understands.",
             "Add --help to the command to see what it takes.";
         IO_NOT_FOUND = "io.not_found", NotFound,
-            "A file or directory does not exist.", "Check the path; - reads from standard input.";
+            "A file or directory does not exist.", "Check the path.";
         IO_DENIED = "io.denied", Denied,
             "The file system does not let guild read or write here.",
             "Change the owner or the mode of the path named, or run guild as another user.";

@@ -36,7 +36,12 @@ impl Input {
             return Ok(Box::new(io::stdin().lock()));
         }
         let failed = |e: io::Error| Error::io(&self.0, &e);
-        let file = File::open(&self.0).map_err(failed)?;
+        let file = File::open(&self.0).map_err(failed).map_err(|error| match error.code() {
+            code if code == &code::IO_NOT_FOUND => {
+                error.help("Check the path; - reads from standard input.")
+            }
+            _ => error,
+        })?;
         if file.metadata().map_err(failed)?.is_dir() {
             return Err(Error::new(&code::IO_NOT_A_FILE, "this is a directory").in_file(&self.0));
         }

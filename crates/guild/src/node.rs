@@ -243,6 +243,11 @@ impl Parts {
         Relays::new(pool, configured, self.store.clone(), self.clock.clone())
     }
 
+    /// Makes the index again from the archive; from how many events.
+    pub(crate) async fn reindex(&self) -> Result<u64> {
+        Ok(self.store.write(guild_network::index::rebuild).await?)
+    }
+
     /// What the judge said.
     pub(crate) fn judgements(&self) -> Judgements {
         Judgements::new(self.store.clone(), self.clock.clone())
@@ -266,7 +271,7 @@ impl Parts {
             buyer: Some(handles.buyer.clone()),
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
-            metrics: metrics.map(|render| meter::with_store(render, self.store.clone())),
+            metrics,
         }
     }
 
@@ -336,7 +341,7 @@ impl Node {
         market::open_accounts(&treasury).await?;
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
-        let network::Started { relay, pool } = started;
+        let network::Started { intake, relay, pool } = started;
         let (own, guests) = parts.drainers(loaded, address, pool.clone())?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
@@ -348,6 +353,7 @@ impl Node {
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
+        let metrics = metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake));
         let roles = parts.roles(&handles, (relay, relays), &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),

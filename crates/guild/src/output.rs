@@ -49,6 +49,8 @@ pub(crate) struct Output {
     stdout: BufWriter<Stdout>,
     /// The reader has gone (`guild schema ls | head -1`): nothing more to say, and nothing wrong.
     closed: bool,
+    /// A line of progress stands on the terminal.
+    moving: bool,
 }
 
 #[derive(Serialize)]
@@ -124,7 +126,8 @@ impl Output {
     /// Answers as text or JSON. Errors are painted on a terminal only, and not if `plain`.
     pub(crate) fn new(json: bool, plain: bool) -> Output {
         let paint_errors = !plain && io::stderr().is_terminal();
-        Output { json, paint_errors, stdout: BufWriter::new(io::stdout()), closed: false }
+        let stdout = BufWriter::new(io::stdout());
+        Output { json, paint_errors, stdout, closed: false, moving: false }
     }
 
     /// Whether a program reads the answer.
@@ -148,6 +151,7 @@ impl Output {
         if self.closed {
             return Ok(());
         }
+        self.stand_still();
         let written = self.stdout.write_all(bytes);
         self.settle(written)
     }
@@ -181,10 +185,13 @@ impl Output {
         self.beside(&format!("{}\n", printable(text)));
     }
 
-    /// How far it is, for a person who waits: one line that the next one replaces. An empty one ends it.
+    /// How far it is, for a person who waits: one line that the next one replaces, as does whatever else is said. An
+    /// empty one ends it.
     pub(crate) fn progress(&mut self, text: &str) {
         if !self.json && io::stderr().is_terminal() {
-            self.beside(&format!("\r\x1b[K{}", printable(text)));
+            self.moving = false;
+            self.beside(&moving_line(text));
+            self.moving = !text.is_empty();
         }
     }
 
@@ -229,7 +236,15 @@ impl Output {
     fn beside(&mut self, text: &str) {
         // Keep the order in which a person sees both streams.
         let _ = self.stdout.flush();
+        self.stand_still();
         let _ = io::stderr().write_all(text.as_bytes());
+    }
+
+    /// Takes the line of progress away, if there is one.
+    fn stand_still(&mut self) {
+        if std::mem::take(&mut self.moving) {
+            let _ = io::stderr().write_all(moving_line("").as_bytes());
+        }
     }
 
     fn settle(&mut self, written: io::Result<()>) -> Result<()> {
@@ -297,6 +312,15 @@ fn lacks_subject(message: &str) -> bool {
     VERBS.contains(&message.split(' ').next().unwrap_or_default())
 }
 
+/// What makes a line of progress of a text. It is cut at the edge of the terminal, not wrapped, so that the next one
+/// can replace it; and the cursor stays behind it, so that the `^C` of whoever is tired of it goes with it.
+fn moving_line(text: &str) -> String {
+    match text {
+        "" => "\r\x1b[K".to_owned(),
+        text => format!("\r\x1b[K\x1b[?7l{}\x1b[?7h", printable(text)),
+    }
+}
+
 /// The text on one line, with whatever steers a terminal made visible: hostile input can neither move the cursor,
 /// nor add a line that looks like one of ours, nor show its letters in another order.
 fn printable(text: &str) -> Cow<'_, str> {
@@ -337,6 +361,13 @@ mod tests {
         assert_eq!(Answer::Yes.and(Answer::No), Answer::No);
         assert_eq!(Answer::Failed(2).and(Answer::No), Answer::Failed(2));
         assert_eq!(Answer::Failed(2).and(Answer::Failed(3)).exit_code(), 3);
+    }
+
+    #[test]
+    fn a_line_of_progress_replaces_the_one_before_and_is_never_wrapped() {
+        assert_eq!(moving_line("⠋ 2 of 3"), "\r\x1b[K\x1b[?7l⠋ 2 of 3\x1b[?7h");
+        assert_eq!(moving_line("a\nb\x1b[2J"), "\r\x1b[K\x1b[?7la\\nb\\u{1b}[2J\x1b[?7h");
+        assert_eq!(moving_line(""), "\r\x1b[K");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The first page: what happens now.
 
 use guild_protocol::receipt::FILE_NAME;
-use guild_roles::explorer::{Counts, Summary};
+use guild_roles::explorer::{COUNT_MAX, Counts, Summary};
 use maud::{Markup, html};
 
 use super::{Area, empty, page, provider, receipt, request, text};
@@ -59,13 +59,19 @@ pub(crate) fn home(summary: &Summary, now_ms: i64) -> String {
 pub(super) const HIRE: &str =
     r#"guild hire --schema oa.embedding.v1 --input '{"texts":["hello"]}'"#;
 
+/// A number that is not counted further than so far.
+fn counted(number: i64) -> String {
+    let more = if number >= COUNT_MAX { "+" } else { "" };
+    format!("{}{more}", text::grouped(number))
+}
+
 fn numbers(counts: &Counts) -> Markup {
     let stat =
         |value: String, label: &str| html! { li class="stat" { b { (value) } span { (label) } } };
     html! {
         ul class="stats" aria-label="In numbers" {
-            (stat(text::grouped(counts.offers_live), "offers live"))
-            (stat(text::grouped(counts.requests), "requests seen"))
+            (stat(counted(counts.offers_live), "offers live"))
+            (stat(counted(counts.requests), "requests seen"))
             (stat(text::grouped(counts.receipts), "receipts"))
             (stat(text::msat(counts.paid_msat), "paid by this node"))
             @if counts.earned_msat != 0 { (stat(text::msat(counts.earned_msat), "earned by this node")) }

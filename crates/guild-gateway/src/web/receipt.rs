@@ -217,7 +217,7 @@ fn verify_yourself(shown: &Shown<'_>, path: &str) -> Markup {
                 pre {
                     code {
                         "guild receipts verify " (receipt)
-                        @if shown.has_replay { "\nguild replay verify " (replay) " --receipt " (receipt) }
+                        @if shown.has_replay { "\nguild replay verify " (replay) " \\\n    --receipt " (receipt) }
                     }
                 }
             }

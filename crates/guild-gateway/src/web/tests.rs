@@ -144,6 +144,13 @@ fn summary() -> Summary {
 }
 
 #[test]
+fn what_is_not_counted_to_its_end_says_so() {
+    let mut summary = summary();
+    summary.counts.requests = guild_roles::explorer::COUNT_MAX;
+    assert!(seen(&home(&summary, NOW)).contains(&"20,000+".to_owned()));
+}
+
+#[test]
 fn the_first_page_says_what_happens_now() {
     let page = home(&summary(), NOW);
     insta::assert_debug_snapshot!(seen(&page)[2..14], @r#"

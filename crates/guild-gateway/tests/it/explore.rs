@@ -59,9 +59,10 @@ pub(crate) async fn fill(scene: &Scene) -> Told {
 }
 
 async fn fetch(scene: &Scene, request: Request<Body>) -> (StatusCode, HeaderMap, Vec<u8>) {
-    let answer = scene.gateway.router().oneshot(request).await.unwrap();
+    let answer = testbed::in_time(scene.gateway.router().oneshot(request)).await.unwrap();
     let (parts, body) = answer.into_parts();
-    (parts.status, parts.headers, body.collect().await.unwrap().to_bytes().to_vec())
+    let body = testbed::in_time(body.collect()).await.unwrap().to_bytes().to_vec();
+    (parts.status, parts.headers, body)
 }
 
 /// As a browser asks.
@@ -236,7 +237,7 @@ async fn a_receipt_is_given_byte_for_byte_and_shown_check_by_check() {
     );
     assert!(
         page.contains("download=\"REPLAY.jsonl\"")
-            && page.contains("guild replay verify REPLAY.jsonl")
+            && page.contains("guild replay verify REPLAY.jsonl \\\n    --receipt")
     );
 }
 

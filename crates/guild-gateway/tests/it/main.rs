@@ -143,9 +143,9 @@ impl Scene {
     }
 
     async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {
-        let answer = self.gateway.router().oneshot(request).await.unwrap();
+        let answer = testbed::in_time(self.gateway.router().oneshot(request)).await.unwrap();
         let status = answer.status();
-        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = testbed::in_time(answer.into_body().collect()).await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap())
     }
 
@@ -321,14 +321,14 @@ async fn numbers(
 ) -> Vec<i64> {
     let mut text = String::new();
     while text.matches("\n\n").count() < count {
-        let piece = stream.next().await.unwrap().unwrap();
+        let piece = testbed::in_time(stream.next()).await.unwrap().unwrap();
         text.push_str(std::str::from_utf8(&piece).unwrap());
     }
     text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect()
 }
 
 async fn open(scene: &Scene, request: Request<Body>) -> axum::body::BodyDataStream {
-    let answer = scene.gateway.router().oneshot(request).await.unwrap();
+    let answer = testbed::in_time(scene.gateway.router().oneshot(request)).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
     answer.into_body().into_data_stream()

@@ -46,6 +46,7 @@ fn a_browser_shows_the_pages_and_asks_nobody_else() {
         ),
         ("requests", "/requests".to_owned(), "ordered here"),
         ("request", format!("/requests/{}", told.good.id.hex()), "Receipt signed"),
+        ("receipts", "/receipts".to_owned(), "Released"),
         ("receipt", format!("/receipts/{}", told.receipt_id), "This receipt holds"),
         ("missing", "/nowhere".to_owned(), "Nothing is here"),
     ];

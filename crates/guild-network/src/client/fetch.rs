@@ -57,11 +57,11 @@ impl Fetch {
         let top_s = now_s.saturating_add(FUTURE_S);
         let floor_s = lookback_s.map_or(0, |lookback_s| now_s.saturating_sub(lookback_s));
         // A watermark of the future was set by a wrong clock: nobody knows what it stands for.
-        let mark = mark.filter(|mark| mark.high_s <= top_s);
+        let mark = mark.filter(|mark| mark.until_s <= top_s);
         let (newer_since_s, older) = match &mark {
             None => (floor_s, None),
             Some(mark) => {
-                let since_s = mark.high_s.saturating_sub(overlap_s).max(floor_s);
+                let since_s = mark.until_s.saturating_sub(overlap_s).max(floor_s);
                 let older = Gap { since_s: floor_s, until_s: mark.low_s };
                 (since_s, (!mark.complete && floor_s <= mark.low_s).then_some(older))
             }
@@ -93,11 +93,11 @@ impl Fetch {
     fn open_gap(&mut self) {
         let Some(now_s) = self.reopened_s.take() else { return };
         let top_s = now_s.saturating_add(FUTURE_S);
-        let high_s = self.mark.as_ref().map_or(0, |mark| mark.high_s);
+        let until_s = self.mark.as_ref().map_or(0, |mark| mark.until_s);
         let since_s = match self.newer {
             // What was missing before is missing still.
             Some(gap) => gap.since_s,
-            None => high_s.saturating_sub(self.overlap_s).max(self.floor_s).min(top_s),
+            None => until_s.saturating_sub(self.overlap_s).max(self.floor_s).min(top_s),
         };
         self.newer = Some(Gap { since_s, until_s: top_s });
         (self.begun_s, self.events_left) = (now_s, self.events_max);
@@ -152,7 +152,7 @@ impl Fetch {
                 // Nothing was ever fetched: what is left is kept, so that a broken connection does not begin anew.
                 (Some(rest), true) => {
                     self.older = Some(rest);
-                    self.set(Mark { high_s: self.begun_s, low_s: rest.until_s, complete: false })
+                    self.set(Mark { until_s: self.begun_s, low_s: rest.until_s, complete: false })
                 }
                 (Some(rest), false) => {
                     self.newer = Some(rest);
@@ -163,23 +163,23 @@ impl Fetch {
                         Some(older) => (false, older.until_s),
                         None => (true, self.floor_s),
                     };
-                    self.set(Mark { high_s: self.begun_s, low_s, complete })
+                    self.set(Mark { until_s: self.begun_s, low_s, complete })
                 }
             };
         }
         let gap = self.older.take()?;
         self.older = if over { None } else { next(gap, oldest_s) };
-        let high_s = self.mark.as_ref().map_or(self.begun_s, |mark| mark.high_s);
+        let until_s = self.mark.as_ref().map_or(self.begun_s, |mark| mark.until_s);
         match self.older {
-            Some(rest) => self.set(Mark { high_s, low_s: rest.until_s, complete: false }),
-            None => self.set(Mark { high_s, low_s: self.floor_s, complete: true }),
+            Some(rest) => self.set(Mark { until_s, low_s: rest.until_s, complete: false }),
+            None => self.set(Mark { until_s, low_s: self.floor_s, complete: true }),
         }
     }
 
     /// The relay has shown that whatever came before this moment has been sent.
     pub(super) fn confirm(&mut self, at_s: u64) -> Option<Mark> {
-        let mark = self.mark.clone().filter(|mark| self.newer.is_none() && at_s > mark.high_s)?;
-        self.set(Mark { high_s: at_s, ..mark })
+        let mark = self.mark.clone().filter(|mark| self.newer.is_none() && at_s > mark.until_s)?;
+        self.set(Mark { until_s: at_s, ..mark })
     }
 
     fn set(&mut self, mark: Mark) -> Option<Mark> {
@@ -243,20 +243,20 @@ mod tests {
 
     #[test]
     fn later_connections_fetch_only_what_is_new_and_an_overlap() {
-        let mark = Mark { high_s: 9_000, low_s: 0, complete: true };
+        let mark = Mark { until_s: 9_000, low_s: 0, complete: true };
         let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
         assert_eq!(fetch.page(), Some(Page { since_s: 8_900, until_s: NOW_S + FUTURE_S }));
         let seen = run(&mut fetch, &[5, 8_899, 8_900, 9_999], 500, 9);
         assert!(seen.contains(&8_900) && !seen.contains(&8_899));
-        assert_eq!(fetch.mark, Some(Mark { high_s: NOW_S, low_s: 0, complete: true }));
+        assert_eq!(fetch.mark, Some(Mark { until_s: NOW_S, low_s: 0, complete: true }));
     }
 
     #[test]
     fn neither_a_future_event_nor_a_wrong_clock_freezes_the_watermark() {
         let mut fetch = Fetch::new(None, NOW_S, None, 10, u64::MAX);
         run(&mut fetch, &[NOW_S + FUTURE_S], 500, 9);
-        assert_eq!(fetch.mark.as_ref().unwrap().high_s, NOW_S);
-        let far = Mark { high_s: NOW_S * 9, low_s: 0, complete: true };
+        assert_eq!(fetch.mark.as_ref().unwrap().until_s, NOW_S);
+        let far = Mark { until_s: NOW_S * 9, low_s: 0, complete: true };
         let fetch = Fetch::new(Some(far), NOW_S, None, 10, u64::MAX);
         assert_eq!(fetch.page().unwrap().since_s, 0, "all of it once more");
     }
@@ -281,14 +281,14 @@ mod tests {
         let stored: Vec<u64> = (0..20).map(|n| NOW_S + 1_500 + n).collect();
         let seen = run(&mut fetch, &stored, 3, usize::MAX);
         assert!(stored.iter().all(|at| seen.contains(at)), "{seen:?}");
-        let mark = Mark { high_s: NOW_S + 2_000, low_s: 0, complete: true };
+        let mark = Mark { until_s: NOW_S + 2_000, low_s: 0, complete: true };
         assert_eq!(fetch.mark, Some(mark));
         assert!(fetch.confirm(NOW_S + 3_000).is_some());
     }
 
     #[test]
     fn a_gap_that_opens_during_a_page_waits_for_its_end() {
-        let mark = Mark { high_s: 9_000, low_s: 700, complete: false };
+        let mark = Mark { until_s: 9_000, low_s: 700, complete: false };
         let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
         run(&mut fetch, &[], 500, 1);
         assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 700 }));
@@ -296,7 +296,7 @@ mod tests {
         fetch.take(600);
         fetch.reopen(NOW_S + 50);
         let mark = fetch.end().unwrap();
-        assert_eq!((mark.high_s, mark.low_s), (NOW_S, 600), "the page was one of the older ones");
+        assert_eq!((mark.until_s, mark.low_s), (NOW_S, 600), "the page was one of the older ones");
         let gap = Page { since_s: NOW_S - 100, until_s: NOW_S + 50 + FUTURE_S };
         assert_eq!(fetch.page(), Some(gap));
         // Once more before that is fetched: it only grows.
@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(fetch.confirm(NOW_S + 5), None);
         run(&mut fetch, &[NOW_S], 1, 9);
         let mark = fetch.confirm(NOW_S + 5).unwrap();
-        assert_eq!((mark.high_s, mark.low_s), (NOW_S + 5, NOW_S - 100));
+        assert_eq!((mark.until_s, mark.low_s), (NOW_S + 5, NOW_S - 100));
         assert_eq!(fetch.confirm(NOW_S + 4), None);
     }
 }

@@ -12,12 +12,15 @@ use super::write::canonical_name;
 use crate::Result;
 use crate::archive::answer_terms;
 
-/// How much is known.
+/// Nothing is counted further than this: whoever asks must not make the node read whole tables.
+pub const COUNT_MAX: i64 = 20_000;
+
+/// How much is known, each up to [`COUNT_MAX`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Announcements.
     pub providers: i64,
-    /// Those whose provider was heard since.
+    /// Those of the latest of them whose provider was heard since.
     pub providers_live: i64,
     /// Requests.
     pub requests: i64,
@@ -25,12 +28,18 @@ pub struct Counts {
 
 /// How much is known, and who of it was heard since a moment.
 pub fn counts(rx: &mut Rx<'_>, live_since_ms: UnixMs) -> Result<Counts> {
+    counts_up_to(rx, live_since_ms, COUNT_MAX)
+}
+
+fn counts_up_to(rx: &mut Rx<'_>, live_since_ms: UnixMs, most: i64) -> Result<Counts> {
     let row: Option<(i64, i64, i64)> = rx.first(
-        "SELECT (SELECT count(*) FROM index_provider),
-           (SELECT count(*) FROM index_provider p WHERE EXISTS (SELECT 1 FROM index_heartbeat h
+        "SELECT (SELECT count(*) FROM (SELECT seq FROM index_provider LIMIT $2) AS offers),
+           (SELECT count(*) FROM
+              (SELECT pubkey, d FROM index_provider ORDER BY seq DESC LIMIT $2) AS p
+            WHERE EXISTS (SELECT 1 FROM index_heartbeat h
               WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '') AND h.last_ms >= $1)),
-           (SELECT count(*) FROM index_request)",
-        args![live_since_ms],
+           (SELECT count(*) FROM (SELECT seq FROM index_request LIMIT $2) AS requests)",
+        args![live_since_ms, most],
     )?;
     let (providers, providers_live, requests) = row.unwrap_or_default();
     Ok(Counts { providers, providers_live, requests })
@@ -198,6 +207,9 @@ pub fn answers_within(
     answers.sort_by_key(|answer| answer.seq);
     Ok(answers)
 }
+
+#[cfg(test)]
+mod tests;
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]

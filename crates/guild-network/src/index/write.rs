@@ -37,8 +37,8 @@ pub(crate) fn apply(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     observe(tx, seen)
 }
 
-/// Makes all rows again from the archive. What was only observed, the heartbeats, stays.
-pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
+/// Makes all rows again from the archive; from how many events. What was only observed, the heartbeats, stays.
+pub fn rebuild(tx: &mut Tx<'_>) -> Result<u64> {
     for table in [
         "DELETE FROM index_provider",
         "DELETE FROM index_schema",
@@ -48,11 +48,11 @@ pub fn rebuild(tx: &mut Tx<'_>) -> Result<()> {
     ] {
         tx.exec(table, &[])?;
     }
-    let mut after = 0;
+    let (mut after, mut events) = (0, 0_u64);
     loop {
         let rows = archive::rows_after(tx, after, 500)?;
-        let Some(last) = rows.last() else { return Ok(()) };
-        after = last.seq;
+        let Some(last) = rows.last() else { return Ok(events) };
+        (after, events) = (last.seq, events.saturating_add(rows.len() as u64));
         let said: Vec<Said> = rows.iter().map(|row| Said::of(&row.event)).collect();
         let seen: Vec<Seen<'_>> = rows
             .iter()

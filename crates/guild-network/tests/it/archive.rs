@@ -223,6 +223,31 @@ fn expired_events_are_not_kept_and_not_served() {
     });
 }
 
+/// Beyond the year 3058 the terms do not tell seconds apart. The answers still do.
+#[test]
+fn times_that_share_a_place_are_told_apart() {
+    both(|scratch| {
+        const EDGE_S: u64 = (1 << 35) - 1;
+        let times = [(1 << 53) - 1, EDGE_S + 7, EDGE_S + 1, EDGE_S, EDGE_S - 1, NOW_S, 0];
+        let events: Vec<Event> =
+            times.iter().map(|s| event(1, 1, *s, &[], &s.to_string())).collect();
+        assert!(is_new(&scratch.put(&events)));
+        let found = |since: Option<u64>, until: Option<u64>, limit: Option<u64>| -> Vec<u64> {
+            let filter = Filter { since, until, limit, ..Filter::default() };
+            scratch.query(&[filter]).iter().map(|stored| stored.created_at).collect()
+        };
+        assert_eq!(found(None, None, None), times);
+        // Of those that share one, a limit takes any; together they come before all others.
+        assert_eq!(found(None, None, Some(4)), times[..4]);
+        assert!(found(None, None, Some(2)).iter().all(|at| *at >= EDGE_S));
+        assert_eq!(found(Some(EDGE_S + 1), None, None), times[..3]);
+        assert_eq!(found(None, Some(EDGE_S), None), times[3..]);
+        assert_eq!(found(Some(EDGE_S), Some(EDGE_S + 1), None), times[2..4]);
+        assert_eq!(found(Some(u64::MAX), None, None), [0_u64; 0]);
+        assert_eq!(found(Some(0), Some(u64::MAX), None), times);
+    });
+}
+
 #[test]
 fn ephemeral_events_are_not_kept() {
     both(|scratch| {

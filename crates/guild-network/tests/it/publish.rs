@@ -220,8 +220,8 @@ fn a_mark_is_kept_for_each_relay_and_filter() {
             block_on(scratch.store.read(move |rx| marks::get(rx, relay, name))).unwrap()
         };
         for mark in [
-            Mark { high_s: 10, low_s: 5, complete: false },
-            Mark { high_s: u64::MAX, low_s: 0, complete: true },
+            Mark { until_s: 10, low_s: 5, complete: false },
+            Mark { until_s: u64::MAX, low_s: 0, complete: true },
         ] {
             let set = mark.clone();
             let written = scratch.store.write(move |tx| marks::set(tx, "r", "f", &set, 1));
@@ -229,7 +229,7 @@ fn a_mark_is_kept_for_each_relay_and_filter() {
             let kept = get("r", "f").unwrap();
             assert_eq!((kept.low_s, kept.complete), (mark.low_s, mark.complete));
         }
-        assert_eq!(get("r", "f").unwrap().high_s, u64::try_from(i64::MAX).unwrap());
+        assert_eq!(get("r", "f").unwrap().until_s, u64::try_from(i64::MAX).unwrap());
         assert_eq!((get("r", "other"), get("other", "f")), (None, None));
     });
 }

@@ -168,7 +168,7 @@ pub(crate) fn with_relay<F: Future<Output = ()>>(
     test: impl FnOnce(Stage) -> F,
 ) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-    runtime.block_on(async {
+    let told = async {
         let clock = SetClock::at(NOW_S);
         let intake_options = IntakeOptions { workers: 2, ..IntakeOptions::default() };
         let (intake, intake_service) =
@@ -206,7 +206,8 @@ pub(crate) fn with_relay<F: Future<Output = ()>>(
             futures_util::future::Either::Right(_) => panic!("the stage was dropped early"),
         }
         tasks.join_all().await;
-    });
+    };
+    runtime.block_on(testbed::in_time(told));
 }
 
 #[test]

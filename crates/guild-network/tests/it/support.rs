@@ -150,6 +150,8 @@ impl Clock for SetClock {
     }
 }
 
+/// Runs a future; one that hangs fails.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(testbed::in_time(future))
 }

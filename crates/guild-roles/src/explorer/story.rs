@@ -128,7 +128,7 @@ impl Story<'_> {
         let mut steps = Vec::new();
         let budget = msat(order.budget.0);
         if order.budget.0 > 0 {
-            let text = format!("{budget} are set aside for it.");
+            let text = format!("The budget of {budget} is set aside for it.");
             steps.push(self.step(StepKind::Hold, Tone::Plain, order.posted_ms, None, text));
         }
         let changed_ms = order.changed_ms;

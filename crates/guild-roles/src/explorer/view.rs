@@ -281,14 +281,14 @@ pub struct Receipt {
     pub at_ms: i64,
 }
 
-/// What there is, in numbers.
+/// What there is, in numbers. What others can make any number of is counted up to [`COUNT_MAX`](super::COUNT_MAX).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Offers seen.
+    /// Offers seen, up to so many.
     pub offers: i64,
-    /// Offers whose provider is live.
+    /// Offers whose provider is live, up to so many.
     pub offers_live: i64,
-    /// Requests seen.
+    /// Requests seen, up to so many.
     pub requests: i64,
     /// Receipts given and taken.
     pub receipts: i64,

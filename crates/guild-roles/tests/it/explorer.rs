@@ -115,7 +115,8 @@ fn both<F: Future<Output = ()>>(story: impl Fn(Bazaar, Explorer) -> F) {
             Arc::new(Later),
         );
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(story(Bazaar { store: service.handle() }, explorer));
+        let told = story(Bazaar { store: service.handle() }, explorer);
+        runtime.block_on(testbed::in_time(told));
         service.close();
     }
 }
@@ -156,7 +157,7 @@ fn a_job_is_followed_from_request_to_receipt() {
             insta::assert_debug_snapshot!(told(&detail), @r#"
             [
                 "  Request: Work of oa.embedding.v1 is wanted, for at most 5 sat.",
-                "  Hold: 8 sat are set aside for it.",
+                "  Hold: The budget of 8 sat is set aside for it.",
                 "  Feedback: The work has begun, for 5 sat.",
                 "  Result: The result is here, for 5 sat.",
                 "+ Verdict: Accepted: it is exactly what this node computed itself.",
@@ -211,7 +212,7 @@ fn bad_ends_say_why() {
             told(&seen),
             [
                 "  Request: Private work is wanted, for at most 5 sat. Its input is encrypted.",
-                "  Hold: 8 sat are set aside for it.",
+                "  Hold: The budget of 8 sat is set aside for it.",
                 "  Result: The result is here, for 5 sat.",
                 "- Verdict: Not accepted. The reason is private.",
                 "- Payment: Nothing is paid. The 8 sat that were set aside went back.",

@@ -101,7 +101,7 @@ impl Scene {
         &self,
         closure: impl Fn(&mut guild_store::Tx<'_>) -> Result<T, Error> + Send + 'static,
     ) -> T {
-        self.runtime.block_on(self.store().write(closure)).unwrap()
+        self.runtime.block_on(testbed::in_time(self.store().write(closure))).unwrap()
     }
 
     /// A quote that runs out at 2000 and whose money is then held until 5000.

@@ -51,7 +51,7 @@ impl Scene {
         let sweeper =
             Sweeper::new(Options { batch_max: 2, ..Options::default() }, store, clock.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(join(story(treasury, sweeper, clock), running));
+        runtime.block_on(testbed::in_time(join(story(treasury, sweeper, clock), running)));
         self.service.close();
     }
 }

@@ -138,7 +138,9 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         "idempotency_key": key,
     });
     let until_ms = now_ms().saturating_add(args.deadline);
+    cx.out.progress("looking for somebody who does it …");
     let posted = desk.hire(&order, until_ms, &interrupted);
+    cx.out.progress("");
     let told = posted.map_err(|error| can_be_repeated(error, &key)).and_then(|posted| {
         if args.no_wait {
             return posted_only(&posted, cx);
@@ -207,7 +209,7 @@ fn follow(
 ) -> Result<Answer> {
     let order_id = posted["order_id"].as_str().unwrap_or_default().to_owned();
     let deadline_ms = posted["deadline_ms"].as_i64().unwrap_or_default();
-    let mut watch = Watch::new(deadline_ms, cx);
+    let mut watch = Watch::new(deadline_ms);
     let mut order = posted.clone();
     loop {
         watch.tell(&order, cx);
@@ -215,7 +217,6 @@ fn follow(
             break;
         }
         if interrupted.is_triggered() {
-            watch.end();
             let goes_on = match desk.stays() {
                 true => "the order goes on at the node",
                 false => "the order goes on when this node runs again: `guild up`",
@@ -231,7 +232,6 @@ fn follow(
             told => told?,
         };
     }
-    watch.end();
     let file = match file {
         Some(file) if watch::is_accepted(&order) => Some(write_output(file, &order)?),
         _ => None,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use guild_network::archive;
 use guild_network::client::{self, relay_url};
+use guild_network::publish::{self, RelayAck};
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::{Event, EventId, Filter, Limits, unix_s};
 use guild_protocol::{env::Clock, json as strict_json};
@@ -20,12 +21,15 @@ use crate::real::{SystemClock, runtime};
 
 /// More than one event with room around it.
 const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
+/// So much of what a relay said is shown on its line.
+const WORDS_MAX_CHARS: usize = 200;
 
 /// Publish events, ask for them, and look at the relays of others
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Publish(PublishArgs),
     Query(QueryArgs),
+    Acks(AcksArgs),
     Ls(LsArgs),
 }
 
@@ -81,6 +85,18 @@ pub(crate) struct QueryArgs {
     timeout_ms: u32,
 }
 
+/// Show which relays have taken an event that this node published
+///
+/// Of each relay whether it has the event (acked), refuses it for good (refused), is still to get it (queued), or could
+/// not be reached (given_up), and its words. Known for 60 days. The exit code is 1 if the event was never on its way to
+/// a relay.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AcksArgs {
+    /// The event
+    #[arg(value_name = "EVENT_ID")]
+    event_id: EventId,
+}
+
 /// Show what the running node knows of the relays of others
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {}
@@ -98,6 +114,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Publish(args) => publish(args, cx),
         Command::Query(args) => query(args, cx),
+        Command::Acks(args) => acks(args, cx),
         Command::Ls(LsArgs {}) => ls(cx),
     }
 }
@@ -235,6 +252,35 @@ fn stored(filter: Filter, limit: usize, cx: &Context<'_>) -> Result<Vec<Event>> 
     let events = runtime()?.block_on(read);
     service.close();
     Ok(events?)
+}
+
+fn acks(args: &AcksArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    let (service, id) = (node::open_read_only(&loaded)?, args.event_id);
+    let acks = runtime()?.block_on(service.handle().read(move |rx| publish::acks(rx, &id)));
+    service.close();
+    let acks = acks?;
+    let sent = Answer::of(!acks.is_empty());
+    if cx.out.json() {
+        let shown = |RelayAck { relay, state, message, at_ms }: &RelayAck| {
+            let state = state.as_str();
+            json!({ "relay": relay, "state": state, "message": message, "at_ms": at_ms })
+        };
+        let all: Vec<Value> = acks.iter().map(shown).collect();
+        cx.out.object(sent == Answer::Yes, json!({ "event_id": args.event_id, "acks": all }))?;
+        return Ok(sent);
+    }
+    if acks.is_empty() {
+        cx.out.line("no relay: this node has not published it, or long ago")?;
+    }
+    for RelayAck { relay, state, message, at_ms } in &acks {
+        let at = jiff::Timestamp::from_millisecond(*at_ms).map(|at| at.to_string());
+        let at = at.unwrap_or_else(|_| at_ms.to_string());
+        let words: String = message.chars().take(WORDS_MAX_CHARS).collect();
+        let line = format!("{:8}  {at}  {relay}  {words}", state.as_str());
+        cx.out.line(line.trim_end())?;
+    }
+    Ok(sent)
 }
 
 fn show_event(event: &Event, out: &mut Output) -> Result<()> {

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Context;
 use crate::config::Loaded;
 use crate::error::{Error, InFile, Result};
-use crate::node::{self, Hold};
+use crate::node::{self, Hold, Parts};
 use crate::output::{Answer, lossy};
 use crate::real::{SystemClock, runtime};
 
@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Backup(BackupArgs),
     Check(CheckArgs),
     Migrate(MigrateArgs),
+    Reindex(ReindexArgs),
 }
 
 /// Copy the database to a file
@@ -59,11 +60,19 @@ pub(crate) struct MigrateArgs {
     dry_run: bool,
 }
 
+/// Make the index of providers, requests and answers again from the stored events
+///
+/// For an index that misses something or says something else than the events. Nothing is fetched, and who was heard
+/// when stays known. Refused while a node runs.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ReindexArgs {}
+
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Backup(args) => make_backup(args, cx),
         Command::Check(args) => run_check(args, cx),
         Command::Migrate(args) => migrate(args, cx),
+        Command::Reindex(ReindexArgs {}) => reindex(cx),
     }
 }
 
@@ -188,6 +197,21 @@ fn migrate(args: &MigrateArgs, cx: &mut Context<'_>) -> Result<Answer> {
     }
     if names.is_empty() {
         cx.out.line("the schema is up to date")?;
+    }
+    Ok(Answer::Yes)
+}
+
+fn reindex(cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    node::require_database(&node::store_options(&loaded))?;
+    let parts = Parts::open(&loaded)?;
+    let made = runtime()?.block_on(parts.reindex());
+    parts.close();
+    let events = made?;
+    if cx.out.json() {
+        cx.out.object(true, serde_json::json!({ "events": events }))?;
+    } else {
+        cx.out.line(&format!("the index was made again from {events} events"))?;
     }
     Ok(Answer::Yes)
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{Either, select};
 use guild_gateway::Render;
+use guild_network::intake::{Counts, Intake};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_store::Store;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -30,12 +31,22 @@ pub(crate) fn start() -> Option<Render> {
 }
 
 /// The same, with what is only looked at when somebody asks.
-pub(super) fn with_store(render: Render, store: Store) -> Render {
+pub(super) fn with_counts(render: Render, store: Store, intake: Intake) -> Render {
     Arc::new(move || {
         let (writes, reads) = store.waiting();
         let count = |calls: usize| f64::from(u32::try_from(calls).unwrap_or(u32::MAX));
         metrics::gauge!("store_waiting_calls", "to" => "write").set(count(writes));
         metrics::gauge!("store_waiting_calls", "to" => "read").set(count(reads));
+        let Counts { stored, known, not_kept, refused, hostile } = intake.counts();
+        for (verdict, count) in [
+            ("stored", stored),
+            ("known", known),
+            ("not_kept", not_kept),
+            ("refused", refused),
+            ("hostile", hostile),
+        ] {
+            metrics::counter!("intake_events_total", "verdict" => verdict).absolute(count);
+        }
         render()
     })
 }

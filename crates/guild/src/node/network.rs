@@ -21,6 +21,8 @@ use crate::error::Result;
 
 /// The handles of what was started.
 pub(super) struct Started {
+    /// What takes events in.
+    pub(super) intake: Intake,
     /// For strangers, if the settings want one.
     pub(super) relay: Option<Relay>,
     /// The relays of others.
@@ -62,16 +64,16 @@ pub(super) fn start(
         Ok(())
     });
     if !loaded.config.relay.enabled {
-        return Ok(Started { relay: None, pool });
+        return Ok(Started { intake, relay: None, pool });
     }
     let options = relay_options(loaded, address);
-    let (relay, service) = Relay::new(options, intake, store, clock, parts.random.clone());
+    let (relay, service) = Relay::new(options, intake.clone(), store, clock, parts.random.clone());
     let stop = shutdown.clone();
     supervisor.start("relay", async move {
         service.run(stop).await;
         Ok(())
     });
-    Ok(Started { relay: Some(relay), pool })
+    Ok(Started { intake, relay: Some(relay), pool })
 }
 
 fn pool_options(loaded: &Loaded, keys: BTreeSet<PublicKey>) -> PoolOptions {

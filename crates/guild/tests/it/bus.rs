@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::Value;
 use testbed::Nats;
@@ -17,6 +18,7 @@ struct Outsider(BufReader<TcpStream>);
 impl Outsider {
     fn listen(url: &str, namespace: &str) -> Outsider {
         let mut stream = TcpStream::connect(url.strip_prefix("nats://").unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
         write!(stream, "CONNECT {{\"verbose\":false}}\r\nSUB {namespace}.> 1\r\nPING\r\n").unwrap();
         let mut outsider = Outsider(BufReader::new(stream));
         // The server answers in order: from here on everything is heard.
@@ -38,7 +40,8 @@ impl Outsider {
 fn line_with(stream: &mut impl BufRead, wanted: impl Fn(&str) -> bool) -> String {
     loop {
         let mut line = String::new();
-        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "the stream ended");
+        let read = stream.read_line(&mut line).unwrap_or_else(|e| panic!("nothing was heard: {e}"));
+        assert_ne!(read, 0, "the stream ended");
         if wanted(&line) {
             return line;
         }

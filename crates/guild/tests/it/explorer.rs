@@ -38,6 +38,8 @@ fn a_node_is_ready_shows_its_pages_and_counts_what_it_is_asked() {
         (r#"http_requests_total{route="/",method="GET",status="200"}"#, 1),
         (r#"http_requests_total{route="/requests/{id}",method="GET",status="400"}"#, 1),
         (r#"store_waiting_calls{to="write"}"#, 0),
+        (r#"intake_events_total{verdict="stored"}"#, 0),
+        (r#"intake_events_total{verdict="hostile"}"#, 0),
         (r#"http_request_ms_bucket{route="/",le="10000"}"#, 1),
     ] {
         assert_eq!(counted(&node, number), Some(value), "{number}");

@@ -17,14 +17,12 @@ fn card(n: u64) -> Event {
 }
 
 /// Looks until the program answers so.
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..600 {
-        if is_so() {
-            return;
-        }
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let until_ms = testbed::now_ms() + 120_000;
+    while !is_so() {
+        assert!(testbed::now_ms() < until_ms, "not within 120 s: {what}");
         testbed::wait_ms(50);
     }
-    panic!("not within 30 s: {what}");
 }
 
 fn ids(home: &Home, more: &[&str]) -> Vec<Value> {
@@ -76,7 +74,18 @@ fn events_cross_from_one_node_to_another() {
         assert_eq!(run.code, 0, "{run:?}");
     }
     until("sent", || ids(&there, &["--id", &c.id.hex()]).len() == 1);
+
+    // What the relay said about it, also once no node runs.
+    let acked = || here.json(&["relay", "acks", &c.id.hex()]).1["acks"][0]["state"] == "acked";
+    until("acked", acked);
     assert_eq!((near.stop(), far.stop()), (0, 0));
+    let shown = here.run(&["relay", "acks", &c.id.hex()]);
+    assert!(shown.code == 0 && shown.stdout.starts_with("acked     "), "{shown:?}");
+    assert!(shown.stdout.contains(&url), "{shown:?}");
+    // One that came from elsewhere was never on its way.
+    let (code, none) = here.json(&["relay", "acks", &a.id.hex()]);
+    assert_eq!((code, &none["acks"]), (1, &json!([])));
+    assert_eq!(here.run(&["relay", "acks", "nonsense"]).code, 2);
 }
 
 #[test]

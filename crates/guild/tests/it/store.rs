@@ -6,6 +6,7 @@ use serde_json::json;
 
 use crate::key::KEYSTORE;
 use crate::node::{ANY_PORT, Node};
+use crate::relays::until;
 use crate::support::Home;
 
 const DATABASE: &str = ".local/share/guildhall/node.db";
@@ -94,6 +95,25 @@ fn what_cannot_be_found_out_is_not_answered() {
     assert_eq!(home.run(&["log", "append", "test.done"]).code, 0);
     let (code, answer) = home.json(&["store", "backup", "no/such/place.db"]);
     assert_eq!((code, &answer["error"]["code"]), (3, &json!("store.backup_failed")));
+}
+
+#[test]
+fn the_index_is_made_again_from_the_events() {
+    let home = Home::new();
+    assert_eq!(home.json(&["store", "reindex"]).1["error"]["code"], "node.no_database");
+    let node = Node::up(&home, &ANY_PORT);
+    let offers = || home.json(&["providers", "ls"]).1["providers"].as_array().map(Vec::len);
+    until("announced", || offers() == Some(1));
+    let (code, answer) = home.json(&["store", "reindex"]);
+    assert_eq!((code, &answer["error"]["code"]), (2, &json!("node.running")));
+    assert_eq!(node.stop(), 0);
+    let mut database = Sqlite::open(&home.path().join(DATABASE)).unwrap();
+    database.batch("DELETE FROM index_provider").unwrap();
+    drop(database);
+    assert_eq!(offers(), Some(0));
+    let (code, answer) = home.json(&["store", "reindex"]);
+    assert!(code == 0 && answer["events"].as_u64() > Some(0), "{answer}");
+    assert_eq!(offers(), Some(1));
 }
 
 #[test]

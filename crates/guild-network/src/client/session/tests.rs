@@ -133,7 +133,7 @@ fn a_session_asks_for_what_is_new_and_fetches_the_rest_by_pages() {
     let effects = talk.effects();
     let Effect::Mark(name, mark) = &effects[1] else { panic!("{effects:?}") };
     assert!(name.starts_with("providers:"));
-    assert_eq!((mark.high_s, mark.low_s, mark.complete), (now_s, now_s - 9, false));
+    assert_eq!((mark.until_s, mark.low_s, mark.complete), (now_s, now_s - 9, false));
     assert_eq!(effects[0], Effect::Send(r#"["CLOSE","page-2"]"#.to_owned()));
     let Effect::Send(next) = &effects[2] else { panic!("{effects:?}") };
     assert!(next.contains("page-3") && next.contains(&format!("\"until\":{}", now_s - 9)));
@@ -314,7 +314,7 @@ fn what_came_between_a_closed_and_the_next_question_is_fetched_before_the_waterm
         .effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Mark(_, mark) => Some(mark.high_s),
+            Effect::Mark(_, mark) => Some(mark.until_s),
             _ => None,
         })
         .collect();
@@ -440,7 +440,7 @@ fn an_echo_moves_the_watermark_and_a_deaf_relay_is_left() {
     talk.event("live-1", echo);
     let effects = talk.effects();
     let [Effect::Mark(_, mark)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(mark.high_s, unix_s(NOW_MS) + 5);
+    assert_eq!(mark.until_s, unix_s(NOW_MS) + 5);
     assert_eq!(talk.session.echo_state(), (&EchoState::Heard, Some(20)));
     talk.ok(echo.id, true, "");
     assert_eq!(talk.session.counts().stray, 0, "its answer may come later");

@@ -229,3 +229,21 @@ fn a_reconciliation_has_a_name_and_an_end() {
     assert_eq!(session.hear(r#"["NEG-CLOSE","n"]"#), []);
     assert!(!session.has_sync("n"));
 }
+
+/// Each message of a reconciliation makes the relay compare all its events: they are counted like all others.
+#[test]
+fn the_messages_of_a_reconciliation_are_counted() {
+    let mut session = session(|options| {
+        options.frames_per_minute = 4;
+        options.strikes_per_minute = 3;
+    });
+    session.hear(r#"["NEG-OPEN","n",{"kinds":[1]},"61"]"#);
+    let next = r#"["NEG-MSG","n","62"]"#;
+    let is_heard = |actions: &[Action]| matches!(actions, [Action::Sync { .. }]);
+    assert!((0..3).all(|_| is_heard(&session.hear(next))));
+    let too_many = || notice("rate-limited: too many messages");
+    assert!((0..3).all(|_| session.hear(next) == [too_many()]));
+    assert_eq!(session.hear(next), [too_many(), Action::Disconnect("strikes")]);
+    // A quarter of a minute gives one back.
+    assert!(is_heard(&session.take(next, |_| true, NOW_MS + 15_000)));
+}

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use guild_roles::explorer::msat;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
 use super::desk::now_ms;
@@ -11,12 +10,15 @@ use crate::command::Context;
 use crate::error::Result;
 use crate::output::Answer;
 
-/// What was told already, and a line that moves for a person at a terminal.
+/// What was told already, and how often was looked.
 pub(super) struct Watch {
     told: Vec<String>,
     deadline_ms: i64,
-    bar: ProgressBar,
+    looks: usize,
 }
+
+/// One after the other, they turn.
+const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
 /// Whether nothing more happens to an order.
 pub(super) fn is_over(order: &Value) -> bool {
@@ -29,13 +31,8 @@ pub(super) fn is_accepted(order: &Value) -> bool {
 }
 
 impl Watch {
-    pub(super) fn new(deadline_ms: i64, cx: &Context<'_>) -> Watch {
-        // On anything but a terminal it draws nothing.
-        let bar = if cx.out.json() { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
-            bar.set_style(style);
-        }
-        Watch { told: Vec::new(), deadline_ms, bar }
+    pub(super) fn new(deadline_ms: i64) -> Watch {
+        Watch { told: Vec::new(), deadline_ms, looks: 0 }
     }
 
     /// Tells what is new: as lines, so that a log shows each; a terminal also sees what is being waited for.
@@ -45,21 +42,27 @@ impl Watch {
         }
         for step in steps(order) {
             if !self.told.contains(&step) {
-                self.bar.suspend(|| cx.out.remark(&format!("· {step}")));
+                cx.out.remark(&format!("· {step}"));
                 self.told.push(step);
             }
         }
-        let left_s = self.deadline_ms.saturating_sub(now_ms()).max(0) / 1_000;
-        self.bar.set_message(match order["state"].as_str() {
-            Some("delivered") => "checking the result …".to_owned(),
-            _ => format!("waiting for the result, for {left_s} s more …"),
-        });
-        self.bar.tick();
+        if is_over(order) {
+            return cx.out.progress("");
+        }
+        cx.out.progress(&self.waiting(order, now_ms()));
+        self.looks = self.looks.wrapping_add(1);
     }
 
-    /// Nothing moves any more.
-    pub(super) fn end(&self) {
-        self.bar.finish_and_clear();
+    /// What is being waited for.
+    fn waiting(&self, order: &Value, now_ms: i64) -> String {
+        let turn = SPINNER.get(self.looks % SPINNER.len()).copied().unwrap_or_default();
+        let left_s = self.deadline_ms.saturating_sub(now_ms).max(0) / 1_000;
+        match order["state"].as_str() {
+            Some("delivered") => format!("{turn} checking the result …"),
+            // Its node knows whether something came in time.
+            _ if left_s == 0 => format!("{turn} the time is over …"),
+            _ => format!("{turn} waiting for the result, {left_s} s left …"),
+        }
     }
 }
 
@@ -75,7 +78,9 @@ fn steps(order: &Value) -> Vec<String> {
             (Some(7_000), Some("processing")) => {
                 steps.push(format!("accepted by {who}{}", price.unwrap_or_default()));
             }
-            (Some(7_000), Some("error")) => steps.push(format!("refused by {who}")),
+            (Some(7_000), Some("error")) => {
+                steps.push(format!("refused by {who}; `guild requests show` tells why"));
+            }
             (Some(7_000), Some(status)) => steps.push(format!("{who} says: {status}")),
             (Some(7_000), None) => steps.push(format!("{who} answers in private")),
             _ => steps.push(format!("delivered by {who}")),
@@ -138,4 +143,22 @@ pub(super) fn show(order: &Value, file: Option<&Path>, cx: &mut Context<'_>) -> 
         cx.out.fields(&fields)?;
     }
     Ok(Answer::of(released))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn whoever_waits_sees_for_what() {
+        let mut watch = Watch::new(20_000);
+        let (posted, delivered) = (json!({"state": "posted"}), json!({"state": "delivered"}));
+        assert_eq!(watch.waiting(&posted, 0), "⠋ waiting for the result, 20 s left …");
+        watch.looks = 11;
+        assert_eq!(watch.waiting(&posted, 18_500), "⠙ waiting for the result, 1 s left …");
+        assert_eq!(watch.waiting(&posted, 20_001), "⠙ the time is over …");
+        assert_eq!(watch.waiting(&delivered, 20_001), "⠙ checking the result …");
+    }
 }

@@ -48,9 +48,9 @@ impl FromStr for Named {
             return Ok(Named::Order(order_id));
         }
         let request_id = text.parse::<EventId>();
-        request_id
-            .map(Named::Request)
-            .map_err(|_| "is not the id of a request or an order".to_owned())
+        request_id.map(Named::Request).map_err(|_| {
+            "write 64 lower-case hex digits for a request, or the id of an order".to_owned()
+        })
     }
 }
 
