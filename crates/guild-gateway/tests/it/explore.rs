@@ -302,6 +302,7 @@ async fn lists_lead_to_their_next_page_and_can_be_narrowed() {
         "/api/requests?limit=-1",
         "/api/requests?live=true",
         "/api/providers?live=maybe",
+        "/api/providers?schema=%00",
         "/api/providers?limit=1&limit=2",
         "/api/providers/nobody",
         "/api/requests/12",

@@ -184,7 +184,13 @@ impl Shared {
     /// Ends the orders whose time is over and for which nothing can be there that was not read: the archive was read up
     /// to a number, and what has a larger one came after the deadline.
     async fn expire(self: &Arc<Shared>, up_to: i64) -> Result<()> {
-        let due = self.waiting(Waits::End(self.now_ms()), EXPIRED_MAX).await?;
+        let now_ms = self.now_ms();
+        let mut due = self.waiting(Waits::End(now_ms), EXPIRED_MAX).await?;
+        if due.is_empty() {
+            return Ok(());
+        }
+        let read = self.node.store.read(move |rx| archive::received_after(rx, up_to)).await?;
+        due.retain(|order| order.deadline_ms <= read.unwrap_or(now_ms));
         // All are queued before the first is awaited, so that they share a commit.
         let calls: Vec<_> = due.into_iter().map(|order| self.end(order, up_to)).collect();
         join_all(calls).await.into_iter().collect()

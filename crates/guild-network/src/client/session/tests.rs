@@ -485,6 +485,19 @@ fn silence_ends_the_connection_after_a_ping() {
 }
 
 #[test]
+fn a_ping_of_the_relay_is_no_answer_to_ours() {
+    let mut talk = Talk::begin(|begin| begin.wants.clear());
+    talk.effects();
+    talk.pass();
+    assert_eq!(talk.effects(), [Effect::Ping]);
+    talk.session.pinged(talk.now_ms);
+    // It is there, and still owes us the answer: until that comes, nothing that was sent is known to be read.
+    assert!(talk.session.pinged_ms.is_some());
+    talk.session.alive(talk.now_ms);
+    assert_eq!(talk.session.pinged_ms, None);
+}
+
+#[test]
 fn harm_and_nuisance_end_in_a_ban() {
     let banned = |talk: &mut Talk| {
         talk.effects().iter().any(|effect| matches!(effect, Effect::End(End::Banned(_))))
