@@ -70,7 +70,11 @@ impl Service {
             let idle = self.groups.is_empty();
             futures_util::select_biased! {
                 () = stop => break,
-                group = next_of(&mut self.groups).fuse() => self.settle(group).await,
+                group = next_of(&mut self.groups).fuse() => {
+                    // The database has the next group before anybody hears of this one.
+                    self.collect_ready();
+                    self.settle(group).await;
+                }
                 () = gather(&mut self.gathered, &mut self.waiting, &self.shared, may_collect).fuse() => {
                     self.collect();
                 }
@@ -91,14 +95,23 @@ impl Service {
         Ok(())
     }
 
-    /// What was gathered becomes a group.
+    /// Collects the next group if there is one by now.
+    fn collect_ready(&mut self) {
+        let gathered = gather(&mut self.gathered, &mut self.waiting, &self.shared, true);
+        if gathered.now_or_never().is_some() {
+            self.collect();
+        }
+    }
+
+    /// What was gathered becomes a group, and the database has it at once.
     fn collect(&mut self) {
         let ready = std::mem::take(&mut self.gathered).into_events();
         let events: Arc<[(Verified, Arc<str>)]> =
             ready.iter().map(|ready| (ready.event.clone(), ready.origin.clone())).collect();
         let (store, clock) = (self.store.clone(), self.shared.clock.clone());
+        let whole = put(&store, &clock, events.clone(), 0..events.len());
         self.groups.push_back(Box::pin(async move {
-            Group { ready, puts: put_all(&store, &clock, &events).await }
+            Group { ready, puts: put_all(&store, &clock, &events, whole).await }
         }));
     }
 
@@ -170,14 +183,24 @@ impl Service {
 
 type Events = Arc<[(Verified, Arc<str>)]>;
 
-/// Stores a group. If it cannot be stored as a whole, its halves are, down to the one event that is the cause: it takes
-/// no other down with it.
-async fn put_all(store: &Store, clock: &Arc<dyn Clock>, events: &Events) -> Vec<Result<Put>> {
+/// Waits for a group to be stored as a whole. If it cannot be, its halves are, down to the one event that is the cause:
+/// it takes no other down with it.
+async fn put_all(
+    store: &Store,
+    clock: &Arc<dyn Clock>,
+    events: &Events,
+    whole: impl Future<Output = Result<Vec<Put>>>,
+) -> Vec<Result<Put>> {
     let mut puts = Vec::with_capacity(events.len());
     // What is still to be stored, the next part last.
     let mut parts: Vec<Range<usize>> = std::iter::once(0..events.len()).collect();
+    let mut done = Some(whole.await);
     while let Some(part) = parts.pop() {
-        match put(store, clock, events.clone(), part.clone()).await {
+        let done = match done.take() {
+            Some(done) => done,
+            None => put(store, clock, events.clone(), part.clone()).await,
+        };
+        match done {
             Ok(done) => puts.extend(done.into_iter().map(Ok)),
             Err(error) if !may_be_one_event(&error) => {
                 puts.extend(part.map(|_| Err(error.clone())));
@@ -226,20 +249,20 @@ fn unstorable(event: Option<&(Verified, Arc<str>)>, error: &Error) -> Error {
     Error::refused(&code::UNSTORABLE, "this event cannot be stored here")
 }
 
-async fn put(
+/// Stores a part of a group. It is queued at once, and ready once it is stored.
+fn put(
     store: &Store,
     clock: &Arc<dyn Clock>,
     events: Events,
     part: Range<usize>,
-) -> Result<Vec<Put>> {
+) -> impl Future<Output = Result<Vec<Put>>> + Send + use<> {
     let clock = clock.clone();
-    let write = store.write(move |tx| {
+    store.write(move |tx| {
         let part = events.get(part.clone()).unwrap_or_default();
         let part: Vec<(Verified, &str)> =
             part.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
         archive::put_from(tx, &part, clock.now_ms())
-    });
-    write.await
+    })
 }
 
 /// A store that is full, closed or out of reach would only fail as often as there are events.
@@ -284,7 +307,7 @@ async fn gather(
     if !may_collect {
         std::future::pending::<()>().await;
     }
-    gathered.gather(waiting, shared.options.group_max_events, || shared.queue.is_idle()).await;
+    gathered.gather(waiting, shared.options.group_max_events, || shared.queue.ahead()).await;
 }
 
 /// Waits for ever if nothing is due.

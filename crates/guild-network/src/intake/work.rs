@@ -34,12 +34,27 @@ pub(super) struct Queue {
     arrived: Condvar,
     /// How many were pushed and are not yet checked and sent on.
     unchecked: AtomicUsize,
+    /// How many were ever pushed.
+    pushed: AtomicUsize,
+}
+
+/// What is to be checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Ahead {
+    /// How many were pushed and are not yet checked and sent on.
+    pub(super) unchecked: usize,
+    /// How many were ever pushed.
+    pub(super) pushed: usize,
 }
 
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
     is_closed: bool,
+    /// How many workers sleep.
+    asleep: usize,
+    /// How many of these were called and are not yet awake.
+    called: usize,
 }
 
 /// So many a worker takes at a time: enough that the lock costs nothing, few enough that all cores share the work.
@@ -53,9 +68,16 @@ impl Queue {
             return;
         }
         self.unchecked.fetch_add(1, Ordering::Relaxed);
+        self.pushed.fetch_add(1, Ordering::Relaxed);
         waiting.jobs.push_back(job);
+        // Whoever is awake looks again before it sleeps. To call somebody is a call to the system too, so nobody is
+        // called twice.
+        let call = waiting.called < waiting.asleep;
+        waiting.called = waiting.called.saturating_add(usize::from(call));
         drop(waiting);
-        self.arrived.notify_one();
+        if call {
+            self.arrived.notify_one();
+        }
     }
 
     /// Lets the workers finish what waits, and takes nothing more.
@@ -66,16 +88,22 @@ impl Queue {
 
     /// Blocks until something waits; nothing once the queue is closed and empty.
     fn take(&self) -> Option<Vec<Job>> {
-        let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.is_closed;
-        let waiting = self.arrived.wait_while(self.lock(), idle);
-        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
+        while waiting.jobs.is_empty() && !waiting.is_closed {
+            waiting.asleep = waiting.asleep.saturating_add(1);
+            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting.asleep = waiting.asleep.saturating_sub(1);
+            // One that wakes uncalled takes the call of another: then that one is called once more, at worst.
+            waiting.called = waiting.called.saturating_sub(1);
+        }
         let count = waiting.jobs.len().min(TAKE);
         (count > 0).then(|| waiting.jobs.drain(..count).collect())
     }
 
-    /// Whether everything was checked and sent on.
-    pub(super) fn is_idle(&self) -> bool {
-        self.unchecked.load(Ordering::Acquire) == 0
+    /// What is to be checked. Once nothing is, everything was sent on.
+    pub(super) fn ahead(&self) -> Ahead {
+        let pushed = self.pushed.load(Ordering::Relaxed);
+        Ahead { unchecked: self.unchecked.load(Ordering::Acquire), pushed }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -95,5 +123,42 @@ pub(super) fn run(shared: &Shared) {
             // The last: whoever waits for more must look again.
             let _ = shared.ready.send(Vec::new());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::identity::SecretKey;
+    use guild_protocol::nostr::Draft;
+
+    use super::*;
+
+    #[test]
+    fn whoever_sleeps_is_called_and_nothing_waits() {
+        let key: SecretKey = format!("{:064x}", 1).parse().unwrap();
+        let draft = Draft { kind: 1, created_at: 0, tags: Vec::new(), content: String::new() };
+        let event = draft.sign(&key).unwrap();
+        let queue = Queue::default();
+        let push = || {
+            let (answer, taken) = oneshot::channel();
+            let (event, held) = (event.clone(), Held::alone());
+            queue.push(Job { event, origin: "test".into(), held, answer });
+            taken
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                // A job that is dropped drops its answer.
+                scope.spawn(|| while queue.take().is_some() {});
+            }
+            for n in 0..2_000 {
+                let pushed: Vec<_> = (0..n % 40).map(|_| push()).collect();
+                for taken in pushed {
+                    assert!(taken.blocking_recv().is_err());
+                }
+            }
+            queue.close();
+        });
+        let waiting = queue.lock();
+        assert_eq!((waiting.jobs.len(), waiting.asleep, waiting.called), (0, 0, 0));
     }
 }
