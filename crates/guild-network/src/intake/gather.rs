@@ -143,18 +143,18 @@ mod tests {
         let mut gathered = Gathered::default();
         let mut gather = |events: usize, ahead: Ahead| {
             send.send((0..events).map(|_| ready()).collect()).unwrap();
-            let group = gathered.gather(&mut waiting, 16, || ahead).now_or_never();
+            let group = gathered.gather(&mut waiting, 10 * TAKE, || ahead).now_or_never();
             group.map(|()| std::mem::take(&mut gathered).into_events().len())
         };
         // Somebody may be about to bring more, and does.
-        assert_eq!(gather(4, ahead(4, 8)), None);
-        assert_eq!(gather(1, ahead(5, 10)), None);
+        assert_eq!(gather(40, ahead(40, 80)), None);
+        assert_eq!(gather(10, ahead(50, 100)), None);
         // Nobody brings more, but more is still to be checked than stored.
-        assert_eq!(gather(0, ahead(6, 10)), None);
-        assert_eq!(gather(0, ahead(5, 10)), Some(5));
+        assert_eq!(gather(0, ahead(51, 100)), None);
+        assert_eq!(gather(0, ahead(50, 100)), Some(50));
         // Too few are worth no commit of their own.
-        assert_eq!(gather(3, ahead(2, 10)), None);
-        assert_eq!(gather(0, ahead(2, 10)), None);
-        assert_eq!(gather(1, ahead(1, 10)), Some(4));
+        assert_eq!(gather(39, ahead(20, 100)), None);
+        assert_eq!(gather(0, ahead(20, 100)), None);
+        assert_eq!(gather(1, ahead(20, 100)), Some(40));
     }
 }
