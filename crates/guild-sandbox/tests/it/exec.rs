@@ -8,8 +8,8 @@ use guild_sandbox::{
     Class, Error, Exec, ExecCollected, Handle, Limits, Profile, Running, Sandbox, Spec,
 };
 
-use super::killed::assert_nothing_is_left;
-use super::support::{limits, sandbox, sandbox_without_cgroups, shell};
+use super::support::{REPEATS, converse, limits, sandbox, sandbox_without_cgroups, shell};
+use super::traces::assert_nothing_is_left;
 
 /// Room for many commands: where no cgroup counts, what processes share is counted for each.
 fn roomy() -> Limits {
@@ -96,17 +96,8 @@ fn a_missing_program_is_named_and_changes_nothing() {
 #[test]
 fn input_and_output_are_streamed() {
     let running = staying();
-    let mut command =
-        running.handle().exec(&sh("while read line; do echo \"<$line>\"; done")).unwrap();
-    let mut stdin = command.stdin.take().unwrap();
-    let mut stdout = BufReader::new(command.stdout.take().unwrap());
-    for word in ["one", "two"] {
-        writeln!(stdin, "{word}").unwrap();
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        assert_eq!(line, format!("<{word}>\n"));
-    }
-    drop(stdin);
+    let mut command = running.handle().exec(&sh(REPEATS)).unwrap();
+    converse(command.stdin.take(), command.stdout.take());
     assert!(command.wait().unwrap().succeeded());
 }
 

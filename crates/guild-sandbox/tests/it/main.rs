@@ -11,4 +11,5 @@ mod ordinary;
 mod programs;
 mod run;
 mod support;
+mod traces;
 mod workspace;

@@ -17,7 +17,8 @@ use guild_sandbox::{
     Standing,
 };
 
-use super::support::{Traces, launcher, limits, printed, python, shell};
+use super::support::{launcher, limits, printed, python, shell};
+use super::traces::Traces;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -121,13 +121,21 @@ fn a_beginning_without_an_end() {
 
 #[test]
 fn speaking_after_the_last_answer() {
+    // The subject ends by this, once there is nothing more to answer.
+    let code = saying("end = os._exit\nos._exit = lambda code: (say('late\\n'), end(code))");
+    let verdict = is(Class::Error, &code);
+    assert_eq!(error(&verdict), ("nothing", "it spoke after its last answer"));
+    assert_eq!(statuses(&verdict)[..4], ["passed"; 4]);
+}
+
+#[test]
+fn waiting_to_speak_after_the_last_answer() {
+    // Its input ends with the last answer, and then it ends, whatever threads it has.
     let code = saying(
         "calls = []\ndef double(x):\n    calls.append(x)\n    if len(calls) == 5:\n        \
-         threading.Thread(target=lambda: (time.sleep(0.05), say('late\\n'), os._exit(0))).start()\n    \
-         return x + x",
+         threading.Thread(target=lambda: (time.sleep(1000), say('late\\n'))).start()\n    return x + x",
     );
-    let verdict = doubled(&code);
-    assert!([Class::Success, Class::Error].contains(&verdict.class), "{verdict:#?}");
+    is(Class::Success, &code);
 }
 
 #[test]
@@ -136,7 +144,8 @@ fn a_hundred_megabytes() {
         &saying("def double(x):\n    while True: say(b'x' * 65536)"),
         "its answer is too long",
     );
-    is_error(&saying("def double(x):\n    while True: say(b'x\\n' * 30000)"), "");
+    let lines = saying("def double(x):\n    while True: say(b'x\\n' * 30000)");
+    is_error(&lines, "it said more than one answer");
     // On the errors it is only too much.
     is_error("import os\nwhile True: os.write(2, b'x' * 65536)\n", "output_bytes");
 }
@@ -157,7 +166,8 @@ fn answers_that_are_huge_or_deep() {
 fn closing_the_channel() {
     is_error(&saying("def double(x):\n    os.close(OUT)\n    time.sleep(60)"), "no answer within");
     is_error(&saying("os.closerange(0, 100)\ntime.sleep(60)"), "no answer within");
-    is_error(&saying("def double(x):\n    os.close(OUT)\n    return x + x"), "");
+    let silent = saying("def double(x):\n    os.close(OUT)\n    return x + x");
+    is_error(&silent, "it ended without an answer: exit code 1");
 }
 
 #[test]
@@ -224,12 +234,14 @@ fn not_reading_a_large_call() {
     suite["tests"][0]["args"] = json!([{"$text": {"of": "abcdefgh", "count": 100_000}}]);
     suite["tests"][0]["expect"] = json!({"anything": true});
     assert_eq!(judge(&suite, &[("solution.py", HONEST)]).class, Class::Success);
-    // Answers what it has not read to the end.
+    // Answers as soon as the call begins to come, of which the subject reads nothing.
     let code = saying(
-        "threading.Thread(target=lambda: (time.sleep(0.3), say('{}\\n'))).start()\ntime.sleep(2)",
+        "import select\nkept = os.dup(3)\nos.dup2(os.pipe()[0], 3)\n\
+         threading.Thread(target=lambda: (select.select([kept], [], []), say('{}\\n'))).start()",
     );
     let verdict = judge(&suite, &[("solution.py", &code)]);
-    assert_eq!(verdict.class, Class::Error, "{verdict:#?}");
+    assert_eq!(error(&verdict), ("first-smoke", "it answered before it had read the call"));
+    assert_eq!((verdict.class, verdict.passed), (Class::Error, 0), "{verdict:#?}");
 }
 
 /// Randomness that everybody knows.
@@ -267,6 +279,6 @@ fn with_ids_that_can_be_guessed_guessing_wins() {
 #[test]
 fn closing_the_input() {
     let code = saying("def double(x):\n    os.close(3)\n    return x + x");
-    is_error(&code, "");
+    is_error(&code, "it ended without an answer: exit code 1");
     is_error(&saying("os.close(3)\ntime.sleep(60)"), "no answer within");
 }

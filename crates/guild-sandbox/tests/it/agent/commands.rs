@@ -229,5 +229,5 @@ async fn the_end_leaves_nothing() {
     let client = world.client.clone();
     world.ended().unwrap();
     assert_eq!(refused(client.signal(&id, 9).await), "agent.unreachable");
-    super::super::support::Traces::now().assert_none();
+    super::super::traces::Traces::now().assert_none();
 }

@@ -7,8 +7,8 @@ use guild_sandbox::{
     Class, Exec, ExecCollected, Executing, Handle, Limits, Profile, Running, Sandbox, Spec,
 };
 
-use super::super::killed::assert_nothing_is_left;
 use super::super::support::{limits, sandbox, sandbox_without_cgroups};
+use super::super::traces::assert_nothing_is_left;
 use super::CALL;
 
 fn spec(profile: Profile) -> Spec {

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 
 use guild_sandbox::{Class, Exec, ExecCollected, Profile, Running, Sandbox, Spec};
 
-use super::super::support::{Traces, limits};
+use super::super::support::limits;
+use super::super::traces::Traces;
 use super::{is_root, runc};
 
 #[expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
