@@ -153,7 +153,8 @@ async fn several_read_the_same_and_a_late_one_reads_what_is_kept() {
         assert_eq!(read.unwrap().0, b"1\n2\n3\n");
     }
     assert_eq!(world.client.stream(&id, 1).collect(100).await.unwrap().0, b"1\n2\n3\n");
-    let (rest, _, last) = world.client.stream(&id, 3).collect(100).await.unwrap();
+    // On a busy host all three lines may be one frame.
+    let (rest, _, last) = world.client.stream(&id, 2).collect(100).await.unwrap();
     assert!(rest.len() < 6 && last.stream == Stream::Exit);
 }
 
