@@ -95,6 +95,7 @@ impl Judge<'_> {
         submission: &Submission,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Verdict> {
+        self.prepare();
         submission.require(&suite.entry)?;
         let mut run = run::Run::new(self, suite, submission);
         match suite.language {
@@ -102,5 +103,11 @@ impl Judge<'_> {
             Language::Python | Language::Executable => run.calls(progress)?,
         }
         run.verdict(progress)
+    }
+
+    /// Lets sandboxes be made ahead, so many as whoever made the sandbox wants: now there is something else to do.
+    fn prepare(&self) {
+        // If it fails, the next start fails as well, and says why.
+        let _ = self.sandbox.prepare();
     }
 }

@@ -27,6 +27,7 @@ pub mod relays;
 pub mod sweeper;
 pub mod treasury;
 pub mod turn;
+mod workbench;
 pub mod workshop;
 
 pub use counts::Counts;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::limits::{Limit, Limits};
 use crate::outcome::{LimitReport, Standing};
 
-/// How the names of our groups begin. Then come the launcher's process number and its start time.
+/// How the names of our groups begin. Then come the launcher's process number and its start time, and the number of the
+/// process that it works for.
 const PREFIX: &str = "guild-sandbox-";
 const PERIOD_US: u64 = 100_000;
 
@@ -27,6 +28,8 @@ pub(crate) struct Places {
     legacy: BTreeMap<String, PathBuf>,
     /// In hierarchies that are of no use to us, where runtimes make groups all the same.
     others: BTreeSet<PathBuf>,
+    /// The process that looked for them: groups carry its number, so that people see whose they are.
+    caller: u32,
 }
 
 /// The controllers that are of use.
@@ -37,6 +40,7 @@ impl Places {
     pub(crate) fn find() -> Places {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let mut places = Places::parse(&read("/proc/self/mountinfo"), &read("/proc/self/cgroup"));
+        places.caller = std::process::id();
         places.unified = places.unified.map(place).filter(|path| can_make(path));
         places.legacy.retain(|_, path| can_make(path));
         if let Some(path) = &places.unified {
@@ -112,6 +116,11 @@ impl Places {
             self.legacy.clear();
         }
         self
+    }
+
+    /// The name of this process's groups.
+    fn name(&self) -> String {
+        format!("{PREFIX}{}-{}", owner(), self.caller)
     }
 
     /// Removes the groups of launchers that are gone, and whoever is still in them. Says how many there were.
@@ -276,7 +285,7 @@ pub(crate) mod runtime;
 impl Group {
     /// Makes groups wherever it can. Those that cannot be made are missed when their limit is set.
     pub(crate) fn make(places: &Places) -> Group {
-        let name = format!("{PREFIX}{}", owner());
+        let name = places.name();
         let make = |place: &PathBuf| {
             let path = place.join(&name);
             fs::create_dir(&path).is_ok().then_some(path)
@@ -621,16 +630,16 @@ mod tests {
         let places = Places { unified: Some(top.path().to_owned()), ..Places::default() };
         let make =
             |owner: &str| fs::create_dir(top.path().join(format!("{PREFIX}{owner}"))).unwrap();
-        make(&owner());
+        fs::create_dir(top.path().join(places.name())).unwrap();
         make(&format!("{}-1", std::process::id()));
-        make("4194305-7");
+        make(&format!("4194305-7-{}", std::process::id()));
         make("nonsense");
         fs::create_dir(top.path().join("somebody-else")).unwrap();
-        assert!(is_alive(&owner()) && !is_alive("4194305-7"));
+        assert!(is_alive(&owner()) && !is_alive("4194305-7") && !is_alive("4194305-7-1"));
         assert_eq!(places.sweep(), 3);
         let mut left: Vec<_> =
             fs::read_dir(top.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, [format!("{PREFIX}{}", owner()).as_str(), "somebody-else"]);
+        assert_eq!(left, [places.name().as_str(), "somebody-else"]);
     }
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::{self, PipeReader, PipeWriter, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::thread;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Step};
 use crate::outcome::{Class, Flag};
-use crate::running::{Handle, drain, tell};
+use crate::pipes::{Pipes, drain};
+use crate::running::{Handle, tell};
 use crate::spec::{check_words, inside};
 use crate::wire::{Channel, FromCommand, ToCommand, ToLauncher};
 
@@ -129,21 +129,20 @@ impl Executing {
     pub(crate) fn start(handle: &Handle, exec: &Exec) -> Result<Executing> {
         exec.check()?;
         let order = order(exec).step("write the order")?;
-        let pipe = || io::pipe().step("make a pipe");
-        let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
+        let (Pipes { stdin, stdout, stderr }, theirs) = Pipes::new()?;
         let (here, there) = Channel::pair().step("make a channel")?;
-        let fds =
-            [order.as_fd(), stdin.0.as_fd(), stdout.1.as_fd(), stderr.1.as_fd(), there.as_fd()];
+        let [input, output, errors] = theirs.fds();
+        let fds = [order.as_fd(), input, output, errors, there.as_fd()];
         let message = ToLauncher::Exec { wall_ms: exec.wall_ms, output_bytes: exec.output_bytes };
         handle.ask(&message, &fds)?;
-        drop((stdin.0, stdout.1, stderr.1, there));
+        drop((theirs, there));
         let answer = here.receive::<FromCommand>().step("hear the launcher")?;
         match answer.map(|received| received.message) {
             Some(FromCommand::Started) => {}
             Some(FromCommand::Failed(error)) => return Err(error),
             Some(FromCommand::Ended(_)) | None => return Err(Error::Ended),
         }
-        let (stdin, stdout, stderr) = (Some(stdin.1), Some(stdout.0), Some(stderr.0));
+        let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
         Ok(Executing { stdin, stdout, stderr, handle: ExecHandle(Arc::new(here)) })
     }
 
@@ -171,12 +170,7 @@ impl Executing {
     /// Closes the input, waits for the end, and gives all that was printed. Give it a limit if the sandbox's is large.
     pub fn collect(mut self) -> Result<ExecCollected> {
         self.stdin = None;
-        let (out, err) = (self.stdout.take(), self.stderr.take());
-        let (stdout, stderr) = thread::scope(|scope| {
-            let other = scope.spawn(move || drain(err));
-            (drain(out), other.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
-        });
-        let (stdout, stderr) = (stdout.step("read the output")?, stderr.step("read the output")?);
+        let (stdout, stderr) = drain(self.stdout.take(), self.stderr.take())?;
         Ok(ExecCollected { ended: self.ended()?, stdout, stderr })
     }
 

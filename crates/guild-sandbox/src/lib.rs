@@ -42,6 +42,7 @@ mod ns;
 mod nursery;
 mod oci;
 mod outcome;
+mod pipes;
 mod running;
 mod seccomp;
 mod spec;

@@ -1,9 +1,7 @@
 //! The backend that needs nothing but a Linux kernel.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::TcpListener;
-use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +11,7 @@ use crate::host::{Host, Layer};
 use crate::nursery::Nursery;
 use crate::oci::Runtime;
 use crate::outcome::Standing;
+use crate::pipes::Pipes;
 use crate::running::{Launcher, Running};
 use crate::spec::{Defaults, Image, Spec};
 use crate::wire::{FromLauncher, Order, Preparation, ToLauncher};
@@ -141,14 +140,12 @@ impl Sandbox for Ns {
             return Err(Error::NoImage { path, why: error.to_string() });
         }
         let mut launcher = self.take(&spec.image)?;
-        let pipe = || io::pipe().step("make a pipe");
-        let (stdin, stdout, stderr) = (pipe()?, pipe()?, pipe()?);
+        let (pipes, theirs) = Pipes::new()?;
         let sizes = spec.files.iter().map(|file| file.bytes.len()).collect();
         let tail: Vec<&[u8]> = spec.files.iter().map(|file| file.bytes.as_slice()).collect();
-        let fds = [stdin.0.as_fd(), stdout.1.as_fd(), stderr.1.as_fd()];
         let order = ToLauncher::Run(Order { spec, sizes });
-        launcher.channel.send_all(&order, &tail, &fds).step("tell the launcher")?;
-        drop((stdin.0, stdout.1, stderr.1));
+        launcher.channel.send_all(&order, &tail, &theirs.fds()).step("tell the launcher")?;
+        drop(theirs);
         let received = launcher.channel.receive::<FromLauncher>().step("hear the launcher")?;
         let received = received.ok_or_else(|| Error::failed("hear the launcher", "it is gone"))?;
         let mut fds = received.fds.into_iter();
@@ -158,7 +155,7 @@ impl Sandbox for Ns {
                 let workspace = fds.next().ok_or_else(|| Error::failed("start", "no workspace"))?;
                 let workspace = Workspace::new(workspace)?;
                 let proxy = fds.next().map(TcpListener::from);
-                let pipes = (!spec.stay).then_some((stdin.1, stdout.0, stderr.0));
+                let pipes = (!spec.stay).then_some(pipes);
                 Ok(Running::new(launcher, pipes, workspace, proxy, spec.profile))
             }
             FromLauncher::Failed(error) => Err(error),

@@ -1,10 +1,9 @@
 //! A program that runs in a sandbox, seen from outside.
 
-use std::io::{self, PipeReader, PipeWriter, Read};
+use std::io::{self, PipeReader, PipeWriter};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,6 +13,7 @@ use crate::error::{Error, Result, Step};
 use crate::exec::{Exec, Executing};
 use crate::nursery::{Born, Nursery};
 use crate::outcome::Outcome;
+use crate::pipes::{Pipes, drain};
 use crate::spec::{Profile, Spec};
 use crate::wire::{Channel, FromLauncher, Received, ToLauncher};
 use crate::workspace::Workspace;
@@ -56,9 +56,6 @@ pub struct Handle {
     profile: Profile,
 }
 
-/// The caller's ends of a program's pipes.
-pub(crate) type Pipes = (PipeWriter, PipeReader, PipeReader);
-
 impl Running {
     pub(crate) fn new(
         launcher: Launcher,
@@ -68,7 +65,7 @@ impl Running {
         profile: Profile,
     ) -> Running {
         let (stdin, stdout, stderr) = match pipes {
-            Some((stdin, stdout, stderr)) => (Some(stdin), Some(stdout), Some(stderr)),
+            Some(Pipes { stdin, stdout, stderr }) => (Some(stdin), Some(stdout), Some(stderr)),
             None => (None, None, None),
         };
         Running { stdin, stdout, stderr, proxy, profile, workspace, launcher }
@@ -99,22 +96,9 @@ impl Running {
     /// Closes the input, waits for the end, and gives all that was printed. The output limit bounds it.
     pub fn collect(mut self) -> Result<Collected> {
         self.stdin = None;
-        let (out, err) = (self.stdout.take(), self.stderr.take());
-        let (stdout, stderr) = thread::scope(|scope| {
-            let other = scope.spawn(move || drain(err));
-            (drain(out), other.join().unwrap_or_else(|_| Err(io::Error::other("a panic"))))
-        });
-        let (stdout, stderr) = (stdout.step("read the output")?, stderr.step("read the output")?);
+        let (stdout, stderr) = drain(self.stdout.take(), self.stderr.take())?;
         Ok(Collected { outcome: self.launcher.outcome()?, stdout, stderr })
     }
-}
-
-pub(crate) fn drain(pipe: Option<PipeReader>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if let Some(mut pipe) = pipe {
-        pipe.read_to_end(&mut bytes)?;
-    }
-    Ok(bytes)
 }
 
 impl Handle {

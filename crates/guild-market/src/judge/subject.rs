@@ -79,6 +79,8 @@ impl<'a> Subject<'a> {
         spec: &Spec,
     ) -> Result<Subject<'a>, guild_sandbox::Error> {
         let mut running = judge.sandbox.start(spec)?;
+        // While it loads what it needs.
+        judge.prepare();
         let (stdin, stdout, stderr) =
             (running.stdin.take(), running.stdout.take(), running.stderr.take());
         let fds = [

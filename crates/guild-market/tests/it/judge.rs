@@ -83,8 +83,8 @@ fn doubling() -> Value {
     };
     json!({
         "schema_version": 1, "name": "doubling", "language": "python", "entry": "solution.py",
-        "call_timeout_ms": 3_000,
-        "limits": {"wall_ms": 20_000, "cpu_hard_ms": 10_000, "memory_hard_bytes": 268_435_456,
+        "call_timeout_ms": 60_000,
+        "limits": {"wall_ms": 120_000, "cpu_hard_ms": 10_000, "memory_hard_bytes": 268_435_456,
                    "disk_bytes": 16_777_216, "pids": 30},
         "layers": {"smoke": 1, "correctness": 3, "edge": 1},
         "tests": [

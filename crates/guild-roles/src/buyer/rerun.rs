@@ -1,21 +1,18 @@
 //! Results of commands: each is judged by running them again, several at once and beside everything else.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures_util::future::{Either, select};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
-use guild_market::TOPIC;
-use guild_market::order::{Order, OrderId, Waits};
+use futures_util::FutureExt;
+use guild_market::order::{Order, Waits};
 use guild_market::sandbox_run::Plan;
 use guild_market::verify::{Rerun, Subject, Verdict, differs, verify_rerun};
-use guild_protocol::env::{BoxFuture, Shutdown};
+use guild_protocol::env::Shutdown;
 use guild_protocol::error::Kind;
 use guild_protocol::schema::Job;
 
 use super::Shared;
 use crate::error::code;
+use crate::workbench::Workbench;
 use crate::{Error, Result};
 
 /// How many are judged at once. Fewer may run: that is up to the workshop.
@@ -23,56 +20,24 @@ const AT_ONCE: usize = 8;
 
 /// Judges until the shutdown.
 pub(super) async fn judge(shared: Arc<Shared>, shutdown: Shutdown) {
-    let mut bell = shared.node.bus.listen(TOPIC);
-    let mut bench = Bench::default();
-    while !shutdown.is_triggered() {
-        match bench.fill(&shared).await {
-            Err(error) if error.is_closed() => return,
-            Err(error) => tracing::debug!(%error, "orders cannot be read; trying again"),
-            Ok(()) => {}
-        }
-        let look = select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms));
-        let waits = select(shutdown.triggered(), look);
-        if bench.tasks.is_empty() {
-            waits.await;
-            continue;
-        }
-        if let Either::Left((Some(done), _)) = select(bench.tasks.next(), waits).await {
-            bench.ids.remove(&done);
-        }
-    }
-}
-
-/// What is being judged.
-#[derive(Default)]
-struct Bench {
-    ids: BTreeSet<OrderId>,
-    tasks: FuturesUnordered<BoxFuture<OrderId>>,
-}
-
-impl Bench {
-    /// Takes up orders while there is room.
-    async fn fill(&mut self, shared: &Arc<Shared>) -> Result<()> {
-        let room = AT_ONCE.saturating_sub(self.ids.len());
-        if room == 0 {
-            return Ok(());
-        }
-        let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
-        let waiting = shared.waiting(Waits::Runs, limit).await?.into_iter();
-        let new: Vec<_> =
-            waiting.filter(|order| !self.ids.contains(&order.order_id)).take(room).collect();
-        for order in new {
-            self.ids.insert(order.order_id.clone());
-            self.tasks.push(shared.clone().finish(order).boxed());
-        }
-        Ok(())
-    }
+    let bench = Workbench {
+        what: "orders",
+        bus: &*shared.node.bus,
+        clock: &*shared.node.clock,
+        sweep_ms: shared.options.sweep_ms,
+        at_once: AT_ONCE,
+    };
+    let waiting = |limit: i64| {
+        let shared = shared.clone();
+        async move { shared.waiting(Waits::Runs, limit).await }.boxed()
+    };
+    let finish = |order: Order| shared.clone().finish(order).boxed();
+    bench.work(&shutdown, waiting, |order| order.order_id.clone(), finish).await;
 }
 
 impl Shared {
     /// Judges and settles one order. One that cannot be settled now stays as it is, and is found again by its row.
-    async fn finish(self: Arc<Shared>, order: Order) -> OrderId {
-        let order_id = order.order_id.clone();
+    async fn finish(self: Arc<Shared>, order: Order) {
         match self.judge_again(&order).await {
             Ok(verdict) => {
                 // An error is counted, and the order is found again by its row.
@@ -80,7 +45,6 @@ impl Shared {
             }
             Err(error) => self.not_settled(&order, None, &error),
         }
-        order_id
     }
 
     async fn judge_again(&self, order: &Order) -> Result<Verdict> {

@@ -1,14 +1,12 @@
 //! Jobs that were accepted, until each is delivered or given up.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::{Either, select};
-use futures_util::stream::FuturesUnordered;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::FutureExt;
 use guild_market::TOPIC;
 use guild_market::job::{self, Refusal, TakenJob};
-use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
+use guild_protocol::env::{Shutdown, UnixMs};
 use guild_protocol::json;
 use guild_protocol::nostr::{Event, EventId};
 use guild_protocol::schema::Job;
@@ -18,63 +16,39 @@ use super::worker::Task;
 use super::{MINUTE_MS, Shared};
 use crate::alone::{self, Alone};
 use crate::error::code;
+use crate::workbench::Workbench;
 use crate::{Error, Result};
 
 /// Works until the shutdown, on several jobs at once.
 pub(super) async fn work(shared: Arc<Shared>, shutdown: Shutdown) {
-    let mut bell = shared.node.bus.listen(TOPIC);
-    let mut bench = Bench::default();
-    while !shutdown.is_triggered() {
-        match bench.fill(&shared).await {
-            Err(error) if error.is_closed() => return,
-            Err(error) => tracing::debug!(%error, "jobs cannot be read; trying again"),
-            Ok(()) => {}
-        }
-        let look = select(bell.hear(), shared.node.clock.sleep(shared.options.sweep_ms));
-        let waits = select(shutdown.triggered(), look);
-        if bench.tasks.is_empty() {
-            waits.await;
-            continue;
-        }
-        if let Either::Left((Some(done), _)) = select(bench.tasks.next(), waits).await {
-            bench.ids.remove(&done);
-        }
-    }
-}
-
-/// What is being worked on.
-#[derive(Default)]
-struct Bench {
-    ids: BTreeSet<EventId>,
-    tasks: FuturesUnordered<BoxFuture<EventId>>,
-}
-
-impl Bench {
-    /// Takes up jobs while there is room.
-    async fn fill(&mut self, shared: &Arc<Shared>) -> Result<()> {
-        let room = shared.options.concurrency.saturating_sub(self.ids.len());
-        if room == 0 {
-            return Ok(());
-        }
-        let put_off = shared.later.waiting(shared.now_ms());
-        let limit = shared.options.concurrency.saturating_add(put_off.len());
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let us = shared.us();
-        let waiting = shared.node.store.read(move |rx| job::accepted(rx, &us, limit)).await;
-        let waiting = waiting.map_err(Error::from)?.into_iter();
-        let is_new = |id: &EventId| !self.ids.contains(id) && !put_off.contains(id);
-        let new: Vec<_> = waiting.filter(|job| is_new(&job.request_id)).take(room).collect();
-        for job in new {
-            self.ids.insert(job.request_id);
-            self.tasks.push(shared.clone().finish(job).boxed());
-        }
-        Ok(())
-    }
+    let bench = Workbench {
+        what: "jobs",
+        bus: &*shared.node.bus,
+        clock: &*shared.node.clock,
+        sweep_ms: shared.options.sweep_ms,
+        at_once: shared.options.concurrency,
+    };
+    let waiting = |limit: i64| {
+        let shared = shared.clone();
+        async move { shared.accepted(limit).await }.boxed()
+    };
+    let finish = |job: TakenJob| shared.clone().finish(job).boxed();
+    bench.work(&shutdown, waiting, |job| job.request_id, finish).await;
 }
 
 impl Shared {
+    /// Jobs that are to be done, without those that were put off.
+    async fn accepted(&self, limit: i64) -> Result<Vec<TakenJob>> {
+        let put_off = self.later.waiting(self.now_ms());
+        let limit = limit.saturating_add(i64::try_from(put_off.len()).unwrap_or(i64::MAX));
+        let us = self.us();
+        let mut jobs = self.node.store.read(move |rx| job::accepted(rx, &us, limit)).await?;
+        jobs.retain(|job| !put_off.contains(&job.request_id));
+        Ok(jobs)
+    }
+
     /// Does a job, and hands in what came of it. One that could not be handed in is found again by its row.
-    async fn finish(self: Arc<Shared>, job: TakenJob) -> EventId {
+    async fn finish(self: Arc<Shared>, job: TakenJob) {
         let request_id = job.request_id;
         let done = self.try_work(&job).await;
         let handed_in = match self.clone().hand_in(job.clone(), done).await {
@@ -96,7 +70,6 @@ impl Shared {
                 self.later.put_off(request_id, None, self.now_ms());
             }
         }
-        request_id
     }
 
     /// The output as a text, or why there is none.

@@ -181,6 +181,16 @@ impl Pair {
     }
 }
 
+/// Two nodes on each kind of database.
+fn both(test: impl Fn(Town, [usize; 2])) {
+    let mut town = Town::new();
+    let nodes = [town.node(), town.node()];
+    test(town, nodes);
+    let mut town = Town::new();
+    let nodes = [town.node_on_postgres(), town.node_on_postgres()];
+    test(town, nodes);
+}
+
 fn honest_work_is_paid(mut town: Town, nodes: [usize; 2]) {
     let (sold, checked) = (Tally::default(), Tally::default());
     let pair = Pair::in_town(&mut town, nodes, honest(&sold), Some(honest(&checked)));
@@ -206,16 +216,7 @@ fn honest_work_is_paid(mut town: Town, nodes: [usize; 2]) {
 
 #[test]
 fn honest_runs_are_paid() {
-    let mut town = Town::new();
-    let nodes = [town.node(), town.node()];
-    honest_work_is_paid(town, nodes);
-}
-
-#[test]
-fn honest_runs_are_paid_on_postgres() {
-    let mut town = Town::new();
-    let nodes = [town.node_on_postgres(), town.node_on_postgres()];
-    honest_work_is_paid(town, nodes);
+    both(honest_work_is_paid);
 }
 
 fn a_forgery_is_not_paid(mut town: Town, nodes: [usize; 2]) {
@@ -247,16 +248,7 @@ fn a_forgery_is_not_paid(mut town: Town, nodes: [usize; 2]) {
 
 #[test]
 fn forged_runs_are_not_paid() {
-    let mut town = Town::new();
-    let nodes = [town.node(), town.node()];
-    a_forgery_is_not_paid(town, nodes);
-}
-
-#[test]
-fn forged_runs_are_not_paid_on_postgres() {
-    let mut town = Town::new();
-    let nodes = [town.node_on_postgres(), town.node_on_postgres()];
-    a_forgery_is_not_paid(town, nodes);
+    both(a_forgery_is_not_paid);
 }
 
 #[test]

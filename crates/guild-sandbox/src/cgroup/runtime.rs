@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::{Group, PERIOD_US, PREFIX, Places, number, owner};
+use super::{Group, PERIOD_US, Places, number};
 use crate::error::{Error, Result};
 use crate::host::Layer;
 use crate::limits::{Limit, Limits};
@@ -25,7 +25,7 @@ pub(crate) struct Held {
 impl Group {
     /// Groups that the runtime will make.
     pub(crate) fn of_a_runtime(places: &Places, held: Held) -> Group {
-        let name = name();
+        let name = places.name();
         let at = |place: &PathBuf| place.join(&name);
         Group {
             unified: places.unified.as_ref().map(at),
@@ -174,10 +174,6 @@ impl Group {
     }
 }
 
-fn name() -> String {
-    format!("{PREFIX}{}", owner())
-}
-
 fn pids(limits: &Limits, held: Held) -> u64 {
     u64::from(limits.pids) + u64::from(held.own_pids)
 }
@@ -259,12 +255,13 @@ mod tests {
             ..Places::default()
         };
         let held = Held { own_pids: 0 };
-        let group = Group::of_a_runtime(&hybrid.for_a_runtime(), held);
-        assert_eq!((group.unified(), group.path_for_a_runtime().unwrap()), (None, name()));
+        let hybrid = hybrid.for_a_runtime();
+        let group = Group::of_a_runtime(&hybrid, held);
+        assert_eq!((group.unified(), group.path_for_a_runtime().unwrap()), (None, hybrid.name()));
         assert_eq!(group.others.len(), 1, "a runtime may make a group there all the same");
         let pure = Places { unified: Some("/sys/fs/cgroup/b".into()), ..Places::default() };
         let group = Group::of_a_runtime(&pure.clone().for_a_runtime(), held);
-        assert_eq!(group.path_for_a_runtime().unwrap(), format!("/b/{}", name()));
+        assert_eq!(group.path_for_a_runtime().unwrap(), format!("/b/{}", pure.name()));
         let elsewhere = Places { unified: Some("/cgroups/b".into()), ..pure };
         let group = Group::of_a_runtime(&elsewhere, held);
         assert_eq!(group.path_for_a_runtime().unwrap_err().code().name, "sandbox.layer_missing");

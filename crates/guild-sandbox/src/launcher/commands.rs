@@ -132,7 +132,11 @@ impl Commands {
                 sources.push((Source::Caller(*id), caller.as_fd(), PollFlags::IN));
             }
             for (at, relay) in command.relays.iter().enumerate() {
-                let waits = relay.waits_for();
+                // One that is being ended may print for a while yet, and must not use up what others may print.
+                let waits = match command.stopped {
+                    None => relay.waits_for(),
+                    Some(_) => relay.waits_for_room(),
+                };
                 sources.extend(waits.map(|(fd, flags)| (Source::Stream(*id, at), fd, flags)));
             }
         }
@@ -150,6 +154,10 @@ impl Commands {
             Source::Left(at) => Ok(self.left.get_mut(at).map_or(0, |relay| relay.step(0))),
             Source::Stream(id, at) => {
                 let Some(command) = self.running.get_mut(&id) else { return Ok(0) };
+                if command.stopped.is_some() {
+                    command.relays.get_mut(at).into_iter().for_each(Relay::push);
+                    return Ok(0);
+                }
                 let own = command.output_bytes.saturating_sub(command.printed_bytes);
                 let came = command.relays.get_mut(at).map_or(0, |relay| relay.step(left.min(own)));
                 command.printed_bytes = command.printed_bytes.saturating_add(came);

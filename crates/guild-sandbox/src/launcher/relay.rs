@@ -42,6 +42,11 @@ impl Relay {
         }
     }
 
+    /// The same, if nothing new is to be read: its writer waits then.
+    pub(super) fn waits_for_room(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        self.waits_for().filter(|_| self.has_pending() && self.to.is_some())
+    }
+
     /// Whether something has come that nobody has read.
     pub(super) fn has_pending(&self) -> bool {
         self.sent < self.pending.len()
@@ -83,7 +88,8 @@ impl Relay {
         u64::try_from(came).unwrap_or(u64::MAX)
     }
 
-    fn push(&mut self) {
+    /// Moves what has come.
+    pub(super) fn push(&mut self) {
         while self.has_pending() {
             let Some(to) = &self.to else {
                 self.sent = self.pending.len();

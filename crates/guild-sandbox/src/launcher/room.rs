@@ -266,6 +266,8 @@ impl<'a> Room<'a> {
     /// Kills a command with everything that it has started, and its keeper.
     fn end(&mut self, command: u64) -> Result<()> {
         let Some(kept) = self.commands.get(&command) else { return Ok(()) };
+        // It stays until nobody is left whom it could have to take in.
+        sys::signal_by(kept.keeper_pidfd.as_fd(), libc::SIGSTOP);
         let mut killed = tree::kill_below(&self.processes, kept.keeper);
         sys::signal_by(kept.keeper_pidfd.as_fd(), libc::SIGKILL);
         killed.insert(kept.keeper);
@@ -304,8 +306,8 @@ impl<'a> Room<'a> {
     }
 }
 
-/// How many milliseconds those who were killed may take to die.
-const MAX_WAITS: usize = 200;
+/// How many milliseconds those who were killed may take to die: a moment, but where many want the processor.
+const MAX_WAITS: usize = 5_000;
 
 /// Hands out a socket of this network, not yet connected: whoever connects it waits, not we.
 pub(super) fn socket(fds: Vec<OwnedFd>) {

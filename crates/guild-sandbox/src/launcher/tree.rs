@@ -53,25 +53,32 @@ fn below(proc: &str, first: u32) -> Vec<(u32, u64)> {
 }
 
 /// How often whoever runs away is looked for.
-const MAX_ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 256;
+/// After the kill so many looks in a row find nobody new before it is over.
+const QUIET_ROUNDS: usize = 2;
 
 /// Kills all descendants of a process, for init: no number that it names can mean anybody outside. Whoever is found is
 /// stopped first, so that nobody has children while the others are looked for. Says who was killed.
+///
+/// Whoever was about to fork when it was stopped can still do it, late if this host is busy, until it is killed. So
+/// they are looked for again after that. Whose parent is gone is below the first process then, which adopts.
 pub(super) fn kill_below(processes: &OwnedFd, first: u32) -> BTreeSet<u32> {
     let proc = format!("/proc/self/fd/{}", processes.as_raw_fd());
     let mut stopped = BTreeSet::new();
+    let (mut killed, mut quiet) = (false, 0);
     for _ in 0..MAX_ROUNDS {
-        let found = below(&proc, first);
-        let mut new = false;
-        for (pid, _) in found.into_iter().filter(|(pid, _)| *pid != first) {
-            if stopped.insert(pid) {
-                new = true;
-                sys::signal(pid, libc::SIGSTOP);
+        let found = below(&proc, first).into_iter().map(|(pid, _)| pid);
+        let new: Vec<u32> = found.filter(|pid| *pid != first && stopped.insert(*pid)).collect();
+        new.iter().for_each(|pid| sys::signal(*pid, libc::SIGSTOP));
+        (killed, quiet) = match (new.is_empty(), killed) {
+            (false, _) => (false, 0),
+            (true, false) => {
+                stopped.iter().for_each(|pid| sys::signal(*pid, libc::SIGKILL));
+                (true, 0)
             }
-        }
-        if !new {
-            break;
-        }
+            (true, true) if quiet + 1 < QUIET_ROUNDS => (true, quiet + 1),
+            (true, true) => return stopped,
+        };
     }
     stopped.iter().for_each(|pid| sys::signal(*pid, libc::SIGKILL));
     stopped

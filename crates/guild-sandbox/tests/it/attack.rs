@@ -11,7 +11,8 @@ mod upload;
 
 use guild_sandbox::{Class, Collected, Flag, Profile, Spec};
 
-use super::support::{Traces, printed, python, run, sandbox};
+use super::support::{printed, python, run, sandbox};
+use super::traces::Traces;
 
 /// Runs a hostile program, and looks whether anything is left.
 fn attack(spec: &Spec) -> Collected {

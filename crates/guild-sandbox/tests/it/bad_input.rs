@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use guild_sandbox::{Bind, Error, Image, Layer, Limits, Ns, Options, Sandbox, Spec, Standing};
 
-use super::support::{LAUNCHER, Traces, limits, sandbox, sandbox_without_cgroups, shell};
+use super::support::{LAUNCHER, limits, sandbox, sandbox_without_cgroups, shell};
+use super::traces::Traces;
 
 #[expect(clippy::unwrap_used, reason = "a test stops where nothing is refused")]
 fn refused(spec: &Spec) -> Error {

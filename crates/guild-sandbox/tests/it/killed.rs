@@ -1,31 +1,14 @@
 //! Sandboxes that are frozen, stopped and killed, and callers that die.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
-use std::sync::PoisonError;
-use std::time::Duration;
+use std::process::Command;
 
 use guild_sandbox::{Class, Ns, Options, Sandbox};
 
 use super::support::{
-    LOOK, Traces, launcher, printed, run, sandbox, sandbox_without_cgroups, shell,
+    REPEATS, converse, launcher, printed, run, sandbox, sandbox_without_cgroups, shell, sleep_ms,
 };
-
-#[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
-fn sleep_ms(ms: u64) {
-    std::thread::sleep(Duration::from_millis(ms));
-}
-
-/// Waits until nothing is left; a launcher whose caller is gone needs a moment.
-pub(crate) fn assert_nothing_is_left() {
-    for _ in 0..200 {
-        if Traces::now().is_none() {
-            return;
-        }
-        sleep_ms(25);
-    }
-    Traces::now().assert_none();
-}
+use super::traces::{Caller, assert_nothing_is_left, children};
 
 #[test]
 fn a_handle_kills_everything() {
@@ -49,10 +32,10 @@ fn dropping_kills_everything() {
     assert_nothing_is_left();
 }
 
-#[test]
-fn a_signal_reaches_the_program() {
+/// A program hears a signal, and ends as it likes.
+pub(crate) fn signals_reach_the_program(sandbox: &dyn Sandbox) {
     let spec = shell("trap 'echo told; exit 7' USR1; echo ready; while :; do sleep 0.05; done");
-    let mut running = sandbox().start(&spec).unwrap();
+    let mut running = sandbox.start(&spec).unwrap();
     let mut lines = BufReader::new(running.stdout.take().unwrap());
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -62,28 +45,36 @@ fn a_signal_reaches_the_program() {
     assert_eq!((line.as_str(), running.wait().unwrap().exit_code), ("ready\ntold\n", Some(7)));
 }
 
-/// While frozen the wall clock stands still: after a longer time than it allows, the program goes on and answers.
 #[test]
-fn frozen_things_stand_still() {
-    for sandbox in [sandbox(), &sandbox_without_cgroups()] {
-        let mut spec = shell("trap 'exit 7' USR1; echo ready; while :; do sleep 0.02; done");
-        spec.limits.wall_ms = 3_000;
-        let mut running = sandbox.start(&spec).unwrap();
-        running.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
-        let handle = running.handle();
-        handle.freeze().unwrap();
-        sleep_ms(3_500);
-        handle.thaw().unwrap();
-        handle.signal(10).unwrap();
-        let outcome = running.wait().unwrap();
-        assert_eq!((outcome.class, outcome.exit_code), (Class::Exited, Some(7)), "{outcome:?}");
-        assert!(outcome.usage.wall_us < 3_000_000, "{outcome:?}");
-    }
+fn a_signal_reaches_the_program() {
+    signals_reach_the_program(sandbox());
+}
+
+/// While frozen the wall clock stands still: after a longer time than it allows, the program goes on and answers.
+pub(crate) fn stands_still_while_frozen(sandbox: &dyn Sandbox) {
+    let mut spec = shell("trap 'exit 7' USR1; echo ready; while :; do sleep 0.02; done");
+    spec.limits.wall_ms = 3_000;
+    let mut running = sandbox.start(&spec).unwrap();
+    running.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    let handle = running.handle();
+    handle.freeze().unwrap();
+    sleep_ms(3_500);
+    handle.thaw().unwrap();
+    handle.signal(10).unwrap();
+    let outcome = running.wait().unwrap();
+    assert_eq!((outcome.class, outcome.exit_code), (Class::Exited, Some(7)), "{outcome:?}");
+    assert!(outcome.usage.wall_us < 3_000_000, "{outcome:?}");
 }
 
 #[test]
-fn a_frozen_sandbox_can_be_killed() {
-    let running = sandbox().start(&shell("sleep 1000")).unwrap();
+fn frozen_things_stand_still() {
+    stands_still_while_frozen(sandbox());
+    stands_still_while_frozen(&sandbox_without_cgroups());
+}
+
+/// In version 1 the frozen do not die, so they are thawed first.
+pub(crate) fn dies_while_frozen(sandbox: &dyn Sandbox) {
+    let running = sandbox.start(&shell("sleep 1000")).unwrap();
     running.handle().freeze().unwrap();
     running.handle().kill().unwrap();
     assert_eq!(running.wait().unwrap().class, Class::Stopped);
@@ -91,18 +82,14 @@ fn a_frozen_sandbox_can_be_killed() {
 }
 
 #[test]
+fn a_frozen_sandbox_can_be_killed() {
+    dies_while_frozen(sandbox());
+}
+
+#[test]
 fn input_and_output_are_streamed() {
-    let mut running =
-        sandbox().start(&shell("while read line; do echo \"<$line>\"; done")).unwrap();
-    let mut stdin = running.stdin.take().unwrap();
-    let mut stdout = BufReader::new(running.stdout.take().unwrap());
-    for word in ["one", "two"] {
-        writeln!(stdin, "{word}").unwrap();
-        let mut line = String::new();
-        stdout.read_line(&mut line).unwrap();
-        assert_eq!(line, format!("<{word}>\n"));
-    }
-    drop(stdin);
+    let mut running = sandbox().start(&shell(REPEATS)).unwrap();
+    converse(running.stdin.take(), running.stdout.take());
     assert!(running.wait().unwrap().succeeded());
 }
 
@@ -160,52 +147,20 @@ fn two_hundred_are_killed_at_any_moment() {
 #[test]
 fn a_caller_that_is_killed_leaves_nothing() {
     for pause_ms in [0, 3, 10, 40] {
-        let mut caller =
-            Command::new(launcher()).args(["hold", "6"]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(caller.stdout.take().unwrap());
-        let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        let mut caller = Caller::with(6, None);
         sleep_ms(pause_ms);
-        caller.kill().unwrap();
-        caller.wait().unwrap();
-        assert_nothing_is_left();
+        caller.kill();
+        caller.assert_nothing_is_left(|| ());
     }
-}
-
-/// The children of all threads of a process.
-pub(crate) fn children(pid: &str) -> Vec<String> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children"));
-    let children = threads.filter_map(|thread| of(thread).ok()).collect::<String>();
-    children.split_whitespace().map(str::to_owned).collect()
 }
 
 /// If even the launchers are killed, the kernel ends the sandboxes, and the next start removes their cgroups.
 #[test]
 fn launchers_that_are_killed_are_swept() {
-    let mut caller =
-        Command::new(launcher()).args(["hold", "3"]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(caller.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let nursery = children(&caller.id().to_string());
-    let launchers: Vec<String> = nursery.iter().flat_map(|pid| children(pid)).collect();
-    assert!(nursery.len() == 1 && launchers.len() >= 3, "{nursery:?} {launchers:?}");
-    let _mess = LOOK.write().unwrap_or_else(PoisonError::into_inner);
-    for pid in nursery.iter().chain(&launchers) {
-        assert!(Command::new("kill").args(["-9", pid]).status().unwrap().success());
-    }
-    caller.kill().unwrap();
-    caller.wait().unwrap();
-    for _ in 0..200 {
-        // Looks for what the dead have left, and removes it.
-        drop(Ns::new(Options::new(launcher())).unwrap());
-        if Traces::seen().is_none() {
-            return;
-        }
-        sleep_ms(25);
-    }
-    Traces::seen().assert_none();
+    let mut caller = Caller::with(3, None);
+    assert!(caller.kill_with_launchers() >= 3);
+    // Looks for what the dead have left, and removes it.
+    caller.assert_nothing_is_left(|| drop(Ns::new(Options::new(launcher())).unwrap()));
 }
 
 #[test]

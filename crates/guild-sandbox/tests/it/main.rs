@@ -12,4 +12,5 @@ mod ordinary;
 mod programs;
 mod run;
 mod support;
+mod traces;
 mod workspace;

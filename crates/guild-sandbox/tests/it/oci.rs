@@ -18,7 +18,8 @@ use guild_sandbox::{
     Standing,
 };
 
-use super::support::{Traces, launcher, limits, printed, python, shell};
+use super::support::{launcher, limits, printed, python, shell};
+use super::traces::Traces;
 
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()

@@ -1,10 +1,10 @@
 //! What the tests share: a sandbox, and a look at what is left when it is gone.
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::{OnceLock, RwLock};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use guild_sandbox::{Collected, Limits, Ns, Options, Sandbox, Spec};
 
@@ -65,92 +65,22 @@ pub(crate) fn printed(collected: &Collected) -> String {
     format!("{}{}", text(&collected.stdout), text(&collected.stderr))
 }
 
-/// What sandboxes whose launcher is gone have left: cgroups, processes (known by their users), mounts.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Traces {
-    cgroups: BTreeSet<String>,
-    users: BTreeSet<u32>,
-    mounts: Vec<String>,
-}
+/// Says back every line that it is told.
+pub(crate) const REPEATS: &str = "while read line; do echo \"<$line>\"; done";
 
-/// Whoever leaves something on purpose keeps this to write, so that nobody else looks meanwhile.
-pub(crate) static LOOK: RwLock<()> = RwLock::new(());
-
-impl Traces {
-    pub(crate) fn now() -> Traces {
-        let _nobody_leaves_anything = LOOK.read();
-        Traces::seen()
-    }
-
-    /// As [`Traces::now`], for whoever holds the lock.
-    pub(crate) fn seen() -> Traces {
-        Traces { cgroups: cgroups(), users: users(), mounts: mounts() }
-    }
-
-    pub(crate) fn is_none(&self) -> bool {
-        *self == Traces::default()
-    }
-
-    pub(crate) fn assert_none(&self) {
-        assert!(self.is_none(), "something is left: {self:?}");
+/// Talks with [`REPEATS`] by turns, and ends its input.
+pub(crate) fn converse(stdin: Option<PipeWriter>, stdout: Option<PipeReader>) {
+    let (mut stdin, mut stdout) = (stdin.unwrap(), BufReader::new(stdout.unwrap()));
+    for word in ["one", "two"] {
+        writeln!(stdin, "{word}").unwrap();
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert_eq!(line, format!("<{word}>\n"));
     }
 }
 
-/// Roots are built below `/sys`, in namespaces of their own.
-fn mounts() -> Vec<String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let point = |line: &str| line.split(' ').nth(4).unwrap_or_default().to_owned();
-    let ours = |line: &&str| {
-        let point = point(line);
-        line.contains(" - tmpfs ") && (point == "/sys" || point.starts_with("/sys/tmp"))
-    };
-    mounts.lines().filter(ours).map(str::to_owned).collect()
-}
-
-/// The groups of launchers that are gone: their names say whose they were.
-fn cgroups() -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut open = vec![Path::new("/sys/fs/cgroup").to_owned()];
-    while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if let Some(owner) = name.strip_prefix("guild-sandbox-") {
-                let pid = owner.split('-').next().unwrap_or_default();
-                if !lives(pid) {
-                    found.insert(entry.path().display().to_string());
-                }
-            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
-            }
-        }
-    }
-    found
-}
-
-/// Whether a process is there and more than a name that nobody has waited for.
-fn lives(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with('Z'))
-}
-
-/// The users of processes that belong to sandboxes whose launcher is gone.
-fn users() -> BTreeSet<u32> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(user) = user(&entry.path()) else { continue };
-        let Some(launcher) = user.checked_sub(1_900_000_000) else { continue };
-        // The launcher goes last: whoever is there after it is left.
-        if !lives(&launcher.to_string()) && self::user(&entry.path()) == Some(user) {
-            found.insert(user);
-        }
-    }
-    found
-}
-
-/// The real user of a process that is not dead.
-fn user(process: &Path) -> Option<u32> {
-    let status = fs::read_to_string(process.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    let user = line.split_whitespace().next()?.parse().ok()?;
-    (!status.contains("State:\tZ")).then_some(user)
+/// Lets time pass.
+#[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]
+pub(crate) fn sleep_ms(ms: u64) {
+    std::thread::sleep(Duration::from_millis(ms));
 }

@@ -82,7 +82,7 @@ fn what_is_left_can_be_read_after_the_end() {
     let running = sandbox().start(&shell("mkdir out; echo 42 > out/answer; sleep 1000 &")).unwrap();
     let workspace = running.workspace();
     assert!(running.wait().unwrap().succeeded());
-    super::killed::assert_nothing_is_left();
+    super::traces::assert_nothing_is_left();
     assert_eq!(tree(&workspace), owned(&[("out/answer", "42\n")]));
     let artifact = &workspace.walk().unwrap()[0];
     assert_eq!((artifact.size, artifact.executable), (3, false));

@@ -79,7 +79,12 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
 fn read_suite(file: &Input) -> Result<Suite> {
     let text = file.read(guild_market::judge::MAX_SUITE_BYTES)?;
     let parsed = Suite::parse(&text).map_err(|error| match error {
-        // It knows the field.
+        // It knows the field, but not of which format.
+        guild_market::Error::Protocol(error)
+            if error.code() == &guild_protocol::json::code::SHAPE =>
+        {
+            Error::from(error).help("Correct the field named; docs/judge.md lists all of a suite.")
+        }
         guild_market::Error::Protocol(error) => Error::from(error),
         error => Error::from(error),
     });
@@ -92,12 +97,14 @@ fn absolute(path: &PathBuf) -> Result<PathBuf> {
 
 fn judge(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let missing = || Error::new(&code::USAGE, "--suite and --submission are needed");
+    let loaded = cx.config_in_peace()?;
+    let sandbox = crate::sandbox::open(&loaded.config, cx.environment)?;
+    // What is made ahead is made while files are read. If it fails, the judge will say why.
+    let _ = sandbox.prepare();
     let suite = read_suite(args.suite.as_ref().ok_or_else(missing)?)?;
     let submission = Submission::read(args.submission.as_ref().ok_or_else(missing)?)?;
     let salt = args.salt.as_deref().map(Salt::parse).transpose()?;
     let options = options(args)?;
-    let loaded = cx.config_in_peace()?;
-    let sandbox = crate::sandbox::open(&loaded.config, cx.environment)?;
     let judge = Judge {
         sandbox: &*sandbox,
         random: &SystemRandom,

@@ -119,6 +119,7 @@ fn mistakes_are_named() {
         ("/no/such/suite", submission.as_str(), "io.not_found", "suite"),
         (none.as_str(), &submission, "judge.bad_suite", "tests is empty"),
         (&layer, &submission, "json.shape", "tests[0].layer"),
+        (&layer, &submission, "json.shape", "docs/judge.md lists all"),
         (&limit, &submission, "judge.bad_suite", "limits.pids"),
         (&entry, &submission, "judge.bad_submission", "other.py"),
         (&suite, "/no/such/submission", "judge.bad_submission", "/no/such/submission"),

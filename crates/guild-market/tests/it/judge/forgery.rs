@@ -3,7 +3,7 @@
 use guild_market::judge::{Class, Status};
 use serde_json::json;
 
-use super::{SECRET, doubled, doubling, error, is, judge};
+use super::{SECRET, doubled, doubling, error, is, judge, statuses};
 
 /// Wrong, whatever it does beside that.
 fn wrong(code: &str) -> String {
@@ -56,9 +56,9 @@ fn the_functions_of_the_subject() {
     let code = "import sys, builtins\nframe = sys._getframe()\nseen = []\n\
                 while frame:\n    seen.append(sorted(frame.f_locals)); frame = frame.f_back\n\
                 import importlib\nbuiltins.isinstance = lambda *a: True\nbuiltins.getattr = lambda *a: lambda *b: 4\n";
-    let verdict = doubled(&wrong(code));
-    assert!([Class::Failure, Class::Error].contains(&verdict.class), "{verdict:#?}");
-    assert!(verdict.passed <= 1);
+    let verdict = is(Class::Failure, &wrong(code));
+    // Four is twice two, by chance.
+    assert_eq!(statuses(&verdict), ["passed", "failed", "failed", "failed", "failed"]);
 }
 
 #[test]

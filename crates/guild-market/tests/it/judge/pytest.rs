@@ -25,6 +25,16 @@ fn options() -> Options {
     Options { tools: Some(testbed::judge_tools::directory().unwrap()), ..Options::default() }
 }
 
+/// Tools that hide what the image of this host may have of its own.
+fn without(names: &[&str]) -> (tempfile::TempDir, Options) {
+    let place = tempfile::tempdir().unwrap();
+    let hides: String =
+        names.iter().map(|name| format!("import sys; sys.modules[{name:?}] = None\n")).collect();
+    std::fs::write(place.path().join("sitecustomize.py"), hides).unwrap();
+    let tools = Some(place.path().to_owned());
+    (place, Options { tools, ..Options::default() })
+}
+
 fn suite() -> Value {
     let test =
         |name: &str, layer: &str| json!({"id": format!("test_it.py::{name}"), "layer": layer});
@@ -181,13 +191,10 @@ fn the_kernel_is_heard_here_too() {
 
 #[test]
 fn without_pytest_nothing_is_judged() {
-    // An empty directory in place of the tools; the image of this host may have a pytest of its own.
-    let empty = tempfile::tempdir().unwrap();
-    let options = Options { tools: Some(empty.path().to_owned()), ..Options::default() };
-    match judge_with(&options, &suite(), &[("solution.py", GOOD)]) {
-        Err(error) => assert_eq!(error.code().name, "judge.tool_missing"),
-        Ok(verdict) => assert_eq!(verdict.class, Class::Success),
-    }
+    let (_place, options) = without(&["pytest"]);
+    let error = judge_with(&options, &suite(), &[("solution.py", GOOD)]).unwrap_err();
+    assert_eq!(error.code().name, "judge.tool_missing");
+    assert!(error.to_string().contains("pytest is not installed where submissions run"), "{error}");
 }
 
 #[test]
@@ -207,11 +214,8 @@ fn quality_is_measured_where_the_tools_are() {
     assert!((1_000..9_999).contains(&score(&metrics.pylint_milli)), "{metrics:#?}");
     assert!(score(&metrics.bandit_milli) <= 5_000, "{metrics:#?}");
     assert!(score(&metrics.mypy_milli) < 10_000, "{metrics:#?}");
-    let empty = tempfile::tempdir().unwrap();
-    let none =
-        Options { tools: Some(empty.path().to_owned()), quality: true, ..Options::default() };
+    let (_place, none) = without(&["mypy"]);
+    let none = Options { quality: true, ..none };
     let metrics = judge_with(&none, &doubling(), &[("solution.py", GOOD)]).unwrap().metrics;
-    if let Measure::Absent(why) = &metrics.mypy_milli {
-        assert_eq!(why, "mypy is not installed");
-    }
+    assert_eq!(metrics.mypy_milli, Measure::Absent("mypy is not installed".to_owned()));
 }

@@ -99,7 +99,7 @@ fn says(text: &str) -> Class {
     );
     let suite = json!({
         "schema_version": 1, "name": "one", "language": "python", "entry": "solution.py",
-        "layers": {"smoke": 1}, "call_timeout_ms": 2_000,
+        "layers": {"smoke": 1}, "call_timeout_ms": 60_000,
         "tests": [{"id": "t", "layer": "smoke", "call": "f", "args": [], "expect": {"value": 1}}],
     });
     judge(&suite, &[("solution.py", &code)]).class

@@ -153,7 +153,8 @@ async fn several_read_the_same_and_a_late_one_reads_what_is_kept() {
         assert_eq!(read.unwrap().0, b"1\n2\n3\n");
     }
     assert_eq!(world.client.stream(&id, 1).collect(100).await.unwrap().0, b"1\n2\n3\n");
-    let (rest, _, last) = world.client.stream(&id, 3).collect(100).await.unwrap();
+    // On a busy host all three lines may be one frame.
+    let (rest, _, last) = world.client.stream(&id, 2).collect(100).await.unwrap();
     assert!(rest.len() < 6 && last.stream == Stream::Exit);
 }
 
@@ -229,5 +230,5 @@ async fn the_end_leaves_nothing() {
     let client = world.client.clone();
     world.ended().unwrap();
     assert_eq!(refused(client.signal(&id, 9).await), "agent.unreachable");
-    super::super::support::Traces::now().assert_none();
+    super::super::traces::Traces::now().assert_none();
 }

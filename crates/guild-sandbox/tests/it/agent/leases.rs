@@ -7,7 +7,7 @@ use guild_protocol::identity::SecretKey;
 use guild_sandbox::Class;
 use guild_sandbox::agent::{EndedBy, Health, Lease, Party, State};
 
-use super::super::support::Traces;
+use super::super::traces::Traces;
 use super::{Dice, Real, Set, World, refused, sandbox_id, shell, words};
 
 const START_MS: i64 = 1_000_000;

@@ -7,8 +7,8 @@ use guild_sandbox::{
     Class, Exec, ExecCollected, Executing, Handle, Limits, Profile, Running, Sandbox, Spec,
 };
 
-use super::super::killed::assert_nothing_is_left;
-use super::super::support::{limits, sandbox, sandbox_without_cgroups};
+use super::super::support::{limits, sandbox, sandbox_without_cgroups, sleep_ms};
+use super::super::traces::assert_nothing_is_left;
 use super::CALL;
 
 fn spec(profile: Profile) -> Spec {
@@ -75,15 +75,14 @@ fn a_network_attempt_of_a_command_is_flagged() {
 fn what_a_command_left_is_still_held() {
     let running = staying(Profile::Python);
     let handle = running.handle();
-    let code = "import time\nif os.fork() == 0:\n    time.sleep(0.2)\n    open('before', 'w')\n    call(165, 0, 0, 0, 0, 0)\n    open('after', 'w')\n    time.sleep(1000)\n";
+    let code = "import fcntl, time\nlock = open('lock', 'w')\nfcntl.flock(lock, 2)\n\
+                if os.fork() == 0:\n    time.sleep(0.2)\n    open('before', 'w')\n    \
+                call(165, 0, 0, 0, 0, 0)\n    open('after', 'w')\n";
     assert!(run(&handle, code).ended.succeeded());
-    for _ in 0..400 {
-        if running.workspace().read("before", 1).is_ok() {
-            break;
-        }
-        run(&handle, "import time; time.sleep(0.01)");
-    }
-    run(&handle, "import time; time.sleep(0.1)");
+    // The lock is free when the last who has it is gone.
+    let free = run(&handle, "import fcntl\nfcntl.flock(open('lock', 'w'), 2)");
+    assert!(free.ended.succeeded(), "{free:?}");
+    assert!(running.workspace().read("before", 1).is_ok(), "it was ended before it tried");
     assert!(running.workspace().read("after", 1).is_err(), "it went on");
     handle.kill().unwrap();
     let outcome = running.wait().unwrap();
@@ -126,8 +125,11 @@ fn daemons_that_hide_are_found() {
             // The control: left by a command that ends by itself, it goes on.
             assert!(run(&handle, DAEMON).ended.succeeded());
             let before = beats(&running);
-            run(&handle, "import time; time.sleep(0.2)");
-            assert!(beats(&running) > before, "the daemon is dead");
+            let grows = (0..400).any(|_| {
+                sleep_ms(25);
+                beats(&running) > before
+            });
+            assert!(grows, "the daemon is dead");
         }
     }
 }
@@ -272,7 +274,9 @@ fn stopping_whoever_is_about_to_start() {
     let _stopper = ready(&handle, &code);
     std::thread::scope(|scope| {
         let asking: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| handle.exec(&Exec::new(["sleep", "0.5"])).map(Executing::wait)))
+            .map(|_| {
+                scope.spawn(|| handle.exec(&Exec::new(["sleep", "1000"])).map(Executing::wait))
+            })
             .collect();
         let short = Exec { wall_ms: Some(400), ..Exec::new(["sleep", "1000"]) };
         let ended = handle.exec(&short).unwrap().wait().unwrap();

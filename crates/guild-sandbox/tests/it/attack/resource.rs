@@ -3,8 +3,9 @@
 use guild_sandbox::{Class, Layer, Limit, Limits, Ns, Sandbox, Spec, Standing};
 
 use super::super::support::{
-    Traces, limits, printed, python, run, sandbox, sandbox_without_cgroups, shell,
+    limits, printed, python, run, sandbox, sandbox_without_cgroups, shell,
 };
+use super::super::traces::Traces;
 use super::attack;
 
 /// With cgroups and without.

@@ -7,6 +7,7 @@ use guild_sandbox::egress::{self, Allow, Egress, Options, Reason, Report};
 use guild_sandbox::{Collected, Sandbox, Spec};
 
 use super::super::support::{printed, python, sandbox, shell};
+use super::super::traces::Traces;
 use super::place::options;
 
 /// A server that answers everybody, for as long as the tests run.
@@ -24,7 +25,7 @@ fn service() -> u16 {
     port
 }
 
-/// Runs a program with a proxy that lets `service.test` through to this port.
+/// Runs a program with a proxy that lets `service.test` through to this port, and looks whether anything is left.
 #[expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 fn run(spec: Spec, port: u16, options: Options) -> (Collected, Report) {
     let rules = [format!("service.test:{port}"), format!("127.0.0.1:{port}")];
@@ -33,6 +34,7 @@ fn run(spec: Spec, port: u16, options: Options) -> (Collected, Report) {
     let egress = Egress::serve(listener, Allow::parse(&rules).unwrap(), options).unwrap();
     let collected = running.collect().unwrap();
     let report = egress.finish();
+    Traces::now().assert_none();
     (collected, report)
 }
 

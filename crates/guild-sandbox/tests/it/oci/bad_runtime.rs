@@ -4,7 +4,8 @@ use std::path::Path;
 
 use guild_sandbox::{Error, Oci, OciOptions, Sandbox};
 
-use super::super::support::{Traces, launcher, shell};
+use super::super::support::{launcher, shell};
+use super::super::traces::Traces;
 use super::{is_root, program, script};
 
 #[expect(clippy::unwrap_used, reason = "a test stops where nothing is refused")]

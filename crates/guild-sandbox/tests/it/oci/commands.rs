@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use guild_sandbox::{Class, Exec, ExecCollected, Oci, OciOptions, Profile, Running, Sandbox, Spec};
 
-use super::super::support::{Traces, launcher, limits};
+use super::super::support::{launcher, limits};
+use super::super::traces::Traces;
 use super::{is_root, program, runc, script};
 
 #[expect(clippy::disallowed_methods, reason = "a test may wait for another process")]

@@ -4,7 +4,8 @@ use guild_sandbox::{
     Class, Layer, Limit, Limits, Oci, OciOptions, Result, Sandbox, Spec, Standing,
 };
 
-use super::super::support::{Traces, launcher, limits, shell};
+use super::super::support::{launcher, limits, shell};
+use super::super::traces::Traces;
 use super::{is_root, program, script};
 
 /// With the platform that works on every host.
