@@ -270,7 +270,7 @@ mod tests {
             .collect();
         let put = store.write(move |tx| archive::put(tx, &events, "test", 0));
         put.await.unwrap();
-        let (answer, all) = (1024 * KIB, 1800 * KIB);
+        let (answer, all) = (1024 * KIB, 2000 * KIB);
         let options =
             Options { answer_max_bytes: answer, answers_max_bytes: all, ..Options::default() };
         let shared = relay(options, &store);
