@@ -4,7 +4,7 @@ use guild_market::judge::{Class, Options, Status, Submission};
 use guild_sandbox::{Limit, Sandbox, Standing};
 use serde_json::{Value, json};
 
-use super::{HONEST, doubled, doubling, error, is, judge, judge_in, sandbox, statuses};
+use super::{HONEST, doubling, error, is, judge, judge_in, sandbox, statuses};
 
 #[test]
 fn a_network_attempt_wins_over_every_score() {
