@@ -18,12 +18,15 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
 
+pub mod audit;
 pub mod clamp;
 mod error;
 mod event;
 pub mod job;
 pub mod meter;
 pub mod money;
+#[cfg(test)]
+mod plans;
 pub mod price;
 mod row;
 pub mod sandbox;
