@@ -17,8 +17,6 @@ pub mod code {
             "You have no such sandbox.", "`guild sandbox ls` lists yours.";
         UNKNOWN_WITHDRAWAL = "hosting.unknown_withdrawal", NotFound,
             "There is no such withdrawal.", "Check the id.";
-        UNKNOWN_QUOTE = "hosting.unknown_quote", NotFound,
-            "There is no such quote.", "Check the id, or ask for what you want again.";
         JOB_ENDED = "hosting.job_ended", Conflict,
             "The job has ended: nothing is bought in it any more.", "Create another job.";
         SANDBOX_ENDED = "hosting.sandbox_ended", Conflict,

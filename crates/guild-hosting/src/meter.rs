@@ -92,7 +92,9 @@ pub fn tick(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<Ticked> {
     for other in others {
         sweep(tx, &other, now_ms, &mut ticked)?;
     }
-    money::forget_quotes(tx, now_ms.saturating_sub(money::QUOTE_KEPT_MS), limit)?;
+    if !ticked.more {
+        money::forget_quotes(tx, now_ms.saturating_sub(money::QUOTE_KEPT_MS), limit)?;
+    }
     Ok(ticked)
 }
 

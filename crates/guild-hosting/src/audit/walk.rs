@@ -95,7 +95,8 @@ impl<'a> Walk<'a> {
                 *lost = lost.saturating_add(booked.units);
             }
             None => {
-                report.problem(format!("a loss of {id} is borne by {}", booked.debit.account.owner))
+                report
+                    .problem(format!("a loss of {id} is borne by {}", booked.debit.account.owner));
             }
         }
     }
@@ -105,7 +106,7 @@ impl<'a> Walk<'a> {
         let paid = self.paid.entry(id).or_default();
         match minute.cmp(&paid.minutes) {
             std::cmp::Ordering::Less => {
-                report.problem(format!("minute {minute} of {id} is paid twice"))
+                report.problem(format!("minute {minute} of {id} is paid twice"));
             }
             std::cmp::Ordering::Greater => {
                 let first = paid.minutes;

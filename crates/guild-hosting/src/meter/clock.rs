@@ -19,7 +19,7 @@ pub struct Seen {
     pub last_ms: UnixMs,
     /// A time far ahead of it that was seen once.
     pub suspect_ms: Option<UnixMs>,
-    /// How often anybody looked.
+    /// How often anybody looked; batches of the same moment count once.
     pub ticks: i64,
     /// How often the clock had run backwards.
     pub backs: i64,
@@ -80,6 +80,9 @@ pub(super) fn look(tx: &mut Tx<'_>, now_ms: UnixMs) -> Result<(Sight, Option<Uni
     check_time("now", now_ms)?;
     let before = seen(tx)?;
     let (sight, counts_ms) = sight(before.as_ref(), now_ms);
+    if before.is_some_and(|seen| seen.suspect_ms.is_none() && counts_ms == Some(seen.last_ms)) {
+        return Ok((sight, counts_ms));
+    }
     let mut after =
         before.unwrap_or(Seen { last_ms: now_ms, suspect_ms: None, ticks: 0, backs: 0, jumps: 0 });
     after.ticks = after.ticks.saturating_add(1);

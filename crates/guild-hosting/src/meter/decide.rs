@@ -115,8 +115,7 @@ mod tests {
             ..facts(57_999)
         };
         let mut reasons = Vec::new();
-        loop {
-            let Decision::Wait(reason) = decide(&facts) else { break };
+        while let Decision::Wait(reason) = decide(&facts) {
             assert_eq!(decide(&Facts { now_ms: 58_000, ..facts }), Decision::End(reason));
             assert_eq!(decide(&Facts { now_ms: 70_000, ..facts }), Decision::End(reason));
             reasons.push(reason.as_str());

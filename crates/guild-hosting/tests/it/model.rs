@@ -59,7 +59,7 @@ fn act(tx: &mut Tx<'_>, kind: u8, n: u32, amount: i64, number: u32, now_ms: i64)
             let new = NewSandbox {
                 user_id: who,
                 job_id: job_id(job_n),
-                shape: if n % 2 == 0 { SHAPE } else { LARGE },
+                shape: if n.is_multiple_of(2) { SHAPE } else { LARGE },
                 cap: amount * PRICE,
                 ttl_ms: 25_000 * amount,
                 idle_timeout_ms: idle,
