@@ -342,9 +342,9 @@ fn tick(node: &Node, failing: &AtomicI64, fails_after: i64, now_ms: i64) -> u64 
     ticked.paid
 }
 
-fn run(steps: &[Step]) -> u64 {
+fn run(open: fn(Hooks) -> Node, steps: &[Step]) -> u64 {
     let countdown = Arc::new(AtomicI64::new(-1));
-    let node = Node::sqlite(failing(&countdown));
+    let node = open(failing(&countdown));
     let (mut now_ms, mut paid) = (T0, 0);
     for (number, (kind, n, amount, fails_after)) in (1..).zip(steps.iter().copied()) {
         match kind {
@@ -378,29 +378,38 @@ fn run(steps: &[Step]) -> u64 {
     paid
 }
 
-/// A story in which something happens: money, a job and sandboxes first, then anything.
+/// A story in which something happens: money, jobs and two running sandboxes in each of them first, then anything.
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let begin = (2_i64..40, 2_i64..40, 2_i64..20).prop_map(|(money, budget, cap)| {
-        let mut begin = Vec::new();
-        for n in 0..JOBS {
-            begin.extend([(0, n, money, -1), (1, n, budget, -1), (2, n, cap, -1), (3, n, 1, -1)]);
-        }
-        begin
+    let begin = (4_i64..60, 6_i64..40, 5_i64..12).prop_map(|(money, budget, cap)| {
+        let jobs = (0..JOBS).flat_map(|n| [(0, n, money, -1), (1, n, budget + i64::from(n), -1)]);
+        let sandboxes =
+            (0..SANDBOXES).flat_map(|n| [(2, n, cap + i64::from(n), -1), (3, n, 1, -1)]);
+        jobs.chain(sandboxes).collect::<Vec<Step>>()
     });
     let any = (0_u8..32, 0..SANDBOXES, 1_i64..12, -20_i64..60);
     (begin, prop::collection::vec(any, 20..40)).prop_map(|(begin, rest)| [begin, rest].concat())
 }
 
-#[test]
-fn fleets_are_metered_as_the_naive_meter_would() {
-    let config = ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() };
+fn many(cases: u32, open: fn(Hooks) -> Node) {
+    let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let paid = std::cell::Cell::new(0);
     runner
         .run(&steps(), |steps| {
-            paid.set(paid.get() + run(&steps));
+            paid.set(paid.get() + run(open, &steps));
             Ok(())
         })
         .unwrap();
-    assert!(paid.get() > 100, "{} minutes were paid: nothing happened", paid.get());
+    let least = 10 * u64::from(cases);
+    assert!(paid.get() > least, "{} minutes were paid: nothing happened", paid.get());
+}
+
+#[test]
+fn fleets_are_metered_as_the_naive_meter_would() {
+    many(24, Node::sqlite);
+}
+
+#[test]
+fn so_are_fleets_on_postgres() {
+    many(4, Node::postgres);
 }

@@ -94,7 +94,7 @@ enum Place {
 /// Runs a test on every kind of database.
 pub(crate) fn both(test: impl Fn(&Node)) {
     test(&Node::sqlite(Hooks::default()));
-    test(&Node::postgres());
+    test(&Node::postgres(Hooks::default()));
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -108,10 +108,10 @@ impl Node {
         Node::open(&options, hooks, Place::Directory(dir))
     }
 
-    pub(crate) fn postgres() -> Node {
+    pub(crate) fn postgres(hooks: Hooks) -> Node {
         let database = testbed::Database::new().unwrap();
         let options = Options::at(&database.url());
-        Node::open(&options, Hooks::default(), Place::Database(database))
+        Node::open(&options, hooks, Place::Database(database))
     }
 
     fn open(options: &Options, hooks: Hooks, place: Place) -> Node {
