@@ -2,6 +2,7 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`access`] | who may ask, and that asking twice is asking once |
 //! | [`user`] | who buys: a wallet or a Nostr key |
 //!
 //! Every change of state is one function that is called inside a transaction, together with its transfers: a crash
@@ -10,6 +11,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
 
+pub mod access;
 mod error;
 pub mod user;
 
