@@ -99,6 +99,7 @@ struct Node {
 enum Kept {
     Directory(tempfile::TempDir),
     Database(testbed::Database),
+    Nothing,
 }
 
 /// Runs a test on every kind of database.
@@ -118,6 +119,14 @@ impl Node {
         let database = testbed::Database::new().unwrap();
         let options = Options::at(&database.url());
         Node::open(&options, Hooks::default(), Kept::Database(database))
+    }
+
+    /// Two processes on one database.
+    fn two() -> (Node, Node) {
+        let database = testbed::Database::new().unwrap();
+        let options = Options::at(&database.url());
+        let other = Node::open(&options, Hooks::default(), Kept::Nothing);
+        (Node::open(&options, Hooks::default(), Kept::Database(database)), other)
     }
 
     fn open(options: &Options, hooks: Hooks, kept: Kept) -> Node {

@@ -4,7 +4,7 @@ use guild_hosting::access::siwe::{self, Message, Time};
 use guild_hosting::access::{self, Credential, Origin};
 use guild_protocol::identity::SecretKey;
 
-use super::{DAY_MS, NOW, Node, both, message, new_session, policy, said, wallet, why};
+use super::{DAY_MS, NOW, Node, block_on, both, message, new_session, policy, said, wallet, why};
 
 /// Signs in with a message that was changed before it was signed; what the node says.
 fn changed(node: &Node, change: impl Fn(&mut Message)) -> String {
@@ -125,6 +125,28 @@ fn a_nonce_is_good_for_one_try_of_fifty_at_once() {
         assert_eq!(outcomes.iter().filter(|why| **why == "access.nonce_unknown").count(), 49);
         assert_eq!(node.rows("access_session"), 1);
     });
+}
+
+/// A signed-in wallet's message, shown to two processes of one database again and again.
+#[test]
+fn two_processes_take_a_nonce_once() {
+    let (one, other) = Node::two();
+    let text = message(&wallet(1), &one.nonce()).text();
+    let signature = wallet(1).sign_message(text.as_bytes()).hex();
+    let tries = |node: &Node| -> Vec<_> {
+        let check = || siwe::check(&text, &signature, &policy(), NOW);
+        (0..20)
+            .map(|_| {
+                let (checked, new) = (check(), new_session());
+                node.store.write(move |tx| siwe::sign_in(tx, &checked, &new, NOW))
+            })
+            .collect()
+    };
+    let waiting = [tries(&one), tries(&other)].into_iter().flatten();
+    let outcomes: Vec<_> = waiting.map(|tried| why(block_on(tried).unwrap().session())).collect();
+    assert_eq!(outcomes.iter().filter(|why| **why == "nothing").count(), 1);
+    assert_eq!(outcomes.iter().filter(|why| **why == "access.nonce_unknown").count(), 39);
+    assert_eq!(other.rows("access_session"), 1);
 }
 
 #[test]
