@@ -1,7 +1,7 @@
 //! A Nostr key proves itself by an event about one request (NIP-98).
 //!
-//! [`check`] is pure; [`once`] remembers the event in the transaction that it opens the door to, so that it opens none
-//! a second time. What is remembered is of the last three minutes, and whoever comes takes away what is older.
+//! [`check`] is pure; [`sign_in`] remembers the event in the transaction that opens the session, so that it opens none a
+//! second time. What is remembered is of the last three minutes, and whoever comes takes away what is older.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,8 +30,8 @@ const LIMITS: Limits = Limits {
     max_tag_item_bytes: 4 * 1024,
 };
 
-/// The request that an event must be about.
-#[derive(Debug, Clone, Copy)]
+/// The request that an event must be about. A body may hold anything, so there is no `Debug`.
+#[derive(Clone, Copy)]
 pub struct Asked<'a> {
     /// The public origins of this node.
     pub origins: &'a [Origin],
@@ -118,7 +118,7 @@ fn one<'a>(event: &'a Event, name: &str) -> Result<Option<&'a str>> {
 }
 
 /// Remembers the event, and says whose it is. The second time it is refused.
-pub fn once(tx: &mut Tx<'_>, proof: &Proof, now_ms: UnixMs) -> Result<UserId> {
+fn once(tx: &mut Tx<'_>, proof: &Proof, now_ms: UnixMs) -> Result<UserId> {
     check_time(proof.created_ms, now_ms)?;
     sweep(tx, now_ms)?;
     let keep_ms = proof.created_ms.saturating_add(WINDOW_MS).saturating_add(SLACK_MS);

@@ -42,8 +42,8 @@ fn checked(header: &str, body: &[u8], now_ms: i64) -> Result<nip98::Proof> {
 }
 
 fn once(node: &Node, header: &str, now_ms: i64) -> Result<UserId> {
-    let proof = checked(header, BODY, now_ms)?;
-    node.write(move |tx| nip98::once(tx, &proof, now_ms))
+    let (proof, new) = (checked(header, BODY, now_ms)?, new_session());
+    node.write(move |tx| Ok(nip98::sign_in(tx, &proof, &new, now_ms)?.user_id))
 }
 
 #[test]
@@ -67,13 +67,14 @@ fn an_event_opens_once_of_fifty_and_as_long_as_it_is_fresh() {
         let header = header(draft());
         let tries = (0..50)
             .map(|_| {
-                let proof = checked(&header, BODY, NOW).unwrap();
-                move |tx: &mut guild_store::Tx<'_>| nip98::once(tx, &proof, NOW)
+                let (proof, new) = (checked(&header, BODY, NOW).unwrap(), new_session());
+                move |tx: &mut guild_store::Tx<'_>| nip98::sign_in(tx, &proof, &new, NOW)
             })
             .collect();
         let outcomes: Vec<_> = node.write_all(tries).into_iter().map(why).collect();
         assert_eq!(outcomes.iter().filter(|why| **why == "nothing").count(), 1);
         assert_eq!(outcomes.iter().filter(|why| **why == "access.nip98_replayed").count(), 49);
+        assert_eq!(node.rows("access_session"), 1);
         // It is forgotten only once it is too old, and the clock set back does not help.
         for later_ms in [0, 60_000, -60_000] {
             assert_eq!(why(once(node, &header, NOW + later_ms)), "access.nip98_replayed");

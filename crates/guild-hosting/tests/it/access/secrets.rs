@@ -27,7 +27,7 @@ fn stored(node: &Node) -> String {
             rows.iter().for_each(|(row,)| all.push_str(row));
         }
         let events = event::after(rx, guild_hosting::access::TOPIC, 0, 100)?;
-        assert_eq!(events.len(), 2);
+        assert_eq!(events.len(), 3);
         all.push_str(&format!("{events:?}"));
         Ok(all)
     })
@@ -68,8 +68,12 @@ fn tables_and_events_hold_only_hashes() {
         .unwrap();
         let header = nostr_header();
         let proof = nip98::check(&header, &asked(), NOW).unwrap();
-        node.write(move |tx| nip98::once(tx, &proof, NOW)).unwrap();
-        assert_none(&[session_token.reveal(), key_token.reveal(), unused.reveal()], &stored(node));
+        let new = new_session();
+        let nostr_token = new.token.clone();
+        node.write(move |tx| nip98::sign_in(tx, &proof, &new, NOW)).unwrap();
+        let tokens = [&session_token, &key_token, &nostr_token].map(Token::reveal);
+        assert_none(&tokens, &stored(node));
+        assert_none(&[unused.reveal(), &nostr_event().sig.hex()], &stored(node));
     });
 }
 
