@@ -1,4 +1,4 @@
-//! Messages to sign in with: what is read is written as it was, byte by byte.
+//! Messages to sign in with: what is read is written as it was, byte by byte, and its nonce is shown nowhere else.
 #![no_main]
 
 use guild_hosting::access::siwe::Message;
@@ -11,15 +11,10 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(message.text(), text, "nothing is put right");
             assert!(text.is_ascii() && !text.contains('\r'));
             assert_eq!(text.matches("\nNonce: ").count(), 1, "no field is there twice");
-            assert!(!format!("{message:?}").contains(message.nonce.reveal()) || hidden(&message));
+            let mut other = message.clone();
+            other.nonce = "00000000".parse().expect("eight digits are a nonce");
+            assert_eq!(format!("{message:?}"), format!("{other:?}"), "the nonce is not shown");
         }
         Err(malformed) => assert!(!malformed.reason.is_empty()),
     }
 });
-
-/// Whether the nonce is a part of something else that the message says.
-fn hidden(message: &Message) -> bool {
-    let mut without = message.clone();
-    without.nonce = "00000000".parse().expect("eight digits are a nonce");
-    without.text().contains(message.nonce.reveal())
-}
