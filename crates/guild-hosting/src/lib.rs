@@ -2,6 +2,7 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`access`] | who may ask, and that asking twice is asking once |
 //! | [`user`] | who buys: a wallet or a Nostr key |
 //! | [`price`] | what a minute of a shape costs |
 //! | [`clamp`] | what is granted of what is asked for, and what decided |
@@ -20,6 +21,7 @@
 
 pub mod audit;
 pub mod clamp;
+pub mod access;
 mod error;
 mod event;
 pub mod job;

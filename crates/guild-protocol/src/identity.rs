@@ -10,9 +10,9 @@ use ::nostr::nips::nip19::{FromBech32, ToBech32};
 use hmac::{Hmac, KeyInit, Mac};
 use secp256k1::{Keypair, SECP256K1, schnorr};
 use sha2::Sha256;
-use sha3::{Digest, Keccak256};
 
 use crate::env::{Random, Signer};
+use crate::evm::{self, Address};
 use crate::hash::{from_hex_exact, shorten, to_hex};
 use crate::{Error, Result};
 
@@ -207,18 +207,19 @@ impl SecretKey {
         Err(Error::new(&code::BAD_SECRET_KEY, "no key could be derived"))
     }
 
+    /// The EVM account of the same secret.
+    pub fn address(&self) -> Address {
+        Address::of_key(&self.0.public_key())
+    }
+
     /// The EVM address of the same secret, with the mixed-case checksum of EIP-55.
     pub fn evm_address(&self) -> String {
-        let point = self.0.public_key().serialize_uncompressed();
-        let digest = Keccak256::digest(point.get(1..).unwrap_or_default());
-        let hex = to_hex(digest.get(12..).unwrap_or_default());
-        let check = Keccak256::digest(hex.as_bytes());
-        let nibbles = check.iter().flat_map(|b| [b >> 4, b & 0x0f]);
-        let cased = hex
-            .chars()
-            .zip(nibbles)
-            .map(|(c, nibble)| if nibble >= 8 { c.to_ascii_uppercase() } else { c });
-        format!("0x{}", cased.collect::<String>())
+        self.address().to_string()
+    }
+
+    /// Signs a message as a wallet does for people (EIP-191). Signing twice gives the same bytes.
+    pub fn sign_message(&self, message: &[u8]) -> evm::Signature {
+        evm::Signature::make(message, &self.0.secret_key())
     }
 }
 

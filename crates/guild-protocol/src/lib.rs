@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
+//! | [`evm`] | EVM addresses and the messages that wallets sign |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
@@ -21,6 +22,7 @@ pub mod blueprint;
 pub mod content;
 pub mod env;
 pub mod error;
+pub mod evm;
 pub mod hash;
 pub mod id;
 pub mod identity;
@@ -43,6 +45,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         amount::code::ALL,
         blueprint::code::ALL,
         content::code::ALL,
+        evm::code::ALL,
         hash::code::ALL,
         id::code::ALL,
         identity::code::ALL,

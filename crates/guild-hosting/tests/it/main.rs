@@ -1,6 +1,7 @@
 //! One integration binary for the crate: hosting on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod access;
 mod audit;
 mod job;
 mod meter;

@@ -38,6 +38,8 @@ pub const HEARTBEAT: u16 = 11998;
 pub const AUTH: u16 = 22242;
 /// A node asks a relay whether it passes events on, by sending this one to itself. Never stored.
 pub const ECHO: u16 = 24_848;
+/// Proves a key to a web server, for one request (NIP-98).
+pub const HTTP_AUTH: u16 = 27235;
 /// Data of an application, by name (NIP-78). A receipt travels to its provider as one of these.
 pub const APP_DATA: u16 = 30078;
 /// Somebody recommends providers for a kind (NIP-89).
