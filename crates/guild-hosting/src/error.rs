@@ -21,6 +21,9 @@ pub enum Error {
         /// Why, about this case.
         message: String,
     },
+    /// The agent of a sandbox refused, or could not be asked.
+    #[error(transparent)]
+    Agent(#[from] guild_sandbox::agent::Error),
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
@@ -39,6 +42,7 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::Refused { code, .. } => code,
+            Error::Agent(error) => error.code(),
             Error::Store(error) => error.code(),
         }
     }

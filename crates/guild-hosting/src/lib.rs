@@ -2,6 +2,7 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`machine`] | what sandboxes run on |
 //! | [`user`] | who buys: a wallet or a Nostr key |
 //!
 //! Every change of state is one function that is called inside a transaction, together with its transfers: a crash
@@ -11,6 +12,7 @@
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
 
 mod error;
+pub mod machine;
 pub mod user;
 
 pub use error::{Error, Result, code};

@@ -1,0 +1,3 @@
+//! Hosting, with real stores, processes and sandboxes.
+
+mod machine;
