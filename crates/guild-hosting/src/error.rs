@@ -7,6 +7,40 @@ pub mod code {
     guild_protocol::codes! {
         MALFORMED = "hosting.malformed", Invalid,
             "A field of a request is empty, too long or out of range.", "Correct the field named.";
+        BAD_SHAPE = "hosting.bad_shape", Invalid,
+            "A sandbox of this size is not sold here.", "Ask for cpu, ram and disk between the bounds named.";
+        NOT_ENABLED = "hosting.not_enabled", Invalid,
+            "This security mode is not offered here yet.", "Ask for the mode standard.";
+        UNKNOWN_JOB = "hosting.unknown_job", NotFound,
+            "You have no such job.", "`guild job ls` lists yours.";
+        UNKNOWN_SANDBOX = "hosting.unknown_sandbox", NotFound,
+            "You have no such sandbox.", "`guild sandbox ls` lists yours.";
+        UNKNOWN_WITHDRAWAL = "hosting.unknown_withdrawal", NotFound,
+            "There is no such withdrawal.", "Check the id.";
+        UNKNOWN_QUOTE = "hosting.unknown_quote", NotFound,
+            "There is no such quote.", "Check the id, or ask for what you want again.";
+        JOB_ENDED = "hosting.job_ended", Conflict,
+            "The job has ended: nothing is bought in it any more.", "Create another job.";
+        SANDBOX_ENDED = "hosting.sandbox_ended", Conflict,
+            "The sandbox is not in the state that this needs.", "Read the sandbox again.";
+        VERSION = "hosting.version_conflict", Conflict,
+            "It was changed since you read it.", "Read it again, and ask with its present version.";
+        SHRINKS = "hosting.shrinks", Conflict,
+            "An extension cannot take away time, or money that is spent already.",
+            "Ask for a later end and for at least what is spent; stop it to end it.";
+        TOO_MANY = "hosting.too_many", Conflict,
+            "There are as many of these as you may have at once.", "Stop one of them first.";
+        BUDGET = "hosting.over_budget", Conflict,
+            "What is left of the budget does not pay for one minute.", "Extend the job, or ask for a smaller sandbox.";
+        RESIZING = "hosting.resizing", Conflict,
+            "The next minute is paid with another shape already.", "Ask again when it has begun.";
+        ID_TAKEN = "hosting.id_taken", Conflict,
+            "This id is in use for something else.", "Make a new id.";
+        REFERENCE_TAKEN = "hosting.reference_taken", Conflict,
+            "A deposit with this reference is booked, for another user or amount.",
+            "Each payment from outside has a reference of its own.";
+        WITHDRAWAL_CLOSED = "hosting.withdrawal_closed", Conflict,
+            "The withdrawal has been confirmed or has failed already.", "Read the withdrawal again.";
     }
 }
 
@@ -24,6 +58,12 @@ pub enum Error {
     /// The agent of a sandbox refused, or could not be asked.
     #[error(transparent)]
     Agent(#[from] guild_sandbox::agent::Error),
+    /// Something that strangers must agree with does not hold.
+    #[error(transparent)]
+    Protocol(#[from] guild_protocol::Error),
+    /// The ledger refused.
+    #[error(transparent)]
+    Ledger(#[from] guild_ledger::Error),
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
@@ -43,6 +83,8 @@ impl Error {
         match self {
             Error::Refused { code, .. } => code,
             Error::Agent(error) => error.code(),
+            Error::Protocol(error) => error.code(),
+            Error::Ledger(error) => error.code(),
             Error::Store(error) => error.code(),
         }
     }

@@ -16,15 +16,9 @@ pub mod local;
 
 use guild_protocol::env::BoxFuture;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::typed_id;
 use serde::{Deserialize, Serialize};
 
-use crate::Result;
-
-typed_id! {
-    /// Names a sandbox.
-    SandboxId = "sbx", made;
-}
+use crate::{Result, SandboxId};
 
 /// The codes of this module.
 pub mod code {
@@ -35,8 +29,6 @@ pub mod code {
         IMAGE_CHANGED = "hosting.image_changed", Corrupt,
             "The files of an image are not those that its digest names.",
             "Restore the image, or offer what is there under a new version.";
-        NOT_ENABLED = "hosting.not_enabled", Invalid,
-            "This mode of security is not enabled here.", "Use security_mode standard.";
         SECRETS_NOT_RELEASED = "hosting.secrets_not_released", Conflict,
             "A command needs secrets that have not been released to this sandbox.",
             "Release the secrets, then start the command.";
@@ -46,8 +38,6 @@ pub mod code {
         NOT_RUNNING = "hosting.not_running", Conflict,
             "The sandbox does not run, so this cannot be done with it.",
             "Look at its status; start another if it has ended.";
-        NO_SUCH_SANDBOX = "hosting.no_such_sandbox", NotFound,
-            "There is no sandbox with this id, or it belongs to somebody else.", "List your sandboxes.";
         TOO_LARGE = "hosting.too_large", Invalid,
             "A file, an archive or a command is larger than what is carried.", "Send less at once.";
         UNABLE = "hosting.machine_unable", Invalid,

@@ -191,20 +191,6 @@ fn file_digest(path: &Path) -> io::Result<Hash> {
     }
 }
 
-/// Checks the mode of security that somebody asks for. There is one.
-pub fn check_security_mode(mode: &str) -> Result<()> {
-    match mode {
-        "standard" => Ok(()),
-        "confidential" => {
-            Err(Error::refused(&code::NOT_ENABLED, "confidential sandboxes are not enabled"))
-        }
-        _ => {
-            let why = "security_mode is standard";
-            Err(Error::refused(&crate::code::MALFORMED, why))
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -274,13 +260,5 @@ mod tests {
             seen.push(now);
             assert_eq!(images.verify().unwrap_err().code(), &code::IMAGE_CHANGED);
         }
-    }
-
-    #[test]
-    fn confidential_is_not_enabled() {
-        check_security_mode("standard").unwrap();
-        let error = check_security_mode("confidential").unwrap_err();
-        assert_eq!((error.code().name, error.kind().http_status()), ("hosting.not_enabled", 400));
-        assert_eq!(check_security_mode("tee").unwrap_err().code().name, "hosting.malformed");
     }
 }

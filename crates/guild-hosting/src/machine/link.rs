@@ -7,8 +7,8 @@ use guild_protocol::env::{Clock, Random, Signer};
 use guild_protocol::identity::PublicKey;
 use guild_sandbox::agent::{Client, Health, Party, SandboxId as AgentSandboxId, State};
 
-use super::{Instance, SandboxId, code};
-use crate::{Error, Result};
+use super::{Instance, code};
+use crate::{Error, Result, SandboxId};
 
 /// How often an agent that ends its sandbox is asked whether it has, and how long.
 const LOOK_MS: i64 = 50;
@@ -68,12 +68,13 @@ impl Link {
     /// Tells an agent to end its sandbox, and waits until everything inside is gone. `None` if it could not be told,
     /// or did not within `patience_ms`.
     pub async fn end(&self, client: &Client, patience_ms: i64) -> Option<Health> {
-        // One that has ended already refuses; what counts is what it says afterwards.
-        if let Err(error) = client.stop().await {
-            tracing::debug!(%error, "the agent could not be told to stop");
-        }
         let mut waited_ms: i64 = 0;
         loop {
+            // Told again each time: a word that is older than the last one, by a clock that was set, counts for
+            // nothing. One that has ended already refuses; what counts is what it says afterwards.
+            if let Err(error) = client.stop().await {
+                tracing::debug!(%error, "the agent could not be told to stop");
+            }
             let health = client.health().await.ok()?;
             if health.state == State::Ended && health.class.is_some() {
                 return Some(health);

@@ -19,8 +19,8 @@ use rustix::process::Signal;
 
 use super::image::{Images, Source};
 use super::link::{Link, agent_id};
-use super::{Abilities, Found, Instance, Machine, Order, SandboxId, Stopped, code};
-use crate::{Error, Result};
+use super::{Abilities, Found, Instance, Machine, Order, Stopped, code};
+use crate::{Error, Result, SandboxId};
 use place::{Known, Place};
 use process::{Process, READY_FILE};
 

@@ -1,5 +1,4 @@
 //! Machines with real agents and real sandboxes.
-#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 mod local;
 
@@ -10,10 +9,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use guild_hosting::SandboxId;
+use guild_hosting::machine::Order;
 use guild_hosting::machine::image::{Images, Source};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::local::{Local, Options};
-use guild_hosting::machine::{Order, SandboxId};
 use guild_protocol::env::{BoxFuture, Clock, Random};
 use guild_protocol::identity::SecretKey;
 use guild_sandbox::agent::{Client, ExecRequest};

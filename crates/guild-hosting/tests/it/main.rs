@@ -1,3 +1,7 @@
-//! Hosting, with real stores, processes and sandboxes.
+//! One integration binary for the crate: hosting on real databases.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod machine;
+mod meter;
+mod sandbox;
+mod world;

@@ -18,7 +18,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::process::Process;
-use crate::machine::{Order, SandboxId};
+use crate::SandboxId;
+use crate::machine::Order;
 
 /// Nothing here is for anybody else.
 const PRIVATE_DIRECTORY: u32 = 0o700;

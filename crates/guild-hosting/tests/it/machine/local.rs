@@ -3,7 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use guild_hosting::machine::{Instance, Machine, Order, SandboxId};
+use guild_hosting::SandboxId;
+use guild_hosting::machine::{Instance, Machine, Order};
 use guild_protocol::env::Clock;
 
 use super::{Host, Real, kill, order, printed, shell, until};
