@@ -5,20 +5,29 @@
 //! | [`image`] | which systems can be bought |
 //! | [`link`] | how a sandbox's agent is asked |
 //! | [`local`] | a machine: this host, a process for each sandbox |
+//! | [`driver`] | what is to be done next with each sandbox, and doing it |
+//! | [`reconcile`] | what nobody wants, and what is lost |
+//! | [`visit`] | commands, files, ports and secrets, for whoever owns a sandbox |
 //!
 //! A [`Machine`] only makes and removes. How long a sandbox runs is not its concern: the agent that it starts runs
 //! nothing before its first lease and ends the workload by itself when the last one is over, whatever becomes of the
 //! machine's owner.
 
+pub mod driver;
 pub mod image;
 pub mod link;
 pub mod local;
+pub mod reconcile;
+pub mod visit;
 
 use guild_protocol::env::BoxFuture;
 use guild_protocol::identity::PublicKey;
+use guild_sandbox::agent::{Attested, Client};
 use serde::{Deserialize, Serialize};
 
-use crate::{Result, SandboxId};
+use crate::sandbox::Sandbox;
+use crate::{Error, Result, SandboxId};
+use link::Link;
 
 /// The codes of this module.
 pub mod code {
@@ -129,4 +138,25 @@ pub trait Machine: Send + Sync {
     /// Changes how much a running sandbox may use, if the machine can.
     fn resize(&self, sandbox_id: &SandboxId, cpu_milli: i64, ram_mib: i64)
     -> BoxFuture<Result<()>>;
+}
+
+/// Asks an agent what it is, and refuses one that is not this image.
+async fn attest(client: &Client, image: &str) -> Result<Attested> {
+    let attested = client.attestation().await?;
+    let said = &attested.attestation;
+    if said.mode == "standard" && said.image_version == image {
+        return Ok(attested);
+    }
+    let why = format!("{image} was bought, its agent says that it is {}", said.image_version);
+    Err(Error::refused(&code::NOT_ATTESTED, why))
+}
+
+/// The agent that a row names, at the place that it names.
+fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
+    let key = row.agent_key.as_deref().and_then(|key| key.parse().ok());
+    let (Some(endpoint), Some(key)) = (&row.endpoint, key) else {
+        let why = format!("{} has no agent", row.sandbox_id);
+        return Err(Error::refused(&code::NOT_RUNNING, why));
+    };
+    link.client(&row.sandbox_id, endpoint, key)
 }
