@@ -65,12 +65,13 @@ pub(super) async fn run(driver: &Driver) -> Result<()> {
             Wrong::Lost(sandbox_id) => {
                 driver.counts.add("lost");
                 tracing::warn!(%sandbox_id, "a sandbox is lost");
-                let words = "its agent is gone";
+                let (id, words) = (sandbox_id.clone(), "its agent is gone");
                 let failed =
-                    driver.write(move |tx, now_ms| sandbox::failed(tx, &sandbox_id, words, now_ms));
+                    driver.write(move |tx, now_ms| sandbox::failed(tx, &id, words, now_ms));
                 match failed.await {
                     Err(error) if error.code() == &crate::code::SANDBOX_ENDED => {}
-                    failed => drop(failed?),
+                    Err(error) => return Err(error),
+                    Ok(_) => driver.machine.destroy(&sandbox_id).await?,
                 }
             }
         }

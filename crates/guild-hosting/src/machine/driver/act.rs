@@ -13,7 +13,7 @@ pub struct Note {
     pub leased_ms: Option<UnixMs>,
     /// Whether everything in it stands still, as it said itself.
     pub frozen: Option<bool>,
-    /// The shape that its machine has given it.
+    /// The shape that its machine has given it; not known if the machine cannot give another.
     pub shape: Option<Shape>,
     /// When it last said how it is.
     pub seen_ms: Option<UnixMs>,
@@ -41,7 +41,7 @@ impl Note {
 /// The next thing to do. The order is that of urgency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Act {
-    /// Its time is over, or will be before anybody looks again: end everything inside.
+    /// Its time is over: end everything inside.
     Stop,
     /// It is paid for longer than its agent knows: say so.
     Lease {
@@ -86,7 +86,8 @@ pub fn next_act(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixM
         Status::Ending if sandbox.started_ms.is_none() => Act::Remove,
         Status::Ending => {
             let until_ms = may_run_until(sandbox, options);
-            let is_over = until_ms <= now_ms.saturating_add(options.tick_ms);
+            // At its end the agent stops by itself; it only has to be asked how long it ran.
+            let is_over = until_ms <= now_ms;
             if is_over { Act::Stop } else { lease(note, until_ms, now_ms).unwrap_or(Act::Nothing) }
         }
         Status::Destroying => Act::Remove,

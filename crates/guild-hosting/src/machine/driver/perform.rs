@@ -153,7 +153,9 @@ impl Driver {
             note.seen_ms = Some(now_ms);
             note.frozen = Some(health.state == State::Frozen);
             note.leased_ms = health.leased.then_some(health.run_until_ms);
-            note.shape.get_or_insert(row.shape);
+            if self.machine.abilities().resize {
+                note.shape.get_or_insert(row.shape);
+            }
         });
         let (by, is_paid_longer) =
             (health.ended_by, health.run_until_ms < may_run_until(row, &self.options));
