@@ -19,6 +19,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
 
+pub mod audit;
 pub mod clamp;
 mod error;
 mod event;
@@ -26,6 +27,8 @@ pub mod job;
 pub mod machine;
 pub mod meter;
 pub mod money;
+#[cfg(test)]
+mod plans;
 pub mod price;
 mod row;
 pub mod sandbox;

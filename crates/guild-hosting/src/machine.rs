@@ -160,3 +160,49 @@ fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
     };
     link.client(&row.sandbox_id, endpoint, key)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::clamp::{Answer, Bound, Clamped, Extend, Granted};
+    use crate::price::Shape;
+    use crate::sandbox::{Sandbox, Status};
+    use crate::user::UserId;
+
+    /// A row of a sandbox that was ordered.
+    pub(super) fn row() -> Sandbox {
+        let clamped = Clamped { requested: 1, granted: 1, bound: Bound::Requested };
+        let asked = Extend { version: 1, spend: None, expires_ms: None, idle_timeout_ms: None };
+        Sandbox {
+            sandbox_id: format!("sbx_{:032x}", 1).parse().unwrap(),
+            job_id: format!("job_{:032x}", 1).parse().unwrap(),
+            user_id: UserId::of_wallet([1; 20]),
+            status: Status::Starting,
+            stop_reason: None,
+            words: None,
+            shape: Shape { cpu_milli: 1_000, ram_mib: 256, disk_mib: 64 },
+            price: 908,
+            next: None,
+            cap: 1_000_000,
+            spent: 0,
+            paid_minutes: 0,
+            created_ms: 0,
+            started_ms: None,
+            expires_ms: 100_000_000,
+            idle_timeout_ms: None,
+            last_activity_ms: 0,
+            ends_ms: None,
+            ran_ms: 0,
+            lost_units: 0,
+            image: "sandbox-base:v1.2.3".to_owned(),
+            image_digest: "-".to_owned(),
+            machine: "local".to_owned(),
+            instance: None,
+            endpoint: None,
+            agent_key: None,
+            secrets_ms: None,
+            paused: false,
+            answer: Answer { asked, granted: Granted { spend: clamped, expires_ms: clamped } },
+            version: 1,
+        }
+    }
+}

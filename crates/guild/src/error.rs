@@ -341,6 +341,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_ledger::quote::code::ALL,
         guild_network::code::ALL,
         guild_hosting::code::ALL,
+        guild_hosting::machine::code::ALL,
         guild_market::code::ALL,
         guild_memory::embed::code::ALL,
         guild_roles::code::ALL,

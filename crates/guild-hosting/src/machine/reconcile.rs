@@ -78,3 +78,78 @@ pub(super) async fn run(driver: &Driver) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use guild_protocol::identity::PublicKey;
+
+    use super::*;
+    use crate::machine::Instance;
+    use crate::machine::tests::row;
+
+    const KEY: &str = "79be667ef9dcbbac55a06295ce870b07029bfcdb2dce28d959f2815b16f81798";
+    const OTHER: &str = "c6047f9441ed7d6d3045406e95c07cd85c778e4b8cef3ca7abac09b95c709ee5";
+
+    fn id(n: u32) -> SandboxId {
+        format!("sbx_{n:032x}").parse().unwrap()
+    }
+
+    fn wants(n: u32, status: Status) -> Sandbox {
+        Sandbox {
+            sandbox_id: id(n),
+            status,
+            endpoint: Some("127.0.0.1:1".to_owned()),
+            agent_key: Some(KEY.to_owned()),
+            ..row()
+        }
+    }
+
+    fn has(n: u32, key: Option<&str>) -> Found {
+        let instance = |agent_key: PublicKey| Instance {
+            sandbox_id: id(n),
+            name: "x".to_owned(),
+            endpoint: "127.0.0.1:1".to_owned(),
+            agent_key,
+        };
+        let key = key.map(|key| key.parse().unwrap());
+        Found { sandbox_id: id(n), instance: key.map(instance) }
+    }
+
+    fn rows(rows: &[Sandbox]) -> BTreeMap<SandboxId, Sandbox> {
+        rows.iter().map(|row| (row.sandbox_id.clone(), row.clone())).collect()
+    }
+
+    #[test]
+    fn what_is_as_it_should_be_is_left() {
+        let all = [
+            wants(1, Status::Running),
+            wants(2, Status::Starting),
+            wants(3, Status::Stopped),
+            wants(4, Status::Ending),
+            wants(5, Status::Destroying),
+        ];
+        let found: Vec<Found> = (1..=5).map(|n| has(n, (n != 2).then_some(KEY))).collect();
+        assert_eq!(compare("local", &all, &found, &rows(&all)), []);
+        // What starts is made by whoever drives; what ends or is gone is lost to nobody.
+        assert_eq!(compare("local", &all[1..], &[], &BTreeMap::new()), []);
+    }
+
+    #[test]
+    fn what_nobody_wants_is_a_leak() {
+        let elsewhere = Sandbox { machine: "other".to_owned(), ..wants(3, Status::Running) };
+        let after = [wants(1, Status::Destroyed), wants(2, Status::Failed), elsewhere];
+        let found: Vec<Found> = (1..=4).map(|n| has(n, Some(KEY))).collect();
+        let expected = [1, 2, 3, 4].map(|n| Wrong::Leak(id(n)));
+        assert_eq!(compare("local", &[], &found, &rows(&after)), expected);
+    }
+
+    #[test]
+    fn what_should_run_and_is_not_there_is_lost() {
+        let all = [wants(1, Status::Running), wants(2, Status::Running), wants(3, Status::Running)];
+        let found = [has(2, None), has(3, Some(OTHER))];
+        let expected = [1, 2, 3].map(|n| Wrong::Lost(id(n)));
+        assert_eq!(compare("local", &all, &found, &rows(&all)), expected);
+        let elsewhere = all.map(|row| Sandbox { machine: "other".to_owned(), ..row });
+        assert_eq!(compare("local", &elsewhere, &[], &BTreeMap::new()), []);
+    }
+}

@@ -125,3 +125,127 @@ fn lease(note: &Note, until_ms: UnixMs, now_ms: UnixMs) -> Option<Act> {
     let says_more = note.leased_ms.is_none_or(|leased_ms| leased_ms < until_ms);
     (says_more && until_ms > now_ms).then_some(Act::Lease { until_ms })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::row;
+
+    const NOW: UnixMs = 1_000_000;
+
+    fn running() -> Sandbox {
+        Sandbox {
+            status: Status::Running,
+            started_ms: Some(NOW - 10_000),
+            paid_minutes: 1,
+            ends_ms: Some(NOW + 50_000),
+            ..row()
+        }
+    }
+
+    /// An agent that was seen just now, with the lease that it should have.
+    fn known() -> Note {
+        Note {
+            leased_ms: Some(NOW + 49_000),
+            frozen: Some(false),
+            seen_ms: Some(NOW),
+            ..Note::default()
+        }
+    }
+
+    fn act(row: &Sandbox, note: &Note) -> Act {
+        next_act(row, note, &Options::default(), NOW)
+    }
+
+    #[test]
+    fn each_status_wants_something() {
+        let of =
+            |status, started_ms| Sandbox { status, started_ms, ends_ms: Some(NOW), ..running() };
+        let cases = [
+            (of(Status::Starting, None), Act::Start),
+            (of(Status::Ending, None), Act::Remove),
+            (of(Status::Ending, Some(1)), Act::Stop),
+            (of(Status::Destroying, Some(1)), Act::Remove),
+            (of(Status::Destroying, None), Act::Remove),
+            (of(Status::Stopped, Some(1)), Act::Nothing),
+            (of(Status::Failed, Some(1)), Act::Nothing),
+            (of(Status::Destroyed, Some(1)), Act::Nothing),
+        ];
+        for (row, expected) in cases {
+            assert_eq!(act(&row, &known()), expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_never_says_as_much_as_is_paid() {
+        let lease = Act::Lease { until_ms: NOW + 49_000 };
+        assert_eq!(act(&running(), &Note::default()), lease, "nobody knows what it has");
+        assert_eq!(act(&running(), &known()), Act::Nothing);
+        let shorter = Note { leased_ms: Some(NOW + 1_000), ..known() };
+        assert_eq!(act(&running(), &shorter), lease);
+        let longer = Note { leased_ms: Some(NOW + 90_000), ..known() };
+        assert_eq!(act(&running(), &longer), Act::Nothing, "a lease takes nothing away");
+        let over = Sandbox { ends_ms: Some(NOW + 1_000), ..running() };
+        let act = act(&over, &Note { leased_ms: None, ..known() });
+        assert_eq!(act, Act::Nothing, "what is over gets none: the meter has the word");
+    }
+
+    #[test]
+    fn what_ends_runs_as_long_as_it_is_paid_and_no_longer() {
+        let ending =
+            |ends_ms| Sandbox { status: Status::Ending, ends_ms: Some(ends_ms), ..running() };
+        let unknown = Note::default();
+        assert_eq!(act(&ending(NOW + 5_000), &unknown), Act::Lease { until_ms: NOW + 4_000 });
+        assert_eq!(act(&ending(NOW + 5_000), &known()), Act::Nothing);
+        assert_eq!(act(&ending(NOW + 1_000), &known()), Act::Stop);
+        assert_eq!(act(&ending(NOW - 1), &unknown), Act::Stop);
+    }
+
+    #[test]
+    fn it_is_paused_resized_and_looked_at() {
+        let paused = Sandbox { paused: true, ..running() };
+        assert_eq!(act(&paused, &known()), Act::Freeze);
+        let frozen = Note { frozen: Some(true), ..known() };
+        assert_eq!(act(&paused, &frozen), Act::Nothing);
+        assert_eq!(act(&running(), &frozen), Act::Thaw);
+        let unseen = Note { seen_ms: None, frozen: None, ..known() };
+        assert_eq!(act(&paused, &unseen), Act::Look, "nobody knows how it is");
+        for seen_ms in [NOW - 15_000, NOW + 1] {
+            let act = act(&running(), &Note { seen_ms: Some(seen_ms), ..known() });
+            assert_eq!(act, Act::Look, "{seen_ms}");
+        }
+        let other = Shape { cpu_milli: 1, ram_mib: 2, disk_mib: 3 };
+        let resized = Note { shape: Some(other), ..known() };
+        let Shape { cpu_milli, ram_mib, .. } = running().shape;
+        assert_eq!(act(&running(), &resized), Act::Resize(Resized { cpu_milli, ram_mib }));
+        assert_eq!(
+            act(&running(), &Note { shape: Some(running().shape), ..known() }),
+            Act::Nothing
+        );
+    }
+
+    #[test]
+    fn what_fails_waits_twice_as_long_each_time_but_not_for_a_clock_that_was_set_back() {
+        let options = Options::default();
+        let mut note = Note::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            note.failed(&options, NOW);
+            pauses.push(note.not_before_ms - NOW);
+        }
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+        assert_eq!(next_act(&running(), &note, &options, NOW), Act::Nothing);
+        assert_ne!(next_act(&running(), &note, &options, NOW + 30_000), Act::Nothing);
+        assert_ne!(next_act(&running(), &note, &options, NOW - 1), Act::Nothing);
+        note.done();
+        assert_ne!(next_act(&running(), &note, &options, NOW), Act::Nothing);
+    }
+
+    #[test]
+    fn the_most_urgent_comes_first() {
+        let mut acts = [Act::Start, Act::Look, Act::Lease { until_ms: 1 }, Act::Remove, Act::Stop];
+        acts.sort();
+        let expected = [Act::Stop, Act::Lease { until_ms: 1 }, Act::Remove, Act::Look, Act::Start];
+        assert_eq!(acts, expected);
+    }
+}

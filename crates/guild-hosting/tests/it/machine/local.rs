@@ -196,3 +196,69 @@ async fn twenty_at_once_and_nothing_is_left() {
     assert!(host.agents().is_empty());
     assert_eq!(fs::read_dir(host.root()).unwrap().count(), 0);
 }
+
+/// A process and all that it has started.
+fn tree(first: i32) -> Vec<i32> {
+    let (mut found, mut open) = (Vec::new(), vec![first]);
+    while let Some(pid) = open.pop() {
+        found.push(pid);
+        for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            open.extend(children.split_whitespace().flat_map(str::parse::<i32>));
+        }
+    }
+    found
+}
+
+/// The cgroups that launchers among these have made: their names say whose they are.
+fn cgroups_of(pids: &[i32]) -> Vec<String> {
+    let (mut found, mut open) = (Vec::new(), vec![std::path::PathBuf::from("/sys/fs/cgroup")]);
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let owner = name.strip_prefix("guild-sandbox-").and_then(|rest| rest.split('-').next());
+            match owner.and_then(|owner| owner.parse::<i32>().ok()) {
+                Some(owner) if pids.contains(&owner) => found.push(name),
+                Some(_) => {}
+                None if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
+                    open.push(entry.path())
+                }
+                None => {}
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn stopped_destroyed_or_killed_nothing_of_it_is_left() {
+    let host = Host::new();
+    let machine = host.machine();
+    for how in ["destroyed", "stopped first", "its agent killed"] {
+        let order = order();
+        let made = machine.create(&order).await.unwrap();
+        let client = host.link().client_of(&made).unwrap();
+        client.lease(Real.now_ms() + 600_000).await.unwrap();
+        let exec =
+            client.exec(&shell("sleep 1000 & setsid sleep 1000 & echo up; sleep 1000")).await;
+        client.stream(&exec.unwrap(), 1).next().await.unwrap();
+        let agent = *host.agents().first().unwrap();
+        let pids = tree(agent);
+        assert!(pids.len() >= 6, "agent, nursery, launcher, init, keeper, commands: {pids:?}");
+        match how {
+            "stopped first" => drop(machine.stop(&order.sandbox_id).await.unwrap()),
+            "its agent killed" => kill(agent),
+            _ => {}
+        }
+        machine.destroy(&order.sandbox_id).await.unwrap();
+        let lives = |pid: &i32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        };
+        until(how, async || !pids.iter().any(lives)).await;
+        until(how, async || cgroups_of(&pids).is_empty()).await;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(!mounts.contains(host.root().to_str().unwrap()), "{how}");
+        assert_eq!(fs::read_dir(host.root()).unwrap().count(), 0, "{how}");
+    }
+}
