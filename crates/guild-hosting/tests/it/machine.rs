@@ -195,7 +195,7 @@ struct Shop {
 
 impl Shop {
     fn new() -> Shop {
-        Shop::on(Node::sqlite())
+        Shop::on(Node::sqlite(guild_store::Hooks::default()))
     }
 
     fn on(node: Node) -> Shop {

@@ -64,7 +64,7 @@ fn life(node: Node) {
 
 #[test]
 fn a_sandbox_lives_as_its_row_says_on_sqlite() {
-    life(Node::sqlite());
+    life(Node::sqlite(guild_store::Hooks::default()));
 }
 
 #[test]
