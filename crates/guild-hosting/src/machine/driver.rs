@@ -1,7 +1,7 @@
 //! Looks after the sandboxes of a machine: makes them, lets them run as long as they are paid, ends and removes them.
 //!
-//! What is to be done stands in the rows. [`next_act`] decides, the rest asks the machine and the agents and writes down
-//! what came of it. Whatever dies, the next look at the rows goes on:
+//! What is to be done stands in the rows. [`next_act`] decides, the rest asks the machine and the agents and writes
+//! down what came of it. Whatever dies, the next look at the rows goes on:
 //!
 //! ```text
 //! starting ─▶ make (once for each name) ─▶ attestation = image? ─▶ started: minute 0 is paid ─▶ first lease

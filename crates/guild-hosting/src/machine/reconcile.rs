@@ -17,8 +17,8 @@ pub enum Wrong {
     Lost(SandboxId),
 }
 
-/// What is wrong. `before` are the rows that wanted something before the machine was asked what it has, `after` the rows
-/// of what was found, read afterwards: whoever came or went in between is in order.
+/// What is wrong. `before` are the rows that wanted something before the machine was asked what it has, `after` the
+/// rows of what was found, read afterwards: whoever came or went in between is in order.
 pub fn compare(
     machine: &str,
     before: &[Sandbox],
