@@ -121,6 +121,7 @@ pub(crate) const BENCHES: &[Bench] = &[
             on_server("ready_postgres"),
         ],
     ),
+    often("meter", "guild-hosting", &[on_disk("sqlite"), on_server("postgres")]),
     often("relay", "guild", &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)]),
     Bench {
         name: "sandbox",

@@ -270,7 +270,7 @@ impl<'a> Decided<'a> {
 
     fn write(self, tx: &mut Tx<'_>, now_ms: UnixMs, ticked: &mut Ticked) -> Result<()> {
         let count = |len: usize| u64::try_from(len).unwrap_or(u64::MAX);
-        due::write_paid(tx, &Paid::of(&self.paid, now_ms), now_ms)?;
+        due::write_paid(tx, &Paid::of(&self.paid, now_ms))?;
         due::write_waiting(tx, &self.waiting, now_ms)?;
         ticked.paid = ticked.paid.saturating_add(count(self.paid.len()));
         ticked.waiting = ticked.waiting.saturating_add(count(self.waiting.len()));

@@ -27,7 +27,6 @@ mod quotes;
 mod withdrawal;
 
 pub use days::typical_burn;
-pub(crate) use days::{add_to_day, day_of};
 pub(crate) use quotes::quote;
 pub use quotes::{Buys, QUOTE_KEPT_MS, QUOTE_LIFETIME_MS, Quote, find_quote, forget_quotes};
 pub use withdrawal::{

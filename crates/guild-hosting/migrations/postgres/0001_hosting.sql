@@ -1,4 +1,5 @@
--- A bounded spending window that owns sandboxes. What is held is the first minute of those that are starting.
+-- A bounded spending window that owns sandboxes. What is held is the first minute of those that are starting. Half of
+-- each page stays free, so that a new version of a row lies beside the old one and no index is touched.
 CREATE TABLE hosting_job (
     job_id           TEXT   COLLATE "C" PRIMARY KEY,
     user_id          TEXT   COLLATE "C" NOT NULL,
@@ -22,13 +23,14 @@ CREATE TABLE hosting_job (
     CHECK (spent <= max_spend - held),
     CHECK ((status = 'running') = (due_ms IS NOT NULL)),
     CHECK ((status = 'running') = (ended_ms IS NULL))
-);
+) WITH (fillfactor = 50);
 CREATE INDEX hosting_job_user ON hosting_job (user_id, job_id);
 CREATE INDEX hosting_job_due ON hosting_job (due_ms, job_id) WHERE due_ms IS NOT NULL;
 
--- What is bought by the minute. It never runs beyond ends_ms, which is never beyond what is paid.
+-- What is bought by the minute: what its owner and its machine say of it.
 CREATE TABLE hosting_sandbox (
-    sandbox_id       TEXT   COLLATE "C" PRIMARY KEY,
+    sandbox_no       BIGINT PRIMARY KEY,
+    sandbox_id       TEXT   COLLATE "C" NOT NULL UNIQUE,
     job_id           TEXT   COLLATE "C" NOT NULL REFERENCES hosting_job (job_id),
     user_id          TEXT   COLLATE "C" NOT NULL,
     status           TEXT   NOT NULL CHECK (status IN
@@ -46,17 +48,10 @@ CREATE TABLE hosting_sandbox (
     next_disk_mib    BIGINT CHECK (next_disk_mib > 0),
     next_price       BIGINT CHECK (next_price > 0),
     next_from_ms     BIGINT,
-    cap              BIGINT NOT NULL CHECK (cap > 0),
-    spent            BIGINT NOT NULL DEFAULT 0 CHECK (spent >= 0 AND spent <= cap),
-    paid_minutes     BIGINT NOT NULL DEFAULT 0 CHECK (paid_minutes >= 0),
     created_ms       BIGINT NOT NULL,
-    started_ms       BIGINT,
     expires_ms       BIGINT NOT NULL,
     idle_timeout_ms  BIGINT CHECK (idle_timeout_ms > 0),
     last_activity_ms BIGINT NOT NULL,
-    ends_ms          BIGINT,
-    -- When the meter has to look at it next; never, if it has not to.
-    due_ms           BIGINT,
     -- What its agent says that it ran, and what of it we bear ourselves.
     ran_ms           BIGINT NOT NULL DEFAULT 0 CHECK (ran_ms >= 0),
     lost_units       BIGINT NOT NULL DEFAULT 0 CHECK (lost_units >= 0),
@@ -71,26 +66,29 @@ CREATE TABLE hosting_sandbox (
     paused           BIGINT NOT NULL DEFAULT 0 CHECK (paused IN (0, 1)),
     answer           TEXT   NOT NULL,
     version          BIGINT NOT NULL DEFAULT 1,
-    CHECK ((started_ms IS NULL) = (paid_minutes = 0)),
-    CHECK (status <> 'running' OR (started_ms IS NOT NULL AND ends_ms IS NOT NULL)),
-    CHECK (status NOT IN ('starting', 'running') OR due_ms IS NOT NULL),
-    CHECK (started_ms IS NULL OR ends_ms <= started_ms + 60000 * paid_minutes),
     CHECK ((next_price IS NULL) = (next_from_ms IS NULL) AND (next_price IS NULL) = (next_cpu_milli IS NULL)
         AND (next_price IS NULL) = (next_ram_mib IS NULL) AND (next_price IS NULL) = (next_disk_mib IS NULL))
 );
 CREATE INDEX hosting_sandbox_job ON hosting_sandbox (job_id, sandbox_id);
 CREATE INDEX hosting_sandbox_user ON hosting_sandbox (user_id, sandbox_id);
-CREATE INDEX hosting_sandbox_due ON hosting_sandbox (due_ms, sandbox_id) WHERE due_ms IS NOT NULL;
 CREATE INDEX hosting_sandbox_open ON hosting_sandbox (sandbox_id)
     WHERE status IN ('starting', 'running', 'ending', 'destroying');
 
--- What a user spent for sandboxes on each day: the reserve of an account is made from it.
-CREATE TABLE hosting_day (
-    user_id TEXT   COLLATE "C" NOT NULL,
-    day     BIGINT NOT NULL,
-    units   BIGINT NOT NULL CHECK (units >= 0),
-    PRIMARY KEY (user_id, day)
-);
+-- What every minute changes of a sandbox: short rows, because the meter writes all of them again and again. A sandbox
+-- never runs beyond ends_ms, and that is never beyond what is paid.
+CREATE TABLE hosting_run (
+    sandbox_no   BIGINT PRIMARY KEY,
+    started_ms   BIGINT,
+    paid_minutes BIGINT NOT NULL DEFAULT 0 CHECK (paid_minutes >= 0),
+    cap          BIGINT NOT NULL CHECK (cap > 0),
+    spent        BIGINT NOT NULL DEFAULT 0 CHECK (spent >= 0 AND spent <= cap),
+    ends_ms      BIGINT,
+    -- When the meter has to look at it next; never, if it has not to.
+    due_ms       BIGINT,
+    CHECK ((started_ms IS NULL) = (paid_minutes = 0)),
+    CHECK (started_ms IS NULL OR ends_ms <= started_ms + 60000 * paid_minutes)
+) WITH (fillfactor = 50);
+CREATE INDEX hosting_run_due ON hosting_run (due_ms, sandbox_no) WHERE due_ms IS NOT NULL;
 
 -- Money on its way out: held when it is asked for, gone when it has arrived, given back when it has not.
 CREATE TABLE hosting_withdrawal (

@@ -24,7 +24,6 @@ pub(super) struct JobRow {
 pub(super) struct Rows {
     pub(super) sandboxes: BTreeMap<String, Sandbox>,
     jobs: BTreeMap<String, JobRow>,
-    days: BTreeMap<(String, i64), i64>,
     /// Withdrawals: status and units.
     withdrawals: BTreeMap<String, (String, i64)>,
 }
@@ -39,14 +38,11 @@ impl Rows {
             last.sandbox_id.as_str().clone_into(&mut after);
             sandboxes.extend(page.into_iter().map(|row| (row.sandbox_id.to_string(), row)));
         }
-        let days: Vec<(String, i64, i64)> =
-            rx.all("SELECT user_id, day, units FROM hosting_day", args![])?;
         let withdrawals: Vec<(String, String, i64)> =
             rx.all("SELECT withdrawal_id, status, units FROM hosting_withdrawal", args![])?;
         Ok(Rows {
             sandboxes,
             jobs: read_jobs(rx)?,
-            days: days.into_iter().map(|(user, day, units)| ((user, day), units)).collect(),
             withdrawals: withdrawals
                 .into_iter()
                 .map(|(id, status, units)| (id, (status, units)))
@@ -61,7 +57,6 @@ impl Rows {
             compare_sandbox(sandbox, walk, report);
         }
         self.compare_jobs(walk, report);
-        self.compare_days(walk, report);
         self.compare_withdrawals(walk, report);
     }
 
@@ -103,22 +98,6 @@ impl Rows {
         }
         for id in sums.keys() {
             report.problem(format!("{id} has sandboxes, and does not exist"));
-        }
-    }
-
-    fn compare_days(&self, walk: &Walk<'_>, report: &mut Report) {
-        let stored = self.days.iter().map(|((user, day), units)| ((user.as_str(), *day), *units));
-        let stored: BTreeMap<(&str, i64), i64> = stored.collect();
-        if stored != walk.days {
-            let other = |a: &BTreeMap<(&str, i64), i64>, b: &BTreeMap<(&str, i64), i64>| {
-                a.iter().find(|(key, units)| b.get(*key) != Some(*units)).map(|(key, _)| {
-                    let (user, day) = key;
-                    format!("{user} on day {day}")
-                })
-            };
-            let first = other(&stored, &walk.days).or_else(|| other(&walk.days, &stored));
-            let first = first.unwrap_or_default();
-            report.problem(format!("what {first} has spent is not the sum of its transfers"));
         }
     }
 

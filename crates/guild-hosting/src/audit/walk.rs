@@ -28,7 +28,6 @@ pub(super) struct Walk<'a> {
     outside: AccountId,
     pub(super) paid: BTreeMap<&'a str, Paid>,
     pub(super) lost: BTreeMap<&'a str, i64>,
-    pub(super) days: BTreeMap<(&'a str, i64), i64>,
     pub(super) went_out: BTreeMap<String, i64>,
 }
 
@@ -41,7 +40,6 @@ impl<'a> Walk<'a> {
             outside: money::outside()?.account_id,
             paid: BTreeMap::new(),
             lost: BTreeMap::new(),
-            days: BTreeMap::new(),
             went_out: BTreeMap::new(),
         })
     }
@@ -122,9 +120,6 @@ impl<'a> Walk<'a> {
         if owner != sandbox.user_id.as_str() {
             report.problem(format!("minute {minute} of {id} is paid by {owner}"));
         }
-        let day = money::day_of(booked.at_ms);
-        let units = self.days.entry((sandbox.user_id.as_str(), day)).or_default();
-        *units = units.saturating_add(booked.units);
         if minute > 0 {
             check_minute(id, minute, sandbox.started_ms.unwrap_or(0), booked, report);
         }

@@ -6,12 +6,13 @@ use guild_protocol::env::UnixMs;
 use guild_store::{Column, Columns, Decode, Error, Rx, Sql, Tx, args};
 
 use super::{Facts, GRACE_MS, RETRY_MS, paid_until};
+use crate::Result;
 use crate::row::Cells;
 use crate::sandbox::{MINUTE_MS, Status, due_before, run_until};
-use crate::{Result, money};
 
 /// What the meter has to know of a sandbox that is due.
 pub(super) struct Due {
+    sandbox_no: i64,
     pub(super) sandbox_id: String,
     pub(super) job_id: String,
     pub(super) user_id: String,
@@ -33,6 +34,7 @@ impl Decode for Due {
     fn decode(row: &dyn Columns) -> guild_store::Result<Due> {
         let mut cells = Cells::of(row);
         Ok(Due {
+            sandbox_no: cells.next()?,
             sandbox_id: cells.next()?,
             job_id: cells.next()?,
             user_id: cells.next()?,
@@ -78,13 +80,14 @@ impl Due {
 
 /// The longest due first. The limit comes before the join, so that no more jobs are read than sandboxes.
 pub(crate) const DUE: &str =
-    "SELECT s.sandbox_id, s.job_id, s.user_id, s.status, coalesce(s.next_price, s.price), s.next_from_ms,
-       s.cap - s.spent, s.paid_minutes, coalesce(s.started_ms, 0), s.expires_ms,
+    "SELECT r.sandbox_no, s.sandbox_id, s.job_id, s.user_id, s.status, coalesce(s.next_price, s.price),
+       s.next_from_ms, r.cap - r.spent, r.paid_minutes, coalesce(r.started_ms, 0), s.expires_ms,
        s.last_activity_ms + s.idle_timeout_ms, j.expires_ms, j.last_activity_ms + j.idle_timeout_ms,
        j.max_spend - j.spent - j.held
-     FROM (SELECT * FROM hosting_sandbox WHERE due_ms <= $1 ORDER BY due_ms, sandbox_id LIMIT $2) AS s
+     FROM (SELECT * FROM hosting_run WHERE due_ms <= $1 ORDER BY due_ms, sandbox_no LIMIT $2) AS r
+       JOIN hosting_sandbox AS s ON s.sandbox_no = r.sandbox_no
        JOIN hosting_job AS j ON j.job_id = s.job_id
-     ORDER BY s.due_ms, s.sandbox_id";
+     ORDER BY r.due_ms, r.sandbox_no";
 
 pub(super) fn read(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
     Ok(rx.all(DUE, args![now_ms, limit])?)
@@ -93,15 +96,14 @@ pub(super) fn read(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Du
 /// The rows of sandboxes whose next minute is paid, column by column.
 #[derive(Default)]
 pub(super) struct Paid<'a> {
-    sandbox_id: Vec<&'a str>,
+    sandbox_no: Vec<i64>,
     paid_minutes: Vec<i64>,
     price: Vec<i64>,
     ends_ms: Vec<UnixMs>,
     due_ms: Vec<UnixMs>,
     /// Whose next shape has become the present one.
-    reshaped: Vec<&'a str>,
+    reshaped: Vec<i64>,
     jobs: BTreeMap<&'a str, i64>,
-    users: BTreeMap<&'a str, i64>,
 }
 
 impl<'a> Paid<'a> {
@@ -110,17 +112,15 @@ impl<'a> Paid<'a> {
         for due in paid {
             let paid_until_ms = due.paid_until_ms().saturating_add(MINUTE_MS);
             let ends_ms = run_until(paid_until_ms, due.expires_ms, due.job_expires_ms);
-            this.sandbox_id.push(&due.sandbox_id);
+            this.sandbox_no.push(due.sandbox_no);
             this.paid_minutes.push(due.paid_minutes);
             this.price.push(due.price);
             this.ends_ms.push(ends_ms);
             this.due_ms.push(due_before(ends_ms));
             if due.next_from_ms.is_some_and(|from_ms| from_ms <= now_ms) {
-                this.reshaped.push(&due.sandbox_id);
+                this.reshaped.push(due.sandbox_no);
             }
             let spent = this.jobs.entry(&due.job_id).or_default();
-            *spent = spent.saturating_add(due.price);
-            let spent = this.users.entry(&due.user_id).or_default();
             *spent = spent.saturating_add(due.price);
         }
         this
@@ -128,15 +128,15 @@ impl<'a> Paid<'a> {
 }
 
 /// Writes that minutes are paid. A row that is not as it was read is a bug: nothing of the batch is kept.
-pub(super) fn write_paid(tx: &mut Tx<'_>, paid: &Paid<'_>, now_ms: UnixMs) -> Result<()> {
+pub(super) fn write_paid(tx: &mut Tx<'_>, paid: &Paid<'_>) -> Result<()> {
     const PAID: Sql = Sql {
-        lite: "UPDATE hosting_sandbox SET paid_minutes = $2 + 1, spent = spent + $3, ends_ms = $4, due_ms = $5
-               WHERE sandbox_id = $1 AND paid_minutes = $2 AND status = 'running'",
-        pg: "UPDATE hosting_sandbox AS s SET paid_minutes = p.paid_minutes + 1, spent = s.spent + p.price,
+        lite: "UPDATE hosting_run SET paid_minutes = $2 + 1, spent = spent + $3, ends_ms = $4, due_ms = $5
+               WHERE sandbox_no = $1 AND paid_minutes = $2",
+        pg: "UPDATE hosting_run AS r SET paid_minutes = p.paid_minutes + 1, spent = r.spent + p.price,
                ends_ms = p.ends_ms, due_ms = p.due_ms
-             FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
-               AS p (sandbox_id, paid_minutes, price, ends_ms, due_ms)
-             WHERE s.sandbox_id = p.sandbox_id AND s.paid_minutes = p.paid_minutes AND s.status = 'running'",
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+               AS p (sandbox_no, paid_minutes, price, ends_ms, due_ms)
+             WHERE r.sandbox_no = p.sandbox_no AND r.paid_minutes = p.paid_minutes",
     };
     const SPENT: Sql = Sql {
         lite: "UPDATE hosting_job SET spent = spent + $2 WHERE job_id = $1",
@@ -147,50 +147,49 @@ pub(super) fn write_paid(tx: &mut Tx<'_>, paid: &Paid<'_>, now_ms: UnixMs) -> Re
         lite: "UPDATE hosting_sandbox SET cpu_milli = next_cpu_milli, ram_mib = next_ram_mib,
                  disk_mib = next_disk_mib, price = next_price, next_cpu_milli = NULL, next_ram_mib = NULL,
                  next_disk_mib = NULL, next_price = NULL, next_from_ms = NULL
-               WHERE sandbox_id = $1 AND next_price IS NOT NULL",
+               WHERE sandbox_no = $1 AND next_price IS NOT NULL",
         pg: "UPDATE hosting_sandbox SET cpu_milli = next_cpu_milli, ram_mib = next_ram_mib,
                disk_mib = next_disk_mib, price = next_price, next_cpu_milli = NULL, next_ram_mib = NULL,
                next_disk_mib = NULL, next_price = NULL, next_from_ms = NULL
-             WHERE sandbox_id = ANY ($1::text[]) AND next_price IS NOT NULL",
+             WHERE sandbox_no = ANY ($1::bigint[]) AND next_price IS NOT NULL",
     };
-    if paid.sandbox_id.is_empty() {
+    if paid.sandbox_no.is_empty() {
         return Ok(());
     }
     let columns = [
-        Column::Texts(&paid.sandbox_id),
+        Column::Ints(&paid.sandbox_no),
         Column::Ints(&paid.paid_minutes),
         Column::Ints(&paid.price),
         Column::Ints(&paid.ends_ms),
         Column::Ints(&paid.due_ms),
     ];
     let written = tx.exec_set(PAID, &columns)?;
-    if usize::try_from(written) != Ok(paid.sandbox_id.len()) {
+    if usize::try_from(written) != Ok(paid.sandbox_no.len()) {
         return Err(Error::Fenced.into());
     }
     let (jobs, spent): (Vec<&str>, Vec<i64>) = paid.jobs.iter().unzip();
     tx.exec_set(SPENT, &[Column::Texts(&jobs), Column::Ints(&spent)])?;
     if !paid.reshaped.is_empty() {
-        tx.exec_set(RESHAPED, &[Column::Texts(&paid.reshaped)])?;
+        tx.exec_set(RESHAPED, &[Column::Ints(&paid.reshaped)])?;
     }
-    let users: Vec<(&str, i64)> = paid.users.iter().map(|(user, units)| (*user, *units)).collect();
-    money::add_to_day(tx, &users, now_ms)
+    Ok(())
 }
 
 /// Those that cannot be paid yet are looked at again soon, and at the latest when they have to end.
 pub(super) fn write_waiting(tx: &mut Tx<'_>, waiting: &[&Due], now_ms: UnixMs) -> Result<()> {
     const AGAIN: Sql = Sql {
-        lite: "UPDATE hosting_sandbox SET due_ms = $2 WHERE sandbox_id = $1 AND status = 'running'",
-        pg: "UPDATE hosting_sandbox AS s SET due_ms = w.due_ms
-             FROM unnest($1::text[], $2::bigint[]) AS w (sandbox_id, due_ms)
-             WHERE s.sandbox_id = w.sandbox_id AND s.status = 'running'",
+        lite: "UPDATE hosting_run SET due_ms = $2 WHERE sandbox_no = $1",
+        pg: "UPDATE hosting_run AS r SET due_ms = w.due_ms
+             FROM unnest($1::bigint[], $2::bigint[]) AS w (sandbox_no, due_ms)
+             WHERE r.sandbox_no = w.sandbox_no",
     };
     if waiting.is_empty() {
         return Ok(());
     }
     let again_ms = now_ms.saturating_add(RETRY_MS);
-    let ids: Vec<&str> = waiting.iter().map(|due| due.sandbox_id.as_str()).collect();
+    let numbers: Vec<i64> = waiting.iter().map(|due| due.sandbox_no).collect();
     let due_ms: Vec<UnixMs> =
         waiting.iter().map(|due| again_ms.min(due.ends_ms().saturating_sub(GRACE_MS))).collect();
-    tx.exec_set(AGAIN, &[Column::Texts(&ids), Column::Ints(&due_ms)])?;
+    tx.exec_set(AGAIN, &[Column::Ints(&numbers), Column::Ints(&due_ms)])?;
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! What a user spends on sandboxes, day by day.
 
 use guild_protocol::env::UnixMs;
-use guild_store::{Column, Rx, Sql, Tx, args};
+use guild_store::{Rx, args};
 
 use super::burn;
+use crate::sandbox::MINUTE_MS;
 use crate::{Result, UserId};
 
 const DAY_MS: i64 = 86_400_000;
@@ -11,37 +12,37 @@ const MINUTES_A_DAY: i64 = 1_440;
 /// So many whole days count.
 const DAYS: i64 = 7;
 
-/// The number of the day, in UTC.
-pub(crate) fn day_of(at_ms: UnixMs) -> i64 {
-    at_ms.div_euclid(DAY_MS)
-}
-
-/// Adds to what users have spent on the day of `now_ms`. Each user is named once.
-pub(crate) fn add_to_day(tx: &mut Tx<'_>, spent: &[(&str, i64)], now_ms: UnixMs) -> Result<()> {
-    const ADD: Sql = Sql {
-        lite: "INSERT INTO hosting_day (user_id, day, units) VALUES ($1, $2, $3)
-               ON CONFLICT (user_id, day) DO UPDATE SET units = units + excluded.units",
-        pg: "INSERT INTO hosting_day AS d (user_id, day, units)
-             SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[])
-             ON CONFLICT (user_id, day) DO UPDATE SET units = d.units + excluded.units",
-    };
-    let users: Vec<&str> = spent.iter().map(|(user_id, _)| *user_id).collect();
-    let units: Vec<i64> = spent.iter().map(|(_, units)| *units).collect();
-    let days = vec![day_of(now_ms); spent.len()];
-    tx.exec_set(ADD, &[Column::Texts(&users), Column::Ints(&days), Column::Ints(&units)])?;
-    Ok(())
-}
-
 /// What a user burns in a minute, typically: what its sandboxes cost now, or the median of the last seven whole days,
 /// whichever is more. So stopping everything just before a withdrawal does not empty the reserve.
 pub fn typical_burn(rx: &mut Rx<'_>, user_id: &UserId, now_ms: UnixMs) -> Result<i64> {
-    let today = day_of(now_ms);
-    let rows: Vec<(i64,)> = rx.all(
-        "SELECT units FROM hosting_day WHERE user_id = $1 AND day >= $2 AND day < $3",
-        args![user_id.as_str(), today.saturating_sub(DAYS), today],
+    let today_ms = now_ms.div_euclid(DAY_MS).saturating_mul(DAY_MS);
+    let first_ms = today_ms.saturating_sub(DAYS.saturating_mul(DAY_MS));
+    let runs: Vec<(i64, i64, i64)> = rx.all(
+        "SELECT r.started_ms, r.paid_minutes, r.spent
+         FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
+         WHERE s.user_id = $1 AND r.started_ms < $3 AND r.started_ms + 60000 * r.paid_minutes > $2",
+        args![user_id.as_str(), first_ms, today_ms],
     )?;
-    let days = rows.into_iter().map(|(units,)| units).collect();
-    Ok(burn(rx, user_id)?.max(median_burn(days)))
+    let day = |day: i64| {
+        let begins_ms = first_ms.saturating_add(day.saturating_mul(DAY_MS));
+        runs.iter().fold(0_i64, |sum, run| sum.saturating_add(spent_on(*run, begins_ms)))
+    };
+    Ok(burn(rx, user_id)?.max(median_burn((0..DAYS).map(day).collect())))
+}
+
+/// What a sandbox spent on the minutes that began on a day, if they all cost the same: one that was resized spreads
+/// the difference over its days.
+fn spent_on((started_ms, minutes, spent): (UnixMs, i64, i64), day_ms: UnixMs) -> i64 {
+    // How many of its minutes began before a time.
+    let before = |at_ms: UnixMs| {
+        let since_ms = at_ms.saturating_sub(started_ms).max(0);
+        let begun = since_ms.saturating_add(MINUTE_MS.saturating_sub(1)).div_euclid(MINUTE_MS);
+        begun.min(minutes)
+    };
+    let on_the_day = before(day_ms.saturating_add(DAY_MS)).saturating_sub(before(day_ms));
+    let units = i128::from(spent).saturating_mul(i128::from(on_the_day));
+    let units = units.checked_div(i128::from(minutes)).unwrap_or(0);
+    i64::try_from(units).unwrap_or(i64::MAX)
 }
 
 /// The median of seven days, as a burn per minute, rounded up. Days without a row cost nothing.
@@ -67,7 +68,14 @@ mod tests {
     }
 
     #[test]
-    fn a_day_begins_at_midnight() {
-        assert_eq!((day_of(-1), day_of(0), day_of(86_399_999), day_of(86_400_000)), (-1, 0, 0, 1));
+    fn minutes_count_for_the_day_on_which_they_begin() {
+        // Four minutes of ten, from two and a half minutes before midnight on.
+        let run = (DAY_MS - 150_000, 4, 40);
+        assert_eq!(spent_on(run, 0), 30);
+        assert_eq!(spent_on(run, DAY_MS), 10);
+        assert_eq!(spent_on(run, 2 * DAY_MS), 0);
+        let from_midnight = (DAY_MS, 1_440, 1_440);
+        assert_eq!((spent_on(from_midnight, 0), spent_on(from_midnight, DAY_MS)), (0, 1_440));
+        assert_eq!(spent_on((0, i64::MAX, i64::MAX), 0), 1_440);
     }
 }

@@ -6,7 +6,7 @@ use guild_store::{Sql, Tx, args};
 use super::life::{changed, expect};
 use super::{
     Ends, MINUTE_MS, Reason, Sandbox, SandboxId, Status, due_before, end_all, get, give_back,
-    known, run_until,
+    known, run_until, set_run,
 };
 use crate::clamp::{self, Answer, Bounds, Extend, Granted, Policy};
 use crate::error::code;
@@ -71,20 +71,27 @@ fn write_extended(
     let ends_ms = sandbox
         .paid_until_ms()
         .map(|paid_until_ms| run_until(paid_until_ms, expires_ms, job_expires_ms));
-    Ok(tx.cas(
-        "UPDATE hosting_sandbox SET cap = $3, expires_ms = $4, idle_timeout_ms = $5, last_activity_ms = $6,
-           ends_ms = coalesce($7, ends_ms), due_ms = coalesce($8, due_ms), answer = $9, version = version + 1
-         WHERE sandbox_id = $1 AND version = $2",
+    tx.cas(
+        "UPDATE hosting_sandbox SET expires_ms = $3, idle_timeout_ms = $4, last_activity_ms = $5, answer = $6,
+           version = version + 1
+         WHERE sandbox_no = $1 AND version = $2",
         args![
-            sandbox.sandbox_id.as_str(),
+            sandbox.sandbox_no,
             sandbox.version,
-            granted.spend.granted,
             expires_ms,
             asked.idle_timeout_ms.or(sandbox.idle_timeout_ms),
             now_ms.max(sandbox.last_activity_ms),
-            ends_ms,
-            ends_ms.map(due_before),
             &Answer { asked: *asked, granted: *granted }.to_text()?
+        ],
+    )?;
+    Ok(tx.cas(
+        "UPDATE hosting_run SET cap = $2, ends_ms = coalesce($3, ends_ms), due_ms = coalesce($4, due_ms)
+         WHERE sandbox_no = $1",
+        args![
+            sandbox.sandbox_no,
+            granted.spend.granted,
+            ends_ms,
+            ends_ms.map(due_before)
         ],
     )?)
 }
@@ -155,10 +162,10 @@ pub fn stop(
         // It ends anyhow, but not so soon.
         Status::Ending if sandbox.ends_ms.is_some_and(|ends_ms| ends_ms > now_ms) => {
             tx.cas(
-                "UPDATE hosting_sandbox SET ends_ms = $2, version = version + 1
-                 WHERE sandbox_id = $1 AND status = 'ending'",
-                args![sandbox_id.as_str(), now_ms],
+                "UPDATE hosting_sandbox SET version = version + 1 WHERE sandbox_id = $1 AND status = 'ending'",
+                args![sandbox_id.as_str()],
             )?;
+            set_run(tx, &sandbox, Some(now_ms), None)?;
             changed(tx, sandbox_id, now_ms)?;
         }
         _ => {}
@@ -188,11 +195,11 @@ fn remove(tx: &mut Tx<'_>, sandbox: &Sandbox, reason: Reason, now_ms: UnixMs) ->
     let reason = sandbox.stop_reason.unwrap_or(reason);
     let ends_ms = sandbox.ends_ms.map_or(now_ms, |ends_ms| ends_ms.min(now_ms));
     tx.cas(
-        "UPDATE hosting_sandbox SET status = 'destroying', stop_reason = $2, ends_ms = $3, due_ms = NULL,
-           version = version + 1
-         WHERE sandbox_id = $1 AND version = $4",
-        args![sandbox.sandbox_id.as_str(), reason.as_str(), ends_ms, sandbox.version],
+        "UPDATE hosting_sandbox SET status = 'destroying', stop_reason = $2, version = version + 1
+         WHERE sandbox_no = $1 AND version = $3",
+        args![sandbox.sandbox_no, reason.as_str(), sandbox.version],
     )?;
+    set_run(tx, sandbox, Some(ends_ms), None)?;
     changed(tx, &sandbox.sandbox_id, now_ms)
 }
 
@@ -282,12 +289,14 @@ pub(crate) fn run_until_job_ends(
     now_ms: UnixMs,
 ) -> Result<()> {
     const LATER: Sql = Sql {
-        lite: "UPDATE hosting_sandbox SET ends_ms = min(started_ms + $3 * paid_minutes, expires_ms, $2),
-                 due_ms = min(started_ms + $3 * paid_minutes, expires_ms, $2) - $4
-               WHERE job_id = $1 AND status = 'running' AND ends_ms > $5",
-        pg: "UPDATE hosting_sandbox SET ends_ms = least(started_ms + $3 * paid_minutes, expires_ms, $2),
-               due_ms = least(started_ms + $3 * paid_minutes, expires_ms, $2) - $4
-             WHERE job_id = $1 AND status = 'running' AND ends_ms > $5",
+        lite: "UPDATE hosting_run AS r SET ends_ms = min(r.started_ms + $3 * r.paid_minutes, s.expires_ms, $2),
+                 due_ms = min(r.started_ms + $3 * r.paid_minutes, s.expires_ms, $2) - $4
+               FROM hosting_sandbox AS s
+               WHERE s.sandbox_no = r.sandbox_no AND s.job_id = $1 AND s.status = 'running' AND r.ends_ms > $5",
+        pg: "UPDATE hosting_run AS r SET ends_ms = least(r.started_ms + $3 * r.paid_minutes, s.expires_ms, $2),
+                 due_ms = least(r.started_ms + $3 * r.paid_minutes, s.expires_ms, $2) - $4
+               FROM hosting_sandbox AS s
+               WHERE s.sandbox_no = r.sandbox_no AND s.job_id = $1 AND s.status = 'running' AND r.ends_ms > $5",
     };
     tx.exec(LATER, args![job_id.as_str(), expires_ms, MINUTE_MS, LEAD_MS, now_ms])?;
     Ok(())

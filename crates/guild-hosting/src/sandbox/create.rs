@@ -197,12 +197,16 @@ fn insert(
         expires_ms: Some(granted.expires_ms.requested),
         idle_timeout_ms: new.idle_timeout_ms,
     };
+    let next: Option<(i64,)> =
+        tx.first("SELECT coalesce(max(sandbox_no), 0) + 1 FROM hosting_sandbox", args![])?;
+    let sandbox_no = next.map_or(1, |(next,)| next);
     tx.exec(
-        "INSERT INTO hosting_sandbox (sandbox_id, job_id, user_id, status, cpu_milli, ram_mib, disk_mib, price, cap,
-           created_ms, expires_ms, idle_timeout_ms, last_activity_ms, due_ms, image, image_digest, security_mode,
+        "INSERT INTO hosting_sandbox (sandbox_no, sandbox_id, job_id, user_id, status, cpu_milli, ram_mib, disk_mib,
+           price, created_ms, expires_ms, idle_timeout_ms, last_activity_ms, image, image_digest, security_mode,
            machine, answer)
-         VALUES ($1, $2, $3, 'starting', $4, $5, $6, $7, $8, $9, $10, $11, $9, $12, $13, $14, 'standard', $15, $16)",
+         VALUES ($1, $2, $3, $4, 'starting', $5, $6, $7, $8, $9, $10, $11, $9, $12, $13, 'standard', $14, $15)",
         args![
+            sandbox_no,
             new.sandbox_id.as_str(),
             new.job_id.as_str(),
             new.user_id.as_str(),
@@ -210,16 +214,18 @@ fn insert(
             new.shape.ram_mib,
             new.shape.disk_mib,
             price,
-            granted.spend.granted,
             now_ms,
             granted.expires_ms.granted,
             new.idle_timeout_ms,
-            now_ms.saturating_add(START_MAX_MS),
             &new.image,
             &new.image_digest,
             &new.machine,
             &Answer { asked, granted: *granted }.to_text()?
         ],
+    )?;
+    tx.exec(
+        "INSERT INTO hosting_run (sandbox_no, cap, due_ms) VALUES ($1, $2, $3)",
+        args![sandbox_no, granted.spend.granted, now_ms.saturating_add(START_MAX_MS)],
     )?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use guild_ledger::{NewTransfer, Step, TransferId, ledger};
 use guild_protocol::env::UnixMs;
-use guild_store::{Column, Sql, Tx};
+use guild_store::{Column, Sql, Tx, args};
 
 use super::{Reason, Sandbox, Status, hold_id, told, with_ids};
 use crate::event::tell;
@@ -27,18 +27,24 @@ pub(crate) fn end_all<'a>(
     now_ms: UnixMs,
 ) -> Result<()> {
     const END: Sql = Sql {
-        lite: "UPDATE hosting_sandbox SET status = 'ending', stop_reason = $2, ends_ms = $3, due_ms = NULL,
-                 version = version + 1
-               WHERE sandbox_id = $1 AND status IN ('starting', 'running')",
-        pg: "UPDATE hosting_sandbox AS s SET status = 'ending', stop_reason = e.reason, ends_ms = e.ends_ms,
-               due_ms = NULL, version = s.version + 1
-             FROM unnest($1::text[], $2::text[], $3::bigint[]) AS e (sandbox_id, reason, ends_ms)
-             WHERE s.sandbox_id = e.sandbox_id AND s.status IN ('starting', 'running')",
+        lite: "UPDATE hosting_sandbox SET status = 'ending', stop_reason = $2, version = version + 1
+               WHERE sandbox_no = $1 AND status IN ('starting', 'running')",
+        pg: "UPDATE hosting_sandbox AS s SET status = 'ending', stop_reason = e.reason, version = s.version + 1
+             FROM unnest($1::bigint[], $2::text[]) AS e (sandbox_no, reason)
+             WHERE s.sandbox_no = e.sandbox_no AND s.status IN ('starting', 'running')",
     };
-    let (mut ids, mut reasons, mut ends_ms) = (Vec::new(), Vec::new(), Vec::new());
+    const END_RUN: Sql = Sql {
+        lite: "UPDATE hosting_run SET ends_ms = $2, due_ms = NULL WHERE sandbox_no = $1",
+        pg: "UPDATE hosting_run AS r SET ends_ms = e.ends_ms, due_ms = NULL
+             FROM unnest($1::bigint[], $2::bigint[]) AS e (sandbox_no, ends_ms)
+             WHERE r.sandbox_no = e.sandbox_no",
+    };
+    let (mut ids, mut numbers) = (Vec::new(), Vec::new());
+    let (mut reasons, mut ends_ms) = (Vec::new(), Vec::new());
     let mut starting = Vec::new();
     for (sandbox, reason) in ending {
         ids.push(sandbox.sandbox_id.as_str());
+        numbers.push(sandbox.sandbox_no);
         reasons.push(reason.as_str());
         ends_ms.push(match (ends, sandbox.ends_ms) {
             (Ends::AsPaid, Some(paid_ms)) => paid_ms,
@@ -52,9 +58,23 @@ pub(crate) fn end_all<'a>(
         return Ok(());
     }
     give_back(tx, &starting, now_ms)?;
-    tx.exec_set(END, &[Column::Texts(&ids), Column::Texts(&reasons), Column::Ints(&ends_ms)])?;
+    tx.exec_set(END, &[Column::Ints(&numbers), Column::Texts(&reasons)])?;
+    tx.exec_set(END_RUN, &[Column::Ints(&numbers), Column::Ints(&ends_ms)])?;
     let ended = with_ids(tx, &ids)?;
     tell(tx, &ended.iter().map(told).collect::<Vec<_>>(), now_ms)
+}
+
+/// Sets until when a sandbox may run, and when the meter looks at it.
+pub(crate) fn set_run(
+    tx: &mut Tx<'_>,
+    sandbox: &Sandbox,
+    ends_ms: Option<UnixMs>,
+    due_ms: Option<UnixMs>,
+) -> Result<()> {
+    Ok(tx.cas(
+        "UPDATE hosting_run SET ends_ms = $2, due_ms = $3 WHERE sandbox_no = $1",
+        args![sandbox.sandbox_no, ends_ms, due_ms],
+    )?)
 }
 
 /// Gives back what is held for the first minute of sandboxes that start. A hold that ran out has gone back by itself.

@@ -7,7 +7,7 @@ use guild_store::{Tx, args};
 use super::{
     MINUTE_MS, Reason, START_MAX_MS, Sandbox, SandboxId, Status, give_back, hold_id, told,
 };
-use super::{due_before, known, run_until};
+use super::{due_before, known, run_until, set_run};
 use crate::clamp::{check_text, check_time};
 use crate::error::code;
 use crate::event::tell;
@@ -64,14 +64,18 @@ pub fn started(
     let paid_until_ms = now_ms.saturating_add(MINUTE_MS);
     let ends_ms = run_until(paid_until_ms, sandbox.expires_ms, job.expires_ms);
     tx.cas(
-        "UPDATE hosting_sandbox SET status = 'running', endpoint = $2, agent_key = $3, started_ms = $4,
-           last_activity_ms = $4, paid_minutes = 1, spent = price, ends_ms = $5, due_ms = $6, version = version + 1
+        "UPDATE hosting_sandbox SET status = 'running', endpoint = $2, agent_key = $3, last_activity_ms = $4,
+           version = version + 1
          WHERE sandbox_id = $1 AND status = 'starting'",
-        args![sandbox_id.as_str(), endpoint, agent_key, now_ms, ends_ms, due_before(ends_ms)],
+        args![sandbox_id.as_str(), endpoint, agent_key, now_ms],
+    )?;
+    tx.cas(
+        "UPDATE hosting_run SET started_ms = $2, paid_minutes = 1, spent = $3, ends_ms = $4, due_ms = $5
+         WHERE sandbox_no = $1 AND paid_minutes = 0",
+        args![sandbox.sandbox_no, now_ms, sandbox.price, ends_ms, due_before(ends_ms)],
     )?;
     job::spend(tx, &job.job_id, sandbox.price.saturating_neg(), sandbox.price)?;
     job::touch(tx, &job.job_id, now_ms)?;
-    money::add_to_day(tx, &[(sandbox.user_id.as_str(), sandbox.price)], now_ms)?;
     changed(tx, sandbox_id, now_ms)
 }
 
@@ -109,11 +113,11 @@ pub fn failed(
     let reason = sandbox.stop_reason.unwrap_or(reason);
     let ends_ms = sandbox.ends_ms.map(|ends_ms| ends_ms.min(now_ms));
     tx.cas(
-        "UPDATE hosting_sandbox SET status = 'failed', stop_reason = $2, words = $3, ends_ms = $4, due_ms = NULL,
-           version = version + 1
+        "UPDATE hosting_sandbox SET status = 'failed', stop_reason = $2, words = $3, version = version + 1
          WHERE sandbox_id = $1 AND status IN ('starting', 'running', 'ending')",
-        args![sandbox_id.as_str(), reason.as_str(), &shown(words), ends_ms],
+        args![sandbox_id.as_str(), reason.as_str(), &shown(words)],
     )?;
+    set_run(tx, &sandbox, ends_ms, None)?;
     changed(tx, sandbox_id, now_ms)
 }
 
@@ -137,11 +141,11 @@ pub fn stopped(
     let ends_ms = sandbox.ends_ms.map_or(now_ms, |ends_ms| ends_ms.min(now_ms));
     let keep_until_ms = sandbox.expires_ms.max(now_ms.saturating_add(KEEP_MS));
     tx.cas(
-        "UPDATE hosting_sandbox SET status = 'stopped', stop_reason = $2, ends_ms = $3, due_ms = $4,
-           version = version + 1
+        "UPDATE hosting_sandbox SET status = 'stopped', stop_reason = $2, version = version + 1
          WHERE sandbox_id = $1 AND status IN ('running', 'ending')",
-        args![sandbox_id.as_str(), reason.as_str(), ends_ms, keep_until_ms],
+        args![sandbox_id.as_str(), reason.as_str()],
     )?;
+    set_run(tx, &sandbox, Some(ends_ms), Some(keep_until_ms))?;
     changed(tx, sandbox_id, now_ms)
 }
 
@@ -161,10 +165,11 @@ pub fn destroyed(
     }
     expect(&sandbox, &[Status::Destroying, Status::Stopped, Status::Failed])?;
     tx.cas(
-        "UPDATE hosting_sandbox SET status = 'destroyed', due_ms = NULL, version = version + 1
+        "UPDATE hosting_sandbox SET status = 'destroyed', version = version + 1
          WHERE sandbox_id = $1 AND status IN ('destroying', 'stopped', 'failed')",
         args![sandbox_id.as_str()],
     )?;
+    set_run(tx, &sandbox, sandbox.ends_ms, None)?;
     changed(tx, sandbox_id, now_ms)
 }
 

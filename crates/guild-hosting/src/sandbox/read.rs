@@ -24,6 +24,8 @@ pub struct NextShape {
 /// A sandbox as it is stored. Money is in micro-USD.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
+    /// Its short name inside one database.
+    pub(crate) sandbox_no: i64,
     /// Names it.
     pub sandbox_id: SandboxId,
     /// The job that pays for it.
@@ -114,6 +116,7 @@ impl Decode for Sandbox {
     fn decode(row: &dyn Columns) -> guild_store::Result<Sandbox> {
         let mut cells = Cells::of(row);
         Ok(Sandbox {
+            sandbox_no: cells.next()?,
             sandbox_id: cells.parsed()?,
             job_id: cells.parsed()?,
             user_id: cells.parsed()?,
@@ -166,11 +169,11 @@ fn next_shape(cells: &mut Cells<'_>) -> guild_store::Result<Option<NextShape>> {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "SELECT sandbox_id, job_id, user_id, status, stop_reason, words, cpu_milli, ram_mib, disk_mib, price,
-               next_cpu_milli, next_ram_mib, next_disk_mib, next_price, next_from_ms, cap, spent, paid_minutes,
+            "SELECT s.sandbox_no, sandbox_id, job_id, user_id, status, stop_reason, words, cpu_milli, ram_mib, disk_mib,
+               price, next_cpu_milli, next_ram_mib, next_disk_mib, next_price, next_from_ms, cap, spent, paid_minutes,
                created_ms, started_ms, expires_ms, idle_timeout_ms, last_activity_ms, ends_ms, ran_ms, lost_units,
                image, image_digest, machine, instance, endpoint, agent_key, secrets_ms, paused, answer, version
-             FROM hosting_sandbox ",
+             FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no ",
             $rest
         )
     };

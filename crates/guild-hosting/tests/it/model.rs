@@ -121,7 +121,8 @@ fn act(tx: &mut Tx<'_>, kind: u8, n: u32, amount: i64, number: u32, now_ms: i64)
 struct Fleet {
     jobs: BTreeMap<u32, Job>,
     sandboxes: BTreeMap<u32, Sandbox>,
-    due_ms: BTreeMap<u32, i64>,
+    /// When each is due, and its place among those that are due then.
+    due: BTreeMap<u32, (i64, i64)>,
     free: BTreeMap<u8, i64>,
     seen: Option<meter::Seen>,
 }
@@ -131,7 +132,7 @@ impl Fleet {
         let mut fleet = Fleet {
             jobs: BTreeMap::new(),
             sandboxes: BTreeMap::new(),
-            due_ms: BTreeMap::new(),
+            due: BTreeMap::new(),
             free: BTreeMap::new(),
             seen: meter::seen(rx)?,
         };
@@ -140,9 +141,10 @@ impl Fleet {
         }
         for n in 0..SANDBOXES {
             fleet.sandboxes.extend(sandbox::find(rx, &sandbox_id(n))?.map(|found| (n, found)));
-            let sql = "SELECT due_ms FROM hosting_sandbox WHERE sandbox_id = $1";
-            let due: Option<(Option<i64>,)> = rx.first(sql, args![sandbox_id(n).as_str()])?;
-            fleet.due_ms.extend(due.and_then(|(due,)| due).map(|due| (n, due)));
+            let sql = "SELECT r.due_ms, r.sandbox_no FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
+                       WHERE s.sandbox_id = $1";
+            let due: Option<(Option<i64>, i64)> = rx.first(sql, args![sandbox_id(n).as_str()])?;
+            fleet.due.extend(due.and_then(|(due, no)| Some((n, (due?, no)))));
         }
         for n in [1, 2] {
             fleet.free.insert(n, money::balance(rx, &user(n))?.free);
@@ -251,15 +253,15 @@ impl Fleet {
         for (n, status, reason) in due_jobs {
             self.end_job(n, status, reason, now_ms);
         }
-        let mut due: Vec<(i64, u32)> = self
-            .due_ms
+        let mut due: Vec<(i64, i64, u32)> = self
+            .due
             .iter()
-            .filter(|(_, due_ms)| **due_ms <= now_ms)
-            .map(|(n, due_ms)| (*due_ms, *n))
+            .filter(|(_, (due_ms, _))| *due_ms <= now_ms)
+            .map(|(n, (due_ms, place))| (*due_ms, *place, *n))
             .collect();
         due.sort_unstable();
         let (mut over, mut alone) = (BTreeMap::new(), Vec::new());
-        for (_, n) in &due {
+        for (_, _, n) in &due {
             let (status, ends_ms) = (self.sandboxes[n].status, self.sandboxes[n].ends_ms);
             if status != Status::Running || over.contains_key(&(n % JOBS)) {
                 continue;
@@ -276,7 +278,7 @@ impl Fleet {
             }
         }
         self.end_decided(&over, &alone, now_ms);
-        for (_, n) in due {
+        for (_, _, n) in due {
             self.sweep(n);
         }
     }
@@ -335,7 +337,7 @@ fn tick(node: &Node, failing: &AtomicI64, fails_after: i64, now_ms: i64) -> u64 
     let ticked = first.unwrap_or_else(|_| node.tick(now_ms));
     assert_eq!(ticked.clock, sight);
     let mut found = node.read(Fleet::read);
-    (found.seen, found.due_ms) = (expected.seen, expected.due_ms.clone());
+    (found.seen, found.due) = (expected.seen, expected.due.clone());
     assert_eq!(found, expected, "at {}", now_ms - T0);
     ticked.paid
 }
