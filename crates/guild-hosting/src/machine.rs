@@ -173,6 +173,7 @@ mod tests {
         let clamped = Clamped { requested: 1, granted: 1, bound: Bound::Requested };
         let asked = Extend { version: 1, spend: None, expires_ms: None, idle_timeout_ms: None };
         Sandbox {
+            sandbox_no: 1,
             sandbox_id: format!("sbx_{:032x}", 1).parse().unwrap(),
             job_id: format!("job_{:032x}", 1).parse().unwrap(),
             user_id: UserId::of_wallet([1; 20]),

@@ -46,7 +46,7 @@ pub struct Options {
     pub ready_ms: i64,
     /// How long an agent waits for its first lease.
     pub await_lease_ms: i64,
-    /// How long the files of a stopped sandbox are kept if nobody says more.
+    /// How long the files of a stopped sandbox are kept if nobody removes them: at least as long as rows promise.
     pub linger_ms: u32,
 }
 
@@ -61,7 +61,7 @@ impl Options {
             environment: Vec::new(),
             ready_ms: 60_000,
             await_lease_ms: 600_000,
-            linger_ms: 24 * 3_600 * 1_000,
+            linger_ms: 31 * 24 * 3_600 * 1_000,
         }
     }
 }

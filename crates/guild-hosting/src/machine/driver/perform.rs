@@ -7,7 +7,7 @@ use guild_store::Tx;
 
 use super::act::may_run_until;
 use super::{Act, Driver, Resized};
-use crate::machine::{Instance, Order, code};
+use crate::machine::{Instance, Order, attest, client_of_row, code};
 use crate::sandbox::{self, Sandbox};
 use crate::{Error, Result};
 
@@ -49,6 +49,7 @@ impl Driver {
             Ok(()) => self.note(&row.sandbox_id, super::Note::done),
             // Somebody else decided otherwise meanwhile: the row says what.
             Err(error) if error.code() == &crate::code::SANDBOX_ENDED => {
+                self.note(&row.sandbox_id, |note| note.failed(&self.options, now_ms));
                 tracing::debug!(sandbox_id = %row.sandbox_id, %error, "the row has changed");
             }
             Err(error) => {
@@ -87,7 +88,13 @@ impl Driver {
         };
         let instance = self.machine.create(&order).await?;
         let client = self.link.client_of(&instance)?;
-        super::super::attest(&client, &row.image).await?;
+        attest(&client, &row.image).await?;
+        if client.health().await?.state == State::Ended {
+            // It waited too long for its first lease. Nobody pays for that: the next try makes another.
+            self.machine.destroy(&row.sandbox_id).await?;
+            let why = format!("{} had ended before it was started", row.sandbox_id);
+            return Err(Error::refused(&code::MACHINE, why));
+        }
         Ok(instance)
     }
 
@@ -235,7 +242,7 @@ impl Driver {
 
     /// The agent that the row names, at the place that it names.
     fn client(&self, row: &Sandbox) -> Result<Client> {
-        super::super::client_of_row(&self.link, row)
+        client_of_row(&self.link, row)
     }
 
     pub(in crate::machine) async fn write<T: Send + 'static>(

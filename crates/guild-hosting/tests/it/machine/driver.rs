@@ -391,3 +391,22 @@ fn hosts_do_not_see_each_other() {
         assert_eq!(one.agents().len(), 1);
     });
 }
+
+#[test]
+fn an_agent_that_waited_too_long_is_replaced_before_anything_is_paid() {
+    let shop = Shop::new();
+    let id = shop.order(1);
+    // A node made it long ago and died.
+    let order = Order { sandbox_id: id, ..order() };
+    let machine = shop.machine();
+    let old = shop.runtime.block_on(async {
+        let made = machine.create(&order).await.unwrap();
+        shop.link().client_of(&made).unwrap().stop().await.unwrap();
+        made
+    });
+    shop.drive();
+    let row = shop.until_status(1, Status::Running);
+    assert_ne!(row.agent_key.as_deref(), Some(old.agent_key.hex().as_str()));
+    shop.until("it has its lease", || shop.health(&row).leased);
+    assert_eq!((shop.host.agents().len(), shop.row(1).paid_minutes), (1, 1));
+}
