@@ -221,7 +221,7 @@ fn cgroups_of(pids: &[i32]) -> Vec<String> {
                 Some(owner) if pids.contains(&owner) => found.push(name),
                 Some(_) => {}
                 None if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
-                    open.push(entry.path())
+                    open.push(entry.path());
                 }
                 None => {}
             }
