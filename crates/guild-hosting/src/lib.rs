@@ -10,6 +10,7 @@
 //! | [`sandbox`] | what is bought, from the first minute that is held to the last that is paid |
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
+//! | [`machine`] | what sandboxes run on, and who looks after them there |
 //! | [`audit`] | recomputes all of it from rows and ledger |
 //!
 //! Every change of state is one function that is called inside a transaction, together with its transfers: a crash
@@ -25,6 +26,7 @@ pub mod access;
 mod error;
 mod event;
 pub mod job;
+pub mod machine;
 pub mod meter;
 pub mod money;
 #[cfg(test)]

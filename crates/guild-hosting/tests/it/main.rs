@@ -4,6 +4,7 @@
 mod access;
 mod audit;
 mod job;
+mod machine;
 mod meter;
 mod model;
 mod money;

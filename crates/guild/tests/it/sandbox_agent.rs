@@ -228,3 +228,21 @@ fn mistakes_are_named() {
     assert_eq!(with(&["--key-file", "open.key"]), (2, "keystore.permissions".to_owned()));
     assert_eq!(with(&["--listen", "192.0.2.1:1"]), (3, "node.listen".to_owned()));
 }
+
+#[tokio::test]
+async fn it_awaits_its_lease_and_writes_where_it_is() {
+    let home = Home::new();
+    let mut agent = start(&home, &["--await-lease", "--ready-file", "ready.json"]);
+    let path = home.path().join("ready.json");
+    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let written: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for field in ["address", "sandbox_id", "agent", "pid"] {
+        assert_eq!(written[field], agent.ready[field], "{field}");
+    }
+    let refused = agent.client.exec(&shell("true")).await.unwrap_err();
+    assert_eq!(refused.code().name, "agent.not_leased");
+    agent.client.lease(Real.now_ms() + 60_000).await.unwrap();
+    assert_eq!(printed(&agent.client, &shell("echo hello")).await, "hello\n");
+    agent.client.shutdown().await.unwrap();
+    assert!(agent.process.wait().unwrap().success());
+}

@@ -1,0 +1,251 @@
+//! What is to be done with a sandbox next. Pure: it follows from its row, what is known of its agent, and the time.
+
+use guild_protocol::env::UnixMs;
+
+use super::Options;
+use crate::price::Shape;
+use crate::sandbox::{Sandbox, Status};
+
+/// What is known of an agent, and of what was tried. Nothing of it must be kept: whoever starts anew finds it out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Note {
+    /// Until when its lease goes, as it said itself.
+    pub leased_ms: Option<UnixMs>,
+    /// Whether everything in it stands still, as it said itself.
+    pub frozen: Option<bool>,
+    /// The shape that its machine has given it; not known if the machine cannot give another.
+    pub shape: Option<Shape>,
+    /// When it last said how it is.
+    pub seen_ms: Option<UnixMs>,
+    /// How often in a row something failed, and when it is tried again.
+    pub tries: u32,
+    /// Nothing is tried before.
+    pub not_before_ms: UnixMs,
+}
+
+impl Note {
+    /// Something failed: the next try waits, twice as long each time.
+    pub(super) fn failed(&mut self, options: &Options, now_ms: UnixMs) {
+        let factor = 1_i64.checked_shl(self.tries.min(20)).unwrap_or(i64::MAX);
+        let pause_ms = options.backoff_min_ms.saturating_mul(factor).min(options.backoff_max_ms);
+        self.tries = self.tries.saturating_add(1);
+        self.not_before_ms = now_ms.saturating_add(pause_ms);
+    }
+
+    /// Something was done.
+    pub(super) fn done(&mut self) {
+        (self.tries, self.not_before_ms) = (0, UnixMs::MIN);
+    }
+}
+
+/// The next thing to do. The order is that of urgency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Act {
+    /// Its time is over: end everything inside.
+    Stop,
+    /// It is paid for longer than its agent knows: say so.
+    Lease {
+        /// Until then.
+        until_ms: UnixMs,
+    },
+    /// Let everything stand still.
+    Freeze,
+    /// Let everything go on.
+    Thaw,
+    /// Give it the shape that is paid.
+    Resize(Resized),
+    /// It was removed, or never ran: let nothing be left.
+    Remove,
+    /// Ask its agent how it is.
+    Look,
+    /// Have it made, checked and begun.
+    Start,
+    /// Nothing now.
+    Nothing,
+}
+
+/// A shape to give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resized {
+    /// In thousandths of a core.
+    pub cpu_milli: i64,
+    /// Memory.
+    pub ram_mib: i64,
+}
+
+/// What to do with a sandbox now.
+pub fn next_act(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixMs) -> Act {
+    // A clock that was set back must not make anybody wait for long.
+    let latest_ms = now_ms.saturating_add(options.backoff_max_ms);
+    if note.not_before_ms > now_ms && note.not_before_ms <= latest_ms {
+        return Act::Nothing;
+    }
+    match sandbox.status {
+        Status::Starting => Act::Start,
+        Status::Running => while_it_runs(sandbox, note, options, now_ms),
+        Status::Ending if sandbox.started_ms.is_none() => Act::Remove,
+        Status::Ending => {
+            let until_ms = may_run_until(sandbox, options);
+            // At its end the agent stops by itself; it only has to be asked how long it ran.
+            let is_over = until_ms <= now_ms;
+            if is_over { Act::Stop } else { lease(note, until_ms, now_ms).unwrap_or(Act::Nothing) }
+        }
+        Status::Destroying => Act::Remove,
+        Status::Stopped | Status::Destroyed | Status::Failed => Act::Nothing,
+    }
+}
+
+fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixMs) -> Act {
+    let lease = lease(note, may_run_until(sandbox, options), now_ms);
+    let pause = match (sandbox.paused, note.frozen) {
+        (true, Some(false)) => Some(Act::Freeze),
+        (false, Some(true)) => Some(Act::Thaw),
+        _ => None,
+    };
+    let shape = sandbox.shape_at(now_ms);
+    let resize = note.shape.filter(|known| *known != shape).map(|_| {
+        let Shape { cpu_milli, ram_mib, .. } = shape;
+        Act::Resize(Resized { cpu_milli, ram_mib })
+    });
+    let seen_since = now_ms.saturating_sub(options.look_ms);
+    let look = note.seen_ms.is_none_or(|seen_ms| seen_ms <= seen_since || seen_ms > now_ms);
+    let look = look.then_some(Act::Look);
+    lease.or(pause).or(resize).or(look).unwrap_or(Act::Nothing)
+}
+
+/// Until when its lease may go: before what is paid is over, by as much as its agent may take to end it. So it never
+/// runs longer than it is paid for.
+pub(super) fn may_run_until(sandbox: &Sandbox, options: &Options) -> UnixMs {
+    let ends_ms = sandbox.ends_ms.unwrap_or(UnixMs::MIN);
+    ends_ms.saturating_sub(options.margin_ms)
+}
+
+/// A lease that says more than the last, if it is not over already.
+fn lease(note: &Note, until_ms: UnixMs, now_ms: UnixMs) -> Option<Act> {
+    let says_more = note.leased_ms.is_none_or(|leased_ms| leased_ms < until_ms);
+    (says_more && until_ms > now_ms).then_some(Act::Lease { until_ms })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::row;
+
+    const NOW: UnixMs = 1_000_000;
+
+    fn running() -> Sandbox {
+        Sandbox {
+            status: Status::Running,
+            started_ms: Some(NOW - 10_000),
+            paid_minutes: 1,
+            ends_ms: Some(NOW + 50_000),
+            ..row()
+        }
+    }
+
+    /// An agent that was seen just now, with the lease that it should have.
+    fn known() -> Note {
+        Note {
+            leased_ms: Some(NOW + 49_000),
+            frozen: Some(false),
+            seen_ms: Some(NOW),
+            ..Note::default()
+        }
+    }
+
+    fn act(row: &Sandbox, note: &Note) -> Act {
+        next_act(row, note, &Options::default(), NOW)
+    }
+
+    #[test]
+    fn each_status_wants_something() {
+        let of =
+            |status, started_ms| Sandbox { status, started_ms, ends_ms: Some(NOW), ..running() };
+        let cases = [
+            (of(Status::Starting, None), Act::Start),
+            (of(Status::Ending, None), Act::Remove),
+            (of(Status::Ending, Some(1)), Act::Stop),
+            (of(Status::Destroying, Some(1)), Act::Remove),
+            (of(Status::Destroying, None), Act::Remove),
+            (of(Status::Stopped, Some(1)), Act::Nothing),
+            (of(Status::Failed, Some(1)), Act::Nothing),
+            (of(Status::Destroyed, Some(1)), Act::Nothing),
+        ];
+        for (row, expected) in cases {
+            assert_eq!(act(&row, &known()), expected, "{row:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_never_says_as_much_as_is_paid() {
+        let lease = Act::Lease { until_ms: NOW + 49_000 };
+        assert_eq!(act(&running(), &Note::default()), lease, "nobody knows what it has");
+        assert_eq!(act(&running(), &known()), Act::Nothing);
+        let shorter = Note { leased_ms: Some(NOW + 1_000), ..known() };
+        assert_eq!(act(&running(), &shorter), lease);
+        let longer = Note { leased_ms: Some(NOW + 90_000), ..known() };
+        assert_eq!(act(&running(), &longer), Act::Nothing, "a lease takes nothing away");
+        let over = Sandbox { ends_ms: Some(NOW + 1_000), ..running() };
+        let act = act(&over, &Note { leased_ms: None, ..known() });
+        assert_eq!(act, Act::Nothing, "what is over gets none: the meter has the word");
+    }
+
+    #[test]
+    fn what_ends_runs_as_long_as_it_is_paid_and_no_longer() {
+        let ending =
+            |ends_ms| Sandbox { status: Status::Ending, ends_ms: Some(ends_ms), ..running() };
+        let unknown = Note::default();
+        assert_eq!(act(&ending(NOW + 5_000), &unknown), Act::Lease { until_ms: NOW + 4_000 });
+        assert_eq!(act(&ending(NOW + 5_000), &known()), Act::Nothing);
+        assert_eq!(act(&ending(NOW + 1_000), &known()), Act::Stop);
+        assert_eq!(act(&ending(NOW - 1), &unknown), Act::Stop);
+    }
+
+    #[test]
+    fn it_is_paused_resized_and_looked_at() {
+        let paused = Sandbox { paused: true, ..running() };
+        assert_eq!(act(&paused, &known()), Act::Freeze);
+        let frozen = Note { frozen: Some(true), ..known() };
+        assert_eq!(act(&paused, &frozen), Act::Nothing);
+        assert_eq!(act(&running(), &frozen), Act::Thaw);
+        let unseen = Note { seen_ms: None, frozen: None, ..known() };
+        assert_eq!(act(&paused, &unseen), Act::Look, "nobody knows how it is");
+        for seen_ms in [NOW - 15_000, NOW + 1] {
+            let act = act(&running(), &Note { seen_ms: Some(seen_ms), ..known() });
+            assert_eq!(act, Act::Look, "{seen_ms}");
+        }
+        let other = Shape { cpu_milli: 1, ram_mib: 2, disk_mib: 3 };
+        let resized = Note { shape: Some(other), ..known() };
+        let Shape { cpu_milli, ram_mib, .. } = running().shape;
+        assert_eq!(act(&running(), &resized), Act::Resize(Resized { cpu_milli, ram_mib }));
+        assert_eq!(
+            act(&running(), &Note { shape: Some(running().shape), ..known() }),
+            Act::Nothing
+        );
+    }
+
+    #[test]
+    fn what_fails_waits_twice_as_long_each_time_but_not_for_a_clock_that_was_set_back() {
+        let options = Options::default();
+        let mut note = Note::default();
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            note.failed(&options, NOW);
+            pauses.push(note.not_before_ms - NOW);
+        }
+        assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
+        assert_eq!(next_act(&running(), &note, &options, NOW), Act::Nothing);
+        assert_ne!(next_act(&running(), &note, &options, NOW + 30_000), Act::Nothing);
+        assert_ne!(next_act(&running(), &note, &options, NOW - 1), Act::Nothing);
+        note.done();
+        assert_ne!(next_act(&running(), &note, &options, NOW), Act::Nothing);
+    }
+
+    #[test]
+    fn the_most_urgent_comes_first() {
+        let mut acts = [Act::Start, Act::Look, Act::Lease { until_ms: 1 }, Act::Remove, Act::Stop];
+        acts.sort();
+        let expected = [Act::Stop, Act::Lease { until_ms: 1 }, Act::Remove, Act::Look, Act::Start];
+        assert_eq!(acts, expected);
+    }
+}
