@@ -25,6 +25,7 @@ pub use billing::{
     QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
 };
 pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
+pub(crate) use sandbox::Chosen;
 pub use sandbox::{NewSandboxBody, PriceQuery, PriceView, ResizeBody, SandboxView, Sandboxes};
 
 /// One cent, in micro-USD.
@@ -88,7 +89,8 @@ pub(crate) fn malformed<T>(message: String) -> Result<T> {
 pub fn cents(micro_usd: i64) -> String {
     let (sign, units) = (if micro_usd < 0 { "-" } else { "" }, micro_usd.unsigned_abs());
     let cent = CENT.unsigned_abs();
-    let (whole, part) = (units.checked_div(cent).unwrap_or(0), units.checked_rem(cent).unwrap_or(0));
+    let (whole, part) =
+        (units.checked_div(cent).unwrap_or(0), units.checked_rem(cent).unwrap_or(0));
     let text = format!("{sign}{whole}.{part:04}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -104,7 +106,9 @@ pub(crate) fn amount(
         (Some(units), None) => Some(units),
         (None, Some(cents)) => cents.checked_mul(CENT),
         (Some(_), Some(_)) => {
-            return malformed(format!("{field}: give {field}_micro_usd or {field}_cents, not both"));
+            return malformed(format!(
+                "{field}: give {field}_micro_usd or {field}_cents, not both"
+            ));
         }
     };
     match units.filter(|units| (1..=NUMBER_MAX).contains(units)) {

@@ -7,6 +7,51 @@ pub mod code {
     guild_protocol::codes! {
         MALFORMED = "hosting.malformed", Invalid,
             "A field of a request is empty, too long or out of range.", "Correct the field named.";
+        BAD_SHAPE = "hosting.bad_shape", Invalid,
+            "A sandbox of this size is not sold here.", "Ask for cpu, ram and disk between the bounds named.";
+        NOT_ENABLED = "hosting.not_enabled", Invalid,
+            "This security mode is not offered here yet.", "Ask for the mode standard.";
+        UNKNOWN_JOB = "hosting.unknown_job", NotFound,
+            "You have no such job.", "`guild job ls` lists yours.";
+        UNKNOWN_SANDBOX = "hosting.unknown_sandbox", NotFound,
+            "You have no such sandbox.", "`guild sandbox ls` lists yours.";
+        UNKNOWN_WITHDRAWAL = "hosting.unknown_withdrawal", NotFound,
+            "There is no such withdrawal.", "Check the id.";
+        UNKNOWN_QUOTE = "hosting.unknown_quote", NotFound,
+            "There is no such quote.", "Check the id, or ask for what you want again.";
+        JOB_ENDED = "hosting.job_ended", Conflict,
+            "The job has ended: nothing is bought in it any more.", "Create another job.";
+        SANDBOX_ENDED = "hosting.sandbox_ended", Conflict,
+            "The sandbox is not in the state that this needs.", "Read the sandbox again.";
+        VERSION = "hosting.version_conflict", Conflict,
+            "It was changed since you read it.", "Read it again, and ask with its present version.";
+        SHRINKS = "hosting.shrinks", Conflict,
+            "An extension cannot take away time, or money that is spent already.",
+            "Ask for a later end and for at least what is spent; stop it to end it.";
+        TOO_MANY = "hosting.too_many", Conflict,
+            "There are as many of these as you may have at once.", "Stop one of them first.";
+        BUDGET = "hosting.over_budget", Conflict,
+            "What is left of the budget does not pay for one minute.", "Extend the job, or ask for a smaller sandbox.";
+        RESIZING = "hosting.resizing", Conflict,
+            "The next minute is paid with another shape already.", "Ask again when it has begun.";
+        ID_TAKEN = "hosting.id_taken", Conflict,
+            "This id is in use for something else.", "Make a new id.";
+        REFERENCE_TAKEN = "hosting.reference_taken", Conflict,
+            "A deposit with this reference is booked, for another user or amount.",
+            "Each payment from outside has a reference of its own.";
+        UNKNOWN_IMAGE = "hosting.unknown_image", Invalid,
+            "The image is not one that this node offers, or has no version.",
+            "Name one of those in the message, with its version: name:vX.Y.Z.";
+        INSUFFICIENT = "hosting.insufficient_balance", Conflict,
+            "The account does not hold enough for the first minute.",
+            "Pay in what the quote names, then send the same request again.";
+        NO_ORIGIN = "hosting.no_origin", Unavailable,
+            "This node does not know its own address, so nobody can sign a message for it.",
+            "Whoever runs it names the address in hosting.origins.";
+        BYPASS_OFF = "hosting.bypass_off", Denied,
+            "Signing in without a proof is switched off.", "Sign in with a wallet or a Nostr key.";
+        WITHDRAWAL_CLOSED = "hosting.withdrawal_closed", Conflict,
+            "The withdrawal has been confirmed or has failed already.", "Read the withdrawal again.";
     }
 }
 
@@ -21,6 +66,12 @@ pub enum Error {
         /// Why, about this case.
         message: String,
     },
+    /// Something that strangers must agree with does not hold.
+    #[error(transparent)]
+    Protocol(#[from] guild_protocol::Error),
+    /// The ledger refused.
+    #[error(transparent)]
+    Ledger(#[from] guild_ledger::Error),
     /// The store refused.
     #[error(transparent)]
     Store(#[from] guild_store::Error),
@@ -39,6 +90,8 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::Refused { code, .. } => code,
+            Error::Protocol(error) => error.code(),
+            Error::Ledger(error) => error.code(),
             Error::Store(error) => error.code(),
         }
     }

@@ -75,7 +75,7 @@ pub struct Line {
 impl Line {
     pub(crate) fn of(line: &StatementLine, account_id: &AccountId) -> Line {
         let booked = &line.booked;
-        let outward = booked.debit.account_id == *account_id;
+        let outward = booked.debit.account.account_id == *account_id;
         let units = if outward { booked.units.saturating_neg() } else { booked.units };
         Line {
             seq: booked.seq,
@@ -86,7 +86,7 @@ impl Line {
             amount_cents: cents(units),
             balance_micro_usd: line.balance.units(),
             free_micro_usd: line.balance.free_units(),
-            booked_ms: booked.booked_ms,
+            booked_ms: booked.at_ms,
         }
     }
 }

@@ -1,0 +1,269 @@
+//! Sandboxes as they are stored.
+
+use guild_protocol::env::UnixMs;
+use guild_store::{Column, Columns, Decode, Rx, Sql, args};
+
+use super::{MINUTE_MS, Reason, SandboxId, Status};
+use crate::clamp::Answer;
+use crate::error::code;
+use crate::price::Shape;
+use crate::row::{Cells, page};
+use crate::{Error, HostingJobId, Result, UserId};
+
+/// Another shape, from a minute on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NextShape {
+    /// What it becomes.
+    pub shape: Shape,
+    /// What a minute costs then, in micro-USD.
+    pub price: i64,
+    /// When the first such minute begins.
+    pub from_ms: UnixMs,
+}
+
+/// A sandbox as it is stored. Money is in micro-USD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sandbox {
+    /// Names it.
+    pub sandbox_id: SandboxId,
+    /// The job that pays for it.
+    pub job_id: HostingJobId,
+    /// Whose it is.
+    pub user_id: UserId,
+    /// Where it stands.
+    pub status: Status,
+    /// Why it ended.
+    pub stop_reason: Option<Reason>,
+    /// The same in words, if a machine said any.
+    pub words: Option<String>,
+    /// What was bought; [`Sandbox::shape_at`] says what it is now.
+    pub shape: Shape,
+    /// What a minute of that costs.
+    pub price: i64,
+    /// What it becomes.
+    pub next: Option<NextShape>,
+    /// What it may spend.
+    pub cap: i64,
+    /// What it has spent.
+    pub spent: i64,
+    /// How many minutes are paid.
+    pub paid_minutes: i64,
+    /// When it was ordered.
+    pub created_ms: UnixMs,
+    /// When its first minute began.
+    pub started_ms: Option<UnixMs>,
+    /// When it ends at the latest.
+    pub expires_ms: UnixMs,
+    /// After how long without use it ends.
+    pub idle_timeout_ms: Option<i64>,
+    /// When it was used last.
+    pub last_activity_ms: UnixMs,
+    /// Until when it may run: never beyond what is paid. This is what a lease says.
+    pub ends_ms: Option<UnixMs>,
+    /// How long it ran, as its agent says.
+    pub ran_ms: i64,
+    /// What it ran without being paid, which we bear.
+    pub lost_units: i64,
+    /// Its image, by version.
+    pub image: String,
+    /// What that version was when it was bought.
+    pub image_digest: String,
+    /// What it runs on.
+    pub machine: String,
+    /// What the machine calls it.
+    pub instance: Option<String>,
+    /// Where its agent listens.
+    pub endpoint: Option<String>,
+    /// The key that its agent answers with.
+    pub agent_key: Option<String>,
+    /// When its secrets were released to it.
+    pub secrets_ms: Option<UnixMs>,
+    /// Whether its owner paused it. It stays paid for: its memory is in use.
+    pub paused: bool,
+    pub(crate) answer: Answer,
+    /// Counts its changes; an extension names the one that it is about. Minutes are no change.
+    pub version: i64,
+}
+
+impl Sandbox {
+    /// Until when it is paid.
+    pub fn paid_until_ms(&self) -> Option<UnixMs> {
+        let paid_ms = self.paid_minutes.saturating_mul(MINUTE_MS);
+        self.started_ms.map(|started_ms| started_ms.saturating_add(paid_ms))
+    }
+
+    /// What it is at a time: the shape changes when the first minute begins that is paid at the new price.
+    pub fn shape_at(&self, now_ms: UnixMs) -> Shape {
+        match &self.next {
+            Some(next) if next.from_ms <= now_ms && self.is_paid(next.from_ms) => next.shape,
+            _ => self.shape,
+        }
+    }
+
+    /// What the next minute costs.
+    pub fn next_price(&self) -> i64 {
+        self.next.map_or(self.price, |next| next.price)
+    }
+
+    pub(crate) fn is_paid(&self, minute_ms: UnixMs) -> bool {
+        self.paid_until_ms().is_some_and(|paid_until_ms| paid_until_ms > minute_ms)
+    }
+}
+
+impl Decode for Sandbox {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Sandbox> {
+        let mut cells = Cells::of(row);
+        Ok(Sandbox {
+            sandbox_id: cells.parsed()?,
+            job_id: cells.parsed()?,
+            user_id: cells.parsed()?,
+            status: cells.word(Status::parse)?,
+            stop_reason: cells.next::<Option<String>>()?.and_then(|word| Reason::parse(&word)),
+            words: cells.next()?,
+            shape: shape(&mut cells)?,
+            price: cells.next()?,
+            next: next_shape(&mut cells)?,
+            cap: cells.next()?,
+            spent: cells.next()?,
+            paid_minutes: cells.next()?,
+            created_ms: cells.next()?,
+            started_ms: cells.next()?,
+            expires_ms: cells.next()?,
+            idle_timeout_ms: cells.next()?,
+            last_activity_ms: cells.next()?,
+            ends_ms: cells.next()?,
+            ran_ms: cells.next()?,
+            lost_units: cells.next()?,
+            image: cells.next()?,
+            image_digest: cells.next()?,
+            machine: cells.next()?,
+            instance: cells.next()?,
+            endpoint: cells.next()?,
+            agent_key: cells.next()?,
+            secrets_ms: cells.next()?,
+            paused: cells.next::<i64>()? != 0,
+            answer: cells.json()?,
+            version: cells.next()?,
+        })
+    }
+}
+
+fn shape(cells: &mut Cells<'_>) -> guild_store::Result<Shape> {
+    Ok(Shape { cpu_milli: cells.next()?, ram_mib: cells.next()?, disk_mib: cells.next()? })
+}
+
+fn next_shape(cells: &mut Cells<'_>) -> guild_store::Result<Option<NextShape>> {
+    let (cpu_milli, ram_mib, disk_mib): (Option<i64>, Option<i64>, Option<i64>) =
+        (cells.next()?, cells.next()?, cells.next()?);
+    let (price, from_ms): (Option<i64>, Option<i64>) = (cells.next()?, cells.next()?);
+    let next = || {
+        let shape = Shape { cpu_milli: cpu_milli?, ram_mib: ram_mib?, disk_mib: disk_mib? };
+        Some(NextShape { shape, price: price?, from_ms: from_ms? })
+    };
+    Ok(next())
+}
+
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "SELECT sandbox_id, job_id, user_id, status, stop_reason, words, cpu_milli, ram_mib, disk_mib, price,
+               next_cpu_milli, next_ram_mib, next_disk_mib, next_price, next_from_ms, cap, spent, paid_minutes,
+               created_ms, started_ms, expires_ms, idle_timeout_ms, last_activity_ms, ends_ms, ran_ms, lost_units,
+               image, image_digest, machine, instance, endpoint, agent_key, secrets_ms, paused, answer, version
+             FROM hosting_sandbox ",
+            $rest
+        )
+    };
+}
+
+/// The sandbox with this id, whoever owns it.
+pub fn find(rx: &mut Rx<'_>, sandbox_id: &SandboxId) -> Result<Option<Sandbox>> {
+    Ok(rx.first(select!("WHERE sandbox_id = $1"), args![sandbox_id.as_str()])?)
+}
+
+/// The sandbox with this id, if this user owns it. That of another user is as unknown as one that is not there.
+pub fn get(rx: &mut Rx<'_>, user_id: &UserId, sandbox_id: &SandboxId) -> Result<Sandbox> {
+    let found = find(rx, sandbox_id)?.filter(|sandbox| sandbox.user_id == *user_id);
+    found.ok_or_else(|| unknown(sandbox_id))
+}
+
+/// The same for whoever drives the machines: any user's.
+pub(crate) fn known(rx: &mut Rx<'_>, sandbox_id: &SandboxId) -> Result<Sandbox> {
+    find(rx, sandbox_id)?.ok_or_else(|| unknown(sandbox_id))
+}
+
+fn unknown(sandbox_id: &SandboxId) -> Error {
+    Error::refused(&code::UNKNOWN_SANDBOX, format!("you have no sandbox {sandbox_id}"))
+}
+
+/// No id is beyond this text.
+const LAST: &str = "sbx_g";
+
+/// A page of a user's sandboxes, the newest first: those before this one, or the newest of all.
+pub fn page_before(
+    rx: &mut Rx<'_>,
+    user_id: &UserId,
+    before: Option<&SandboxId>,
+    limit: i64,
+) -> Result<Vec<Sandbox>> {
+    let before = before.map_or(LAST, SandboxId::as_str);
+    Ok(rx.all(
+        select!("WHERE user_id = $1 AND sandbox_id < $2 ORDER BY sandbox_id DESC LIMIT $3"),
+        args![user_id.as_str(), before, page(limit)],
+    )?)
+}
+
+/// The same of one job. Whether it is the user's is the caller's to ask, by [`crate::job::get`].
+pub fn page_of_job(
+    rx: &mut Rx<'_>,
+    job_id: &HostingJobId,
+    before: Option<&SandboxId>,
+    limit: i64,
+) -> Result<Vec<Sandbox>> {
+    let before = before.map_or(LAST, SandboxId::as_str);
+    Ok(rx.all(
+        select!("WHERE job_id = $1 AND sandbox_id < $2 ORDER BY sandbox_id DESC LIMIT $3"),
+        args![job_id.as_str(), before, page(limit)],
+    )?)
+}
+
+/// Those that start, run, end or are being destroyed, in the order of their ids, after this one: for whoever drives
+/// the machines.
+pub fn open_after(rx: &mut Rx<'_>, after: Option<&SandboxId>, limit: i64) -> Result<Vec<Sandbox>> {
+    Ok(rx.all(OPEN, args![after.map_or("", SandboxId::as_str), page(limit)])?)
+}
+
+pub(crate) const OPEN: &str = select!(
+    "WHERE sandbox_id > $1 AND status IN ('starting', 'running', 'ending', 'destroying')
+     ORDER BY sandbox_id LIMIT $2"
+);
+
+/// Those of a job that start or run.
+pub(crate) fn live_of_job(rx: &mut Rx<'_>, job_id: &HostingJobId) -> Result<Vec<Sandbox>> {
+    Ok(rx.all(
+        select!("WHERE job_id = $1 AND status IN ('starting', 'running') ORDER BY sandbox_id"),
+        args![job_id.as_str()],
+    )?)
+}
+
+/// How many of a job start or run.
+pub(crate) fn count_live(rx: &mut Rx<'_>, job_id: &HostingJobId) -> Result<i64> {
+    let sql = "SELECT count(*) FROM hosting_sandbox WHERE job_id = $1 AND status IN ('starting', 'running')";
+    let count: Option<(i64,)> = rx.first(sql, args![job_id.as_str()])?;
+    Ok(count.map_or(0, |(count,)| count))
+}
+
+/// Those with these ids.
+pub(crate) fn with_ids(rx: &mut Rx<'_>, ids: &[&str]) -> Result<Vec<Sandbox>> {
+    const WITH_IDS: Sql = Sql {
+        lite: select!("WHERE sandbox_id = $1"),
+        pg: select!("WHERE sandbox_id = ANY ($1::text[]) ORDER BY sandbox_id"),
+    };
+    Ok(rx.all_set(WITH_IDS, &[Column::Texts(ids)])?)
+}
+
+/// Every sandbox after this one, in the order of their ids.
+pub(crate) fn all_after(rx: &mut Rx<'_>, after: &str, limit: i64) -> Result<Vec<Sandbox>> {
+    let sql = select!("WHERE sandbox_id > $1 ORDER BY sandbox_id LIMIT $2");
+    Ok(rx.all(sql, args![after, page(limit)])?)
+}

@@ -1,0 +1,6 @@
+//! One integration binary for the crate: hosting on real databases.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod meter;
+mod sandbox;
+mod world;
