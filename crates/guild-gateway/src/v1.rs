@@ -2,6 +2,7 @@
 //! [`guild_hosting::desk`]; here it is read, passed on and described.
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 
 use crate::Shared;
@@ -10,6 +11,7 @@ mod access;
 mod asked;
 mod billing;
 pub(crate) mod document;
+mod inside;
 mod jobs;
 mod operator;
 mod sandboxes;
@@ -40,6 +42,13 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes/{sandbox_id}/destroy", post(sandboxes::destroy))
         .route("/v1/sandboxes/{sandbox_id}/pause", post(sandboxes::pause))
         .route("/v1/sandboxes/{sandbox_id}/resume", post(sandboxes::resume))
+        .route("/v1/sandboxes/{sandbox_id}/exec", post(inside::exec))
+        .route("/v1/sandboxes/{sandbox_id}/exec/{exec_id}", get(inside::output))
+        .route("/v1/sandboxes/{sandbox_id}/exec/{exec_id}/stdin", post(inside::stdin))
+        .route("/v1/sandboxes/{sandbox_id}/exec/{exec_id}/signal", post(inside::signal))
+        .route("/v1/sandboxes/{sandbox_id}/directory", get(inside::directory))
+        .route("/v1/sandboxes/{sandbox_id}/secrets", post(inside::secrets))
+        .merge(files())
         .route("/v1/billing/balance", get(billing::balance))
         .route("/v1/billing/statement", get(billing::statement))
         .route("/v1/billing/withdrawals", get(billing::withdrawals).post(billing::withdraw))
@@ -49,4 +58,12 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/operator/withdrawals", get(operator::withdrawals))
         .route("/v1/operator/withdrawals/{withdrawal_id}/confirm", post(operator::confirm))
         .route("/v1/operator/withdrawals/{withdrawal_id}/fail", post(operator::fail))
+}
+
+/// Files are larger than anything else that is sent here.
+fn files() -> Router<Shared> {
+    let files = get(inside::download).put(inside::upload).delete(inside::delete);
+    Router::new()
+        .route("/v1/sandboxes/{sandbox_id}/files", files)
+        .layer(DefaultBodyLimit::max(inside::FILE_MAX_BYTES))
 }

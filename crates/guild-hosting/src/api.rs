@@ -14,6 +14,7 @@ use crate::{Error, Result};
 
 mod access;
 mod billing;
+mod inside;
 mod job;
 mod sandbox;
 
@@ -23,6 +24,11 @@ pub use access::{
 pub use billing::{
     BalanceView, BuysView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient, Line,
     QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
+};
+pub use guild_sandbox::agent::Frame;
+pub use inside::{
+    Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, SecretsBody, SecretsView, SignalBody,
+    StdinBody,
 };
 pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
 pub(crate) use sandbox::Chosen;

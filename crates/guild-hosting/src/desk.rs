@@ -15,12 +15,17 @@ use crate::access::idempotency::{self, Answer, Reply, Request};
 use crate::access::{self, Caller, Credential, Scope, Token, key, rate, siwe};
 use crate::clamp::Policy;
 use crate::error::code;
+use crate::machine::image::Images;
+use crate::machine::visit::Door;
 use crate::{Error, Result};
 
 mod billing;
+mod inside;
 mod jobs;
 mod sandboxes;
 mod sign_in;
+
+pub use inside::Output;
 
 /// How the desk works.
 #[derive(Debug, Clone)]
@@ -41,16 +46,14 @@ pub struct Options {
     pub bypass: bool,
 }
 
-/// The images that are offered, each with what it is now.
-pub type Images = std::collections::BTreeMap<String, String>;
-
 /// The handle that everybody uses: cheap to clone.
 #[derive(Clone)]
 pub struct Desk(Arc<Shared>);
 
 struct Shared {
     options: Options,
-    images: Images,
+    images: Arc<Images>,
+    door: Door,
     store: Store,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
@@ -75,16 +78,17 @@ pub struct Sent {
 }
 
 impl Desk {
-    /// A desk in front of this store.
+    /// A desk in front of this store, and of the sandboxes behind the door.
     pub fn new(
         options: Options,
-        images: Images,
+        images: Arc<Images>,
+        door: Door,
         store: Store,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
-        Desk(Arc::new(Shared { options, images, store, clock, random, gate }))
+        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate }))
     }
 
     /// Counts a request from this address: before anything else is done for it.

@@ -39,9 +39,6 @@ pub mod code {
         REFERENCE_TAKEN = "hosting.reference_taken", Conflict,
             "A deposit with this reference is booked, for another user or amount.",
             "Each payment from outside has a reference of its own.";
-        UNKNOWN_IMAGE = "hosting.unknown_image", Invalid,
-            "The image is not one that this node offers, or has no version.",
-            "Name one of those in the message, with its version: name:vX.Y.Z.";
         INSUFFICIENT = "hosting.insufficient_balance", Conflict,
             "The account does not hold enough for the first minute.",
             "Pay in what the quote names, then send the same request again.";

@@ -9,6 +9,7 @@
 //! | [`job`] | bounded spending windows that own sandboxes |
 //! | [`sandbox`] | what is bought, from the first minute that is held to the last that is paid |
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
+//! | [`upkeep`] | the loop of the meter |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
 //! | [`desk`] | where all of it is asked for: who asks, whether again, and then the change, in one transaction |
 //! | [`api`] | what is said over the wire |
@@ -32,6 +33,7 @@ pub mod money;
 pub mod price;
 mod row;
 pub mod sandbox;
+pub mod upkeep;
 pub mod user;
 
 pub use error::{Error, Result, code};

@@ -5,7 +5,7 @@ use axum::response::Html;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoParams, Modify, OpenApi};
 
-use super::{access, billing, jobs, operator, sandboxes};
+use super::{access, billing, inside, jobs, operator, sandboxes};
 use crate::web;
 
 /// The header of every write.
@@ -36,6 +36,8 @@ pub(crate) struct Idempotent {
         sandboxes::price, sandboxes::create, sandboxes::of_job, sandboxes::list, sandboxes::show,
         sandboxes::extend, sandboxes::resize, sandboxes::stop, sandboxes::destroy, sandboxes::pause,
         sandboxes::resume,
+        inside::exec, inside::output, inside::stdin, inside::signal, inside::upload, inside::download,
+        inside::delete, inside::directory, inside::secrets,
         billing::balance, billing::statement, billing::withdraw, billing::withdrawals, billing::withdrawal,
         billing::quote,
         operator::credit, operator::withdrawals, operator::confirm, operator::fail,

@@ -10,6 +10,7 @@ use crate::api::{
     QuoteView, ResizeBody, SandboxView, Sandboxes, next_of,
 };
 use crate::error::code;
+use crate::machine::image::Source;
 use crate::money::Quote;
 use crate::price::Shape;
 use crate::sandbox::{self, Placed, Sandbox, SecurityMode};
@@ -20,7 +21,7 @@ use super::{Desk, Sent, answer, parse, text};
 impl Desk {
     /// What a minute of a shape costs. Anybody may ask.
     pub fn price(&self, query: &PriceQuery) -> Result<PriceView> {
-        let images = self.0.images.keys().cloned().collect();
+        let images = self.0.images.names().map(ToString::to_string).collect();
         query.answer(&self.0.options.policy.rates, images)
     }
 
@@ -64,10 +65,9 @@ impl Desk {
             let message = "security_mode: confidential is not enabled";
             return Err(Error::refused(&code::NOT_ENABLED, message));
         }
-        self.0.images.get(&body.image).cloned().ok_or_else(|| {
-            let offered = self.0.images.keys().cloned().collect::<Vec<_>>().join(", ");
-            let message = format!("image: {:?} is not offered; these are: {offered}", body.image);
-            Error::refused(&code::UNKNOWN_IMAGE, message)
+        Ok(match self.0.images.get(&body.image)? {
+            Source::Host => "host".to_owned(),
+            Source::Directory { digest, .. } => digest.to_string(),
         })
     }
 
