@@ -30,6 +30,9 @@ pub(crate) use read::due;
 pub use read::{Job, find, get, page_before};
 pub use state::Status;
 
+#[cfg(test)]
+pub(crate) use read::DUE;
+
 typed_id! {
     /// Names a hosting job.
     HostingJobId = "job", made;

@@ -11,6 +11,7 @@
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
 //! | [`upkeep`] | the loop of the meter |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
+//! | [`audit`] | recomputes all of it from rows and ledger |
 //! | [`desk`] | where all of it is asked for: who asks, whether again, and then the change, in one transaction |
 //! | [`api`] | what is said over the wire |
 //!
@@ -23,6 +24,7 @@
 
 pub mod access;
 pub mod api;
+pub mod audit;
 pub mod clamp;
 pub mod desk;
 mod error;
@@ -30,6 +32,8 @@ mod event;
 pub mod job;
 pub mod meter;
 pub mod money;
+#[cfg(test)]
+mod plans;
 pub mod price;
 mod row;
 pub mod sandbox;

@@ -24,8 +24,10 @@ mod due;
 
 pub use clock::{BACK_MAX_MS, JUMP_MAX_MS, Seen, Sight, accept_clock, seen, sight};
 pub use decide::{Decision, Facts, decide};
-pub(crate) use due::DUE;
 use due::{Due, Paid};
+
+#[cfg(test)]
+pub(crate) use due::DUE;
 
 /// So long before its end a sandbox is looked at.
 pub const LEAD_MS: i64 = 20_000;
@@ -90,6 +92,7 @@ pub fn tick(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<Ticked> {
     for other in others {
         sweep(tx, &other, now_ms, &mut ticked)?;
     }
+    money::forget_quotes(tx, now_ms.saturating_sub(money::QUOTE_KEPT_MS), limit)?;
     Ok(ticked)
 }
 

@@ -29,7 +29,7 @@ mod withdrawal;
 pub use days::typical_burn;
 pub(crate) use days::{add_to_day, day_of};
 pub(crate) use quotes::quote;
-pub use quotes::{Buys, QUOTE_LIFETIME_MS, Quote, find_quote, forget_quotes};
+pub use quotes::{Buys, QUOTE_KEPT_MS, QUOTE_LIFETIME_MS, Quote, find_quote, forget_quotes};
 pub use withdrawal::{
     NewWithdrawal, Withdrawal, WithdrawalStatus, confirm, fail, find_withdrawal, reserve, withdraw,
     withdrawals_before, withdrawals_open,

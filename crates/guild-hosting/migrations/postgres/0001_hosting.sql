@@ -1,7 +1,7 @@
 -- A bounded spending window that owns sandboxes. What is held is the first minute of those that are starting.
 CREATE TABLE hosting_job (
-    job_id           TEXT   PRIMARY KEY,
-    user_id          TEXT   NOT NULL,
+    job_id           TEXT   COLLATE "C" PRIMARY KEY,
+    user_id          TEXT   COLLATE "C" NOT NULL,
     name             TEXT   NOT NULL,
     status           TEXT   NOT NULL CHECK (status IN
         ('running', 'stopped', 'stopped_due_to_budget', 'stopped_due_to_balance', 'expired', 'idle')),
@@ -28,9 +28,9 @@ CREATE INDEX hosting_job_due ON hosting_job (due_ms, job_id) WHERE due_ms IS NOT
 
 -- What is bought by the minute. It never runs beyond ends_ms, which is never beyond what is paid.
 CREATE TABLE hosting_sandbox (
-    sandbox_id       TEXT   PRIMARY KEY,
-    job_id           TEXT   NOT NULL REFERENCES hosting_job (job_id),
-    user_id          TEXT   NOT NULL,
+    sandbox_id       TEXT   COLLATE "C" PRIMARY KEY,
+    job_id           TEXT   COLLATE "C" NOT NULL REFERENCES hosting_job (job_id),
+    user_id          TEXT   COLLATE "C" NOT NULL,
     status           TEXT   NOT NULL CHECK (status IN
         ('starting', 'running', 'ending', 'stopped', 'destroying', 'destroyed', 'failed')),
     stop_reason      TEXT,
@@ -86,7 +86,7 @@ CREATE INDEX hosting_sandbox_open ON hosting_sandbox (sandbox_id)
 
 -- What a user spent for sandboxes on each day: the reserve of an account is made from it.
 CREATE TABLE hosting_day (
-    user_id TEXT   NOT NULL,
+    user_id TEXT   COLLATE "C" NOT NULL,
     day     BIGINT NOT NULL,
     units   BIGINT NOT NULL CHECK (units >= 0),
     PRIMARY KEY (user_id, day)
@@ -94,8 +94,8 @@ CREATE TABLE hosting_day (
 
 -- Money on its way out: held when it is asked for, gone when it has arrived, given back when it has not.
 CREATE TABLE hosting_withdrawal (
-    withdrawal_id TEXT   PRIMARY KEY,
-    user_id       TEXT   NOT NULL,
+    withdrawal_id TEXT   COLLATE "C" PRIMARY KEY,
+    user_id       TEXT   COLLATE "C" NOT NULL,
     units         BIGINT NOT NULL CHECK (units > 0),
     destination   TEXT   NOT NULL,
     status        TEXT   NOT NULL CHECK (status IN ('requested', 'confirmed', 'failed')),
@@ -111,8 +111,8 @@ CREATE INDEX hosting_withdrawal_open ON hosting_withdrawal (withdrawal_id) WHERE
 
 -- What somebody would have to pay for what it could not.
 CREATE TABLE hosting_quote (
-    quote_id   TEXT   PRIMARY KEY,
-    user_id    TEXT   NOT NULL,
+    quote_id   TEXT   COLLATE "C" PRIMARY KEY,
+    user_id    TEXT   COLLATE "C" NOT NULL,
     units      BIGINT NOT NULL CHECK (units > 0),
     buys       TEXT   NOT NULL,
     created_ms BIGINT NOT NULL,

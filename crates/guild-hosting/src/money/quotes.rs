@@ -11,6 +11,8 @@ use crate::{Result, UserId};
 
 /// For how long a quote stands.
 pub const QUOTE_LIFETIME_MS: i64 = 900_000;
+/// For how long one that ran out is kept: anybody without money can make them.
+pub const QUOTE_KEPT_MS: i64 = 86_400_000;
 
 /// What is bought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,7 +100,7 @@ pub fn find_quote(rx: &mut Rx<'_>, quote_id: &HostingQuoteId) -> Result<Option<Q
     )?)
 }
 
-/// Forgets quotes that ran out by `before_ms`, at most `limit`: anybody without money can make them. How many.
+/// Forgets quotes that ran out by `before_ms`, at most `limit`. How many.
 pub fn forget_quotes(tx: &mut Tx<'_>, before_ms: UnixMs, limit: i64) -> Result<u64> {
     Ok(tx.exec(
         "DELETE FROM hosting_quote WHERE quote_id IN (SELECT quote_id FROM hosting_quote

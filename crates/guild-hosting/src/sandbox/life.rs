@@ -199,7 +199,7 @@ pub fn reported(
 }
 
 /// What so much time costs, rounded up.
-pub(crate) fn loss(price: i64, unpaid_ms: i64) -> i64 {
+fn loss(price: i64, unpaid_ms: i64) -> i64 {
     let minute = i128::from(MINUTE_MS);
     let units = i128::from(price).saturating_mul(i128::from(unpaid_ms.max(0)));
     let units = units.saturating_add(minute.saturating_sub(1)).checked_div(minute).unwrap_or(0);

@@ -1,6 +1,11 @@
 //! One integration binary for the crate: hosting on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod audit;
+mod job;
 mod meter;
+mod model;
+mod money;
+mod races;
 mod sandbox;
 mod world;

@@ -1,5 +1,6 @@
 //! A node with a ledger and hosting on a database of its own.
 
+use guild_hosting::audit::{self, Report};
 use guild_hosting::clamp::{Extend, Granted, Policy};
 use guild_hosting::job::{self, Job, NewJob};
 use guild_hosting::meter::{self, Ticked};
@@ -92,7 +93,7 @@ enum Place {
 
 /// Runs a test on every kind of database.
 pub(crate) fn both(test: impl Fn(&Node)) {
-    test(&Node::sqlite());
+    test(&Node::sqlite(Hooks::default()));
     test(&Node::postgres());
 }
 
@@ -101,22 +102,22 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 impl Node {
-    pub(crate) fn sqlite() -> Node {
+    pub(crate) fn sqlite(hooks: Hooks) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::file(&dir.path().join("node.db"));
-        Node::open(&options, Place::Directory(dir))
+        Node::open(&options, hooks, Place::Directory(dir))
     }
 
     pub(crate) fn postgres() -> Node {
         let database = testbed::Database::new().unwrap();
         let options = Options::at(&database.url());
-        Node::open(&options, Place::Database(database))
+        Node::open(&options, Hooks::default(), Place::Database(database))
     }
 
-    fn open(options: &Options, place: Place) -> Node {
+    fn open(options: &Options, hooks: Hooks, place: Place) -> Node {
         let all =
             Migrations::store().and(guild_ledger::migrations()).and(guild_hosting::migrations());
-        let service = Service::open(options, &all, Hooks::default(), 0).unwrap();
+        let service = Service::open(options, &all, hooks, 0).unwrap();
         Node { store: service.handle(), service: Some(service), _place: place }
     }
 
@@ -219,6 +220,11 @@ impl Node {
         let events =
             self.read(|rx| Ok(guild_store::event::after(rx, guild_hosting::TOPIC, 0, 1_000)?));
         events.into_iter().map(|event| event.kind).collect()
+    }
+
+    /// What an audit finds.
+    pub(crate) fn audit(&self) -> Report {
+        self.read(audit::run)
     }
 
     /// What an audit by the ledger's own rules finds wrong.

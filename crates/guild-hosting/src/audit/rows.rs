@@ -1,0 +1,191 @@
+//! The rows, and whether they are what the history makes of them.
+
+use std::collections::BTreeMap;
+
+use guild_store::{Rx, args};
+
+use super::Report;
+use super::walk::Walk;
+use crate::Result;
+use crate::job;
+use crate::sandbox::{self, MINUTE_MS, Sandbox, Status};
+
+const PAGE: i64 = 1_000;
+
+/// What an audit needs of a job.
+pub(super) struct JobRow {
+    status: job::Status,
+    max_spend: i64,
+    spent: i64,
+    held: i64,
+}
+
+/// All rows, by their ids.
+pub(super) struct Rows {
+    pub(super) sandboxes: BTreeMap<String, Sandbox>,
+    jobs: BTreeMap<String, JobRow>,
+    days: BTreeMap<(String, i64), i64>,
+    /// Withdrawals: status and units.
+    withdrawals: BTreeMap<String, (String, i64)>,
+}
+
+impl Rows {
+    pub(super) fn read(rx: &mut Rx<'_>) -> Result<Rows> {
+        let mut sandboxes = BTreeMap::new();
+        let mut after = String::new();
+        loop {
+            let page = sandbox::all_after(rx, &after, PAGE)?;
+            let Some(last) = page.last() else { break };
+            last.sandbox_id.as_str().clone_into(&mut after);
+            sandboxes.extend(page.into_iter().map(|row| (row.sandbox_id.to_string(), row)));
+        }
+        let days: Vec<(String, i64, i64)> =
+            rx.all("SELECT user_id, day, units FROM hosting_day", args![])?;
+        let withdrawals: Vec<(String, String, i64)> =
+            rx.all("SELECT withdrawal_id, status, units FROM hosting_withdrawal", args![])?;
+        Ok(Rows {
+            sandboxes,
+            jobs: read_jobs(rx)?,
+            days: days.into_iter().map(|(user, day, units)| ((user, day), units)).collect(),
+            withdrawals: withdrawals
+                .into_iter()
+                .map(|(id, status, units)| (id, (status, units)))
+                .collect(),
+        })
+    }
+
+    /// Compares all of them with what the history says.
+    pub(super) fn compare(&self, walk: &Walk<'_>, report: &mut Report) {
+        for sandbox in self.sandboxes.values() {
+            report.sandboxes = report.sandboxes.saturating_add(1);
+            compare_sandbox(sandbox, walk, report);
+        }
+        self.compare_jobs(walk, report);
+        self.compare_days(walk, report);
+        self.compare_withdrawals(walk, report);
+    }
+
+    fn compare_jobs(&self, walk: &Walk<'_>, report: &mut Report) {
+        #[derive(Default)]
+        struct Sum {
+            spent: i64,
+            held: i64,
+            live: u64,
+        }
+        let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+        for (id, sandbox) in &self.sandboxes {
+            let sum = sums.entry(sandbox.job_id.as_str()).or_default();
+            let spent = walk.paid.get(id.as_str()).map_or(0, |paid| paid.units);
+            sum.spent = sum.spent.saturating_add(spent);
+            sum.live = sum.live.saturating_add(u64::from(sandbox.status.is_live()));
+            if sandbox.status == Status::Starting {
+                sum.held = sum.held.saturating_add(sandbox.price);
+            }
+        }
+        for (id, job) in &self.jobs {
+            report.jobs = report.jobs.saturating_add(1);
+            let sum = sums.remove(id.as_str()).unwrap_or_default();
+            if job.spent != sum.spent {
+                let (row, sum) = (job.spent, sum.spent);
+                report.problem(format!("{id} has spent {row}, its transfers are {sum}"));
+            }
+            if job.held != sum.held {
+                let (row, sum) = (job.held, sum.held);
+                report.problem(format!("{id} holds {row}, what starts in it costs {sum}"));
+            }
+            if sum.spent.saturating_add(sum.held) > job.max_spend {
+                let (spent, max) = (sum.spent.saturating_add(sum.held), job.max_spend);
+                report.problem(format!("{id} has spent {spent} of a budget of {max}"));
+            }
+            if job.status != job::Status::Running && sum.live > 0 {
+                report.problem(format!("{id} has ended, and {} of its sandboxes run", sum.live));
+            }
+        }
+        for id in sums.keys() {
+            report.problem(format!("{id} has sandboxes, and does not exist"));
+        }
+    }
+
+    fn compare_days(&self, walk: &Walk<'_>, report: &mut Report) {
+        let stored = self.days.iter().map(|((user, day), units)| ((user.as_str(), *day), *units));
+        let stored: BTreeMap<(&str, i64), i64> = stored.collect();
+        if stored != walk.days {
+            let other = |a: &BTreeMap<(&str, i64), i64>, b: &BTreeMap<(&str, i64), i64>| {
+                a.iter().find(|(key, units)| b.get(*key) != Some(*units)).map(|(key, _)| {
+                    let (user, day) = key;
+                    format!("{user} on day {day}")
+                })
+            };
+            let first = other(&stored, &walk.days).or_else(|| other(&walk.days, &stored));
+            let first = first.unwrap_or_default();
+            report.problem(format!("what {first} has spent is not the sum of its transfers"));
+        }
+    }
+
+    fn compare_withdrawals(&self, walk: &Walk<'_>, report: &mut Report) {
+        for (id, (status, units)) in &self.withdrawals {
+            let went_out = walk.went_out.get(id.as_str()).copied();
+            let expected = (status == "confirmed").then_some(*units);
+            if went_out != expected {
+                let message =
+                    format!("{id} over {units} is {status}, and {went_out:?} went out for it");
+                report.problem(message);
+            }
+        }
+        for id in walk.went_out.keys().filter(|id| !self.withdrawals.contains_key(*id)) {
+            report.problem(format!("money went out for {id}, which does not exist"));
+        }
+    }
+}
+
+fn read_jobs(rx: &mut Rx<'_>) -> Result<BTreeMap<String, JobRow>> {
+    let jobs: Vec<(String, String, i64, i64, i64)> =
+        rx.all("SELECT job_id, status, max_spend, spent, held FROM hosting_job", args![])?;
+    let row = |(id, status, max_spend, spent, held): (String, String, i64, i64, i64)| {
+        let status = job::Status::parse(&status)
+            .ok_or_else(|| crate::row::unreadable(format!("{id} is {status:?}")))?;
+        Ok((id, JobRow { status, max_spend, spent, held }))
+    };
+    jobs.into_iter().map(row).collect()
+}
+
+fn compare_sandbox(sandbox: &Sandbox, walk: &Walk<'_>, report: &mut Report) {
+    let id = &sandbox.sandbox_id;
+    let paid = walk.paid.get(id.as_str()).copied().unwrap_or_default();
+    if sandbox.spent != paid.units {
+        let (row, sum) = (sandbox.spent, paid.units);
+        report.problem(format!("{id} has spent {row}, its transfers are {sum}"));
+    }
+    if sandbox.paid_minutes != paid.minutes {
+        let (row, sum) = (sandbox.paid_minutes, paid.minutes);
+        report.problem(format!("{id} has {row} paid minutes, {sum} are booked"));
+    }
+    if paid.units > sandbox.cap {
+        report.problem(format!("{id} has spent {} of a cap of {}", paid.units, sandbox.cap));
+    }
+    let paid_until_ms = sandbox
+        .started_ms
+        .map(|started_ms| started_ms.saturating_add(paid.minutes.saturating_mul(MINUTE_MS)));
+    if let (Some(ends_ms), Some(paid_until_ms)) = (sandbox.ends_ms, paid_until_ms)
+        && ends_ms > paid_until_ms
+    {
+        report.problem(format!("{id} may run until {ends_ms}, it is paid until {paid_until_ms}"));
+    }
+    compare_runs(sandbox, paid.minutes, walk, report);
+}
+
+/// What ran is paid; what is not paid is borne by us.
+fn compare_runs(sandbox: &Sandbox, minutes: i64, walk: &Walk<'_>, report: &mut Report) {
+    let id = &sandbox.sandbox_id;
+    let lost_units = walk.lost.get(id.as_str()).copied().unwrap_or(0);
+    if sandbox.lost_units != lost_units {
+        let row = sandbox.lost_units;
+        report.problem(format!("{id} lost {row}, its transfers are {lost_units}"));
+    }
+    let unpaid_ms = sandbox.ran_ms.saturating_sub(minutes.saturating_mul(MINUTE_MS)).max(0);
+    report.overrun_ms = report.overrun_ms.saturating_add(unpaid_ms);
+    report.lost_units = report.lost_units.saturating_add(lost_units);
+    if unpaid_ms > 0 && lost_units == 0 {
+        report.problem(format!("{id} ran {unpaid_ms} ms that nobody has paid"));
+    }
+}
