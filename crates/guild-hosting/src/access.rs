@@ -87,8 +87,6 @@ pub mod code {
         NONCE_LIMIT = "access.nonce_limit", Unavailable,
             "Too many nonces were asked for from one place and not used.",
             "Use one of them, or wait until they expire.";
-        NONCE_FULL = "access.nonce_full", Unavailable,
-            "Too many nonces are outstanding in all.", "Try again in a moment.";
         NIP98_MALFORMED = "access.nip98_malformed", Invalid,
             "The header is not the word Nostr and a signed event of kind 27235 in base64.",
             "Correct what the message names; NIP-98 says how it is made.";
@@ -99,8 +97,6 @@ pub mod code {
             "The event was made more than a minute from now.", "Set the clock and sign a new event.";
         NIP98_REPLAYED = "access.nip98_replayed", Denied,
             "The event was used before.", "Sign a new event for each request.";
-        NIP98_FULL = "access.nip98_full", Unavailable,
-            "Too many events were used in the last minutes.", "Try again in a moment.";
         SESSION_UNKNOWN = "access.session_unknown", NotFound,
             "You have no such session.", "List the sessions first.";
         KEY_MALFORMED = "access.key_malformed", Invalid,
@@ -124,7 +120,8 @@ pub mod code {
         IDEMPOTENCY_LOST = "access.idempotency_lost", Conflict,
             "Another try of the same request has taken over.", "Send the same request again for its answer.";
         ANSWER_UNFIT = "access.answer_unfit", Internal,
-            "An answer may not be kept: it is too large, holds a token, or has a status that it cannot have.", "Please report it.";
+            "An answer may not be kept: it is too large, holds a token, or has a status that it cannot have.",
+            "Please report it.";
         BYPASS_EXPOSED = "access.bypass_exposed", Denied,
             "Signing in without a proof was asked for on an address that others can reach.",
             "Listen on 127.0.0.1 or ::1, or leave the flag away.";
@@ -273,4 +270,38 @@ pub fn migrations() -> Vec<Migration> {
 fn count(rx: &mut Rx<'_>, sql: &'static str, args: &[guild_store::Val<'_>]) -> Result<i64> {
     let row: Option<(i64,)> = rx.first(sql, args)?;
     Ok(row.map_or(0, |(count,)| count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_signs_in_without_a_proof_where_others_come() {
+        let allowed = |flag, address: &str| bypass_allowed(flag, address.parse().unwrap());
+        for loopback in ["127.0.0.1:1", "127.9.9.9:4848", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(allowed(true, loopback), Ok(true));
+            assert_eq!(allowed(false, loopback), Ok(false));
+        }
+        for open in [
+            "0.0.0.0:1",
+            "[::]:1",
+            "192.168.0.1:1",
+            "[::ffff:10.0.0.1]:1",
+            "[fe80::1]:1",
+            "8.8.8.8:1",
+        ] {
+            assert_eq!(allowed(true, open).unwrap_err().code(), &code::BYPASS_EXPOSED, "{open}");
+            assert_eq!(allowed(false, open), Ok(false));
+        }
+    }
+
+    #[test]
+    fn statuses_are_those_of_http() {
+        let of = |status| code::ALL.iter().filter(move |code| http_status(code) == status).count();
+        assert_eq!([of(401), of(422), of(429), of(503)], [9, 1, 2, 0]);
+        assert_eq!(http_status(&code::SCOPE_MISSING), 403);
+        assert_eq!(http_status(&code::IDEMPOTENCY_IN_FLIGHT), 409);
+        assert_eq!(http_status(&crate::code::MALFORMED), 400);
+    }
 }

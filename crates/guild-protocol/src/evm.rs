@@ -17,7 +17,7 @@ pub mod code {
             "An EVM address is not 0x and 40 hex digits with the checksum of EIP-55.",
             "Copy the address whole, with its capital letters.";
         BAD_SIGNATURE = "evm.signature_malformed", Invalid,
-            "An EVM signature is not 0x and 130 hex digits, is not in its low form, or ends in something else than 0, 1, 27 or 28.",
+            "An EVM signature is not 0x and 130 hex digits in the one form that is read.",
             "Send the 65 bytes that the wallet gives, as hex digits.";
         NO_SIGNER = "evm.no_signer", Invalid,
             "No account can have made this signature of this message.",

@@ -83,15 +83,6 @@ impl Request {
             request_hash: hasher.finish(),
         })
     }
-
-    /// The same for the same request, whoever tries it and however often: the id for effects outside of the database.
-    fn effect_id(&self) -> String {
-        let mut hasher = Hasher::new();
-        for part in [self.user_id.as_str(), &self.method, &self.path, &self.key] {
-            hasher.update(Hash::of(part.as_bytes()).as_bytes());
-        }
-        hasher.finish().hex()
-    }
 }
 
 /// What was answered. Its `Debug` shows no body.
@@ -196,12 +187,20 @@ fn in_flight() -> Error {
 pub struct Ticket {
     request: Request,
     tries: i64,
+    /// When the first try began: a key that is used again after its time is another request.
+    created_ms: UnixMs,
 }
 
 impl Ticket {
-    /// The id under which the effect is had: 64 hex digits, the same for every try of this request.
+    /// The id under which the effect is had: 32 hex digits, the same for every try of this request and of no other.
+    /// A command in a sandbox is `exec_` and these.
     pub fn effect_id(&self) -> String {
-        self.request.effect_id()
+        let Request { user_id, method, path, key, .. } = &self.request;
+        let mut hasher = Hasher::new();
+        for part in [user_id.as_str(), method, path, key, &self.created_ms.to_string()] {
+            hasher.update(Hash::of(part.as_bytes()).as_bytes());
+        }
+        hasher.finish().hex().chars().take(32).collect()
     }
 
     /// Whether an earlier try may have had the effect already.
@@ -223,10 +222,10 @@ pub enum Begun {
 /// over.
 pub fn begin(tx: &mut Tx<'_>, request: &Request, flight_ms: i64, now_ms: UnixMs) -> Result<Begun> {
     let until_ms = now_ms.saturating_add(flight_ms.clamp(1, MAX_FLIGHT_MS));
-    let tries = match find(tx, request)? {
+    let (tries, created_ms) = match find(tx, request)? {
         Found::Done(answer) => return Ok(Begun::Known(answer)),
         Found::InFlight { until_ms: until, .. } if flies(until, now_ms) => return Err(in_flight()),
-        Found::InFlight { tries, .. } => {
+        Found::InFlight { tries, created_ms, .. } => {
             let tries = tries.saturating_add(1);
             tx.cas(
                 "UPDATE access_idempotency SET tries = $5, until_ms = $6
@@ -240,14 +239,14 @@ pub fn begin(tx: &mut Tx<'_>, request: &Request, flight_ms: i64, now_ms: UnixMs)
                     until_ms
                 ],
             )?;
-            tries
+            (tries, created_ms)
         }
         Found::Nothing => {
             insert(tx, request, &State::InFlight { until_ms }, now_ms)?;
-            1
+            (1, now_ms)
         }
     };
-    Ok(Begun::Go(Ticket { request: request.clone(), tries }))
+    Ok(Begun::Go(Ticket { request: request.clone(), tries, created_ms }))
 }
 
 /// One that seems to fly longer than any may was begun under a wrong clock.
@@ -261,11 +260,11 @@ pub fn finish(tx: &mut Tx<'_>, ticket: &Ticket, answer: &Answer) -> Result<()> {
     if !answer.kept {
         return give_up(tx, ticket);
     }
-    let Ticket { request, tries } = ticket;
+    let Ticket { request, tries, created_ms } = ticket;
     let kept = tx.exec(
         "UPDATE access_idempotency SET state = 'done', until_ms = NULL, status = $6, body = $7
          WHERE user_id = $1 AND method = $2 AND path = $3 AND key = $4
-           AND state = 'in_flight' AND tries = $5",
+           AND state = 'in_flight' AND tries = $5 AND created_ms = $8",
         args![
             request.user_id.as_str(),
             &request.method,
@@ -273,7 +272,8 @@ pub fn finish(tx: &mut Tx<'_>, ticket: &Ticket, answer: &Answer) -> Result<()> {
             &request.key,
             *tries,
             i64::from(answer.status),
-            &answer.body
+            &answer.body,
+            *created_ms
         ],
     )?;
     own(kept)
@@ -281,12 +281,19 @@ pub fn finish(tx: &mut Tx<'_>, ticket: &Ticket, answer: &Answer) -> Result<()> {
 
 /// Gives the ticket back: the effect was refused and has not happened. The same key may be used again.
 pub fn give_up(tx: &mut Tx<'_>, ticket: &Ticket) -> Result<()> {
-    let Ticket { request, tries } = ticket;
+    let Ticket { request, tries, created_ms } = ticket;
     let gone = tx.exec(
         "DELETE FROM access_idempotency
          WHERE user_id = $1 AND method = $2 AND path = $3 AND key = $4
-           AND state = 'in_flight' AND tries = $5",
-        args![request.user_id.as_str(), &request.method, &request.path, &request.key, *tries],
+           AND state = 'in_flight' AND tries = $5 AND created_ms = $6",
+        args![
+            request.user_id.as_str(),
+            &request.method,
+            &request.path,
+            &request.key,
+            *tries,
+            *created_ms
+        ],
     )?;
     own(gone)
 }
@@ -301,19 +308,19 @@ fn own(changed: u64) -> Result<()> {
 /// What is known of a request.
 enum Found {
     Nothing,
-    InFlight { tries: i64, until_ms: UnixMs },
+    InFlight { tries: i64, until_ms: UnixMs, created_ms: UnixMs },
     Done(Answer),
 }
 
-type FoundRow = (String, i64, Option<i64>, Option<i64>, Option<String>);
+type FoundRow = (String, i64, Option<i64>, Option<i64>, Option<String>, i64);
 
 fn find(rx: &mut Rx<'_>, request: &Request) -> Result<Found> {
     let row: Option<FoundRow> = rx.first(
-        "SELECT request_hash, tries, until_ms, status, body FROM access_idempotency
+        "SELECT request_hash, tries, until_ms, status, body, created_ms FROM access_idempotency
          WHERE user_id = $1 AND method = $2 AND path = $3 AND key = $4",
         args![request.user_id.as_str(), &request.method, &request.path, &request.key],
     )?;
-    let Some((request_hash, tries, until_ms, status, body)) = row else {
+    let Some((request_hash, tries, until_ms, status, body, created_ms)) = row else {
         return Ok(Found::Nothing);
     };
     if request_hash != request.request_hash.hex() {
@@ -321,7 +328,7 @@ fn find(rx: &mut Rx<'_>, request: &Request) -> Result<Found> {
         return Err(Error::refused(&code::IDEMPOTENCY_MISMATCH, message));
     }
     match (until_ms, status.and_then(|status| u16::try_from(status).ok()), body) {
-        (Some(until_ms), None, None) => Ok(Found::InFlight { tries, until_ms }),
+        (Some(until_ms), None, None) => Ok(Found::InFlight { tries, until_ms, created_ms }),
         (None, Some(status), Some(body)) => {
             Ok(Found::Done(Answer { status, body, shown: None, kept: true }))
         }

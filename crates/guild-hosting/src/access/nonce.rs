@@ -1,7 +1,8 @@
 //! Nonces: a signed message is good once.
 //!
 //! A nonce is 128 random bits, good for five minutes and for one try, whether that succeeds or not. So many are
-//! outstanding at once, from one place and in all: whoever asks for more is refused, and the table cannot grow.
+//! outstanding at once, and the table cannot grow. From one place: whoever asks for more is refused. In all: the oldest
+//! is given up, since to refuse would let few strangers with many addresses keep everybody out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -89,15 +90,27 @@ pub fn issue(
         let message = format!("{here} nonces were asked for from here and not used");
         return Err(Error::refused(&code::NONCE_LIMIT, message));
     }
-    if count(tx, "SELECT count(*) FROM access_nonce", args![])? >= limits.in_all {
-        return Err(Error::refused(&code::NONCE_FULL, "too many nonces are outstanding"));
-    }
+    make_room(tx, limits.in_all)?;
     let expires_ms = now_ms.saturating_add(LIFETIME_MS);
     tx.exec(
         "INSERT INTO access_nonce (nonce_hash, place, expires_ms) VALUES ($1, $2, $3)",
         args![&nonce.hash(), &place, expires_ms],
     )?;
     Ok(expires_ms)
+}
+
+/// Gives up the oldest, so that there are fewer than so many.
+fn make_room(tx: &mut Tx<'_>, in_all: i64) -> Result<()> {
+    let have = count(tx, "SELECT count(*) FROM access_nonce", args![])?;
+    let too_many = have.saturating_sub(in_all.max(1)).saturating_add(1);
+    if too_many > 0 {
+        tx.exec(
+            "DELETE FROM access_nonce WHERE nonce_hash IN (SELECT nonce_hash FROM access_nonce
+               ORDER BY expires_ms LIMIT $1)",
+            args![too_many],
+        )?;
+    }
+    Ok(())
 }
 
 /// Uses a nonce up; false if it is not there or has expired. Of any number of tries one gets true.

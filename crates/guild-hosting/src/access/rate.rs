@@ -110,6 +110,8 @@ pub struct Options {
     pub per_token: Rate,
     /// For each place.
     pub per_place: Rate,
+    /// For each place, of those that ask for a nonce or sign in: each leaves rows behind, and anybody can do it.
+    pub sign_ins: Rate,
     /// How many of each are remembered.
     pub count_max: usize,
 }
@@ -119,6 +121,7 @@ impl Default for Options {
         Options {
             per_token: Rate { per_minute: 600, burst: 120 },
             per_place: Rate { per_minute: 1_200, burst: 240 },
+            sign_ins: Rate { per_minute: 30, burst: 30 },
             count_max: 16_384,
         }
     }
@@ -140,6 +143,8 @@ pub enum Counted {
     Token,
     /// Requests from one place.
     Place,
+    /// Requests for a nonce or to sign in, from one place.
+    SignIns,
 }
 
 impl From<Limited> for Error {
@@ -147,6 +152,7 @@ impl From<Limited> for Error {
         let of = match limited.of {
             Counted::Token => "with this token",
             Counted::Place => "from this address",
+            Counted::SignIns => "to sign in from this address",
         };
         let message = format!("too many requests {of}; try again in {} ms", limited.retry_after_ms);
         Error::refused(&code::RATE_LIMITED, message)
@@ -169,6 +175,7 @@ impl From<Limited> for Error {
 pub struct Gate {
     tokens: Buckets<String>,
     places: Buckets<Place>,
+    sign_ins: Buckets<Place>,
 }
 
 impl Gate {
@@ -177,6 +184,7 @@ impl Gate {
         Gate {
             tokens: Buckets::new(options.per_token, options.count_max),
             places: Buckets::new(options.per_place, options.count_max),
+            sign_ins: Buckets::new(options.sign_ins, options.count_max),
         }
     }
 
@@ -186,8 +194,14 @@ impl Gate {
         taken.map_err(|retry_after_ms| Limited { of: Counted::Place, retry_after_ms })
     }
 
-    /// Counts a request of a caller, by [`Caller::rate_key`](super::Caller::rate_key): once it is known that the token is
-    /// good, so that nobody can use up what is another one's.
+    /// Counts a request for a nonce or to sign in, beside [`Gate::come`].
+    pub fn knock(&mut self, address: IpAddr, now_ms: UnixMs) -> Result<(), Limited> {
+        let taken = self.sign_ins.take(&Place::of(address), now_ms);
+        taken.map_err(|retry_after_ms| Limited { of: Counted::SignIns, retry_after_ms })
+    }
+
+    /// Counts a request of a caller, by [`Caller::rate_key`](super::Caller::rate_key): once it is known that the token
+    /// is good, so that nobody can use up what is another one's.
     pub fn pass(&mut self, rate_key: &str, now_ms: UnixMs) -> Result<(), Limited> {
         let taken = self.tokens.take(rate_key, now_ms);
         taken.map_err(|retry_after_ms| Limited { of: Counted::Token, retry_after_ms })
@@ -232,7 +246,7 @@ mod tests {
 
     #[test]
     fn tokens_and_places_are_counted_apart() {
-        let options = Options { per_token: SLOW, per_place: SLOW, count_max: 9 };
+        let options = Options { per_token: SLOW, per_place: SLOW, sign_ins: SLOW, count_max: 9 };
         let mut gate = Gate::new(&options);
         let [here, neighbour, there] =
             ["2001:db8::1", "2001:db8::2", "10.0.0.1"].map(|text| text.parse().unwrap());
@@ -241,6 +255,8 @@ mod tests {
         assert_eq!(limited, Limited { of: Counted::Place, retry_after_ms: 20_000 });
         assert_eq!(Error::from(limited).code(), &code::RATE_LIMITED);
         assert!(gate.come(there, 0).is_ok());
+        assert!(gate.knock(here, 0).is_ok() && gate.knock(neighbour, 0).is_ok());
+        assert_eq!(gate.knock(here, 0).unwrap_err().of, Counted::SignIns);
         assert!(gate.pass("session_a", 0).is_ok() && gate.pass("session_a", 0).is_ok());
         assert_eq!(gate.pass("session_a", 0).unwrap_err().of, Counted::Token);
         assert!(gate.pass("session_b", 0).is_ok());

@@ -187,8 +187,8 @@ pub fn close(
     tell(tx, &id, "access.session_closed", &caller.user_id, about, now_ms)
 }
 
-/// Ends all sessions that were opened without a proof; how many there were. A node that starts without the flag calls it,
-/// or such a session would outlive the flag.
+/// Ends all sessions that were opened without a proof; how many there were. A node that starts without the flag calls
+/// it, or such a session would outlive the flag.
 pub fn end_bypassed(tx: &mut Tx<'_>) -> Result<u64> {
     Ok(tx.exec("DELETE FROM access_session WHERE via = 'bypass'", args![])?)
 }

@@ -192,14 +192,15 @@ pub struct Policy {
 
 impl Policy {
     fn check(&self, message: &Message, now_ms: UnixMs) -> Result<()> {
-        let origin = self.origins.iter().find(|origin| origin.authority() == message.domain);
-        let Some(origin) = origin else {
+        let at_domain = || self.origins.iter().filter(|one| one.authority() == message.domain);
+        let of_scheme = |one: &&Origin| message.scheme.as_ref().is_none_or(|s| s == one.scheme());
+        if at_domain().next().is_none() {
             return Err(mismatch(Field::Domain, "is not that of this node"));
-        };
-        if message.scheme.as_ref().is_some_and(|scheme| scheme != origin.scheme()) {
+        }
+        if !at_domain().any(|one| of_scheme(&one)) {
             return Err(mismatch(Field::Scheme, "is not that of this node"));
         }
-        if !origin.holds(&message.uri) {
+        if !at_domain().filter(of_scheme).any(|one| one.holds(&message.uri)) {
             return Err(mismatch(Field::Uri, "is not at the domain of the message"));
         }
         if !self.chain_ids.contains(&message.chain_id) {

@@ -9,3 +9,4 @@ mod money;
 mod races;
 mod sandbox;
 mod world;
+mod access;

@@ -77,7 +77,12 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
         Some(rest) => rest.strip_suffix(']').is_some_and(is_literal),
         None => !host.is_empty() && all_or_escaped(&host, |b| is_unreserved(b) || is_sub_delim(b)),
     };
-    host_good && port.bytes().all(|b| b.is_ascii_digit())
+    host_good && is_port(port)
+}
+
+/// `*DIGIT`
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// `scheme ":" hier-part [ "?" query ] [ "#" fragment ]`
@@ -92,7 +97,9 @@ pub(super) fn is_uri(text: &str) -> bool {
             let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
             let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
             let of_user = |b| is_unreserved(b) || is_sub_delim(b) || b == b':';
-            let host_good = host.is_empty() || is_host_and_port(host);
+            // A name may be empty, as in file:///etc/hosts.
+            let host_good =
+                is_host_and_port(host) || is_port(host.strip_prefix(':').unwrap_or(host));
             all_or_escaped(user, of_user) && host_good && is_path(path)
         }
     };
@@ -143,6 +150,7 @@ mod tests {
             "did:key:abc",
             "file:///etc/passwd",
             "a:",
+            "a://:80",
         ] {
             assert!(is_uri(good), "{good}");
         }
