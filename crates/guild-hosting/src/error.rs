@@ -63,6 +63,9 @@ pub enum Error {
         /// Why, about this case.
         message: String,
     },
+    /// The agent of a sandbox refused, or could not be asked.
+    #[error(transparent)]
+    Agent(#[from] guild_sandbox::agent::Error),
     /// Something that strangers must agree with does not hold.
     #[error(transparent)]
     Protocol(#[from] guild_protocol::Error),
@@ -87,6 +90,7 @@ impl Error {
     pub fn code(&self) -> &'static Code {
         match self {
             Error::Refused { code, .. } => code,
+            Error::Agent(error) => error.code(),
             Error::Protocol(error) => error.code(),
             Error::Ledger(error) => error.code(),
             Error::Store(error) => error.code(),

@@ -11,6 +11,7 @@
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
 //! | [`upkeep`] | the loop of the meter |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
+//! | [`machine`] | what sandboxes run on, and who looks after them there |
 //! | [`audit`] | recomputes all of it from rows and ledger |
 //! | [`desk`] | where all of it is asked for: who asks, whether again, and then the change, in one transaction |
 //! | [`api`] | what is said over the wire |
@@ -30,6 +31,7 @@ pub mod desk;
 mod error;
 mod event;
 pub mod job;
+pub mod machine;
 pub mod meter;
 pub mod money;
 #[cfg(test)]

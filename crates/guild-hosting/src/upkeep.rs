@@ -72,7 +72,10 @@ impl Upkeep {
             };
             // Once, not every half second for as long as it lasts.
             if let (Some(why), None) = (&seen, &told) {
-                tracing::warn!(why, "minutes are not metered; sandboxes end when what is paid is over");
+                tracing::warn!(
+                    why,
+                    "minutes are not metered; sandboxes end when what is paid is over"
+                );
             }
             told = seen;
             if let Err(error) = self.sweep().await {

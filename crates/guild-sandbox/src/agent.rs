@@ -76,8 +76,10 @@ pub struct Options {
     pub controller: PublicKey,
     /// What the sandbox's system is called.
     pub image_version: String,
-    /// Until when it may run at first.
+    /// Until when it may run at first, or waits for its first lease.
     pub run_until_ms: UnixMs,
+    /// Whether nothing runs before the first lease: until then commands, files and ports are refused.
+    pub awaits_lease: bool,
     /// The largest file or archive.
     pub file_max_bytes: u64,
     /// How long files can be fetched after the sandbox has ended.
@@ -129,9 +131,13 @@ impl Agent {
         let now_ms = clock.now_ms();
         let party = Party { sandbox_id: options.sandbox_id.clone(), agent: key.public_key() };
         let vault = Vault::default();
+        let term = match options.awaits_lease {
+            true => Term::waiting(options.run_until_ms, now_ms),
+            false => Term::new(options.run_until_ms, now_ms),
+        };
         let shared = Shared {
             gate: Mutex::new(Gate::new(party.clone(), options.controller, now_ms)),
-            term: Mutex::new(Term::new(options.run_until_ms, now_ms)),
+            term: Mutex::new(term),
             forms: vault.forms(),
             vault: Mutex::new(vault),
             status: Mutex::default(),
@@ -194,6 +200,7 @@ async fn watch(shared: Arc<Shared>, waiting: tokio::task::JoinHandle<crate::Resu
     };
     let class = outcome.ok().and_then(Result::ok).map(|outcome| outcome.class);
     shared.end(EndedBy::Sandbox);
+    lock(&shared.term).end(shared.clock.now_ms());
     shared.status().class = class;
     tracing::info!(?class, "the sandbox has ended");
     let until = shared.uptime_ms().saturating_add(shared.options.linger_ms);
@@ -256,11 +263,20 @@ impl Shared {
         self.execs.hurry();
     }
 
-    /// Refuses what needs a sandbox that runs.
-    fn require_running(&self) -> Result<()> {
+    /// Refuses what needs a sandbox that has not ended.
+    fn require_alive(&self) -> Result<()> {
         match self.status().ended_by {
             Some(by) => Err(Error::new(&code::ENDED, format!("the sandbox has ended ({by:?})"))),
             None => Ok(()),
+        }
+    }
+
+    /// Refuses what needs a sandbox that runs.
+    fn require_running(&self) -> Result<()> {
+        self.require_alive()?;
+        match lock(&self.term).has_begun() {
+            true => Ok(()),
+            false => Err(Error::new(&code::NOT_LEASED, "the sandbox has no lease yet")),
         }
     }
 }

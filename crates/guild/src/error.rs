@@ -274,6 +274,12 @@ impl From<guild_market::Error> for Error {
     }
 }
 
+impl From<guild_hosting::Error> for Error {
+    fn from(error: guild_hosting::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
 impl From<guild_network::Error> for Error {
     fn from(error: guild_network::Error) -> Error {
         Error::new(error.code(), error.to_string())

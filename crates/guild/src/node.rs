@@ -348,8 +348,7 @@ impl Node {
         let ours = identity.public_keys();
         let means = market::Means { loaded, registry, pool, ours, workshops };
         let Identity { buyer, provider, node } = identity;
-        let desk =
-            hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
+        let desk = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);

@@ -127,8 +127,7 @@ impl Host {
     }
 
     async fn credit(&self, user_id: &str, units: i64, reference: &str) -> Value {
-        let body =
-            json!({"user_id": user_id, "amount_micro_usd": units, "reference": reference});
+        let body = json!({"user_id": user_id, "amount_micro_usd": units, "reference": reference});
         let credit = request("POST", "/v1/operator/credits", "secret", None, &body.to_string());
         let (status, body) = self.ask(credit).await;
         assert_eq!(status, StatusCode::OK, "{body}");
@@ -187,7 +186,10 @@ async fn a_stranger_signs_in_is_credited_and_buys() {
     let quote = format!("/v1/billing/quotes/{}", unpaid["quote"]["quote_id"].as_str().unwrap());
     assert_eq!(host.get(&token, &quote).await.1["amount_micro_usd"], *missing);
     let credited = host.credit(&user_id, 5_000, "wire 1").await;
-    assert_eq!((&credited["new"], &credited["balance"]["free_cents"]), (&json!(true), &json!("0.5")));
+    assert_eq!(
+        (&credited["new"], &credited["balance"]["free_cents"]),
+        (&json!(true), &json!("0.5"))
+    );
     assert_eq!(host.credit(&user_id, 5_000, "wire 1").await["new"], false);
     let (status, bought) = host.post(&token, &sandboxes, "k2", &sandbox()).await;
     assert_eq!(status, StatusCode::CREATED, "{bought}");
@@ -197,7 +199,10 @@ async fn a_stranger_signs_in_is_credited_and_buys() {
     let again = host.post(&token, &sandboxes, "k2", &sandbox()).await;
     assert_eq!(again, (StatusCode::CREATED, bought.clone()));
     let (_, balance) = host.get(&token, "/v1/billing/balance").await;
-    assert_eq!((&balance["free_micro_usd"], &balance["held_micro_usd"]), (&json!(3_890), &json!(1_110)));
+    assert_eq!(
+        (&balance["free_micro_usd"], &balance["held_micro_usd"]),
+        (&json!(3_890), &json!(1_110))
+    );
     assert_eq!(balance["minutes_left"], 3);
     let (_, list) = host.get(&token, &sandboxes).await;
     assert_eq!(list["sandboxes"].as_array().unwrap().len(), 1);
@@ -206,7 +211,10 @@ async fn a_stranger_signs_in_is_credited_and_buys() {
     host.tick(60_000).await;
     host.tick(11 * 60_000).await;
     let (_, balance) = host.get(&token, "/v1/billing/balance").await;
-    assert_eq!((&balance["free_micro_usd"], &balance["held_micro_usd"]), (&json!(5_000), &json!(0)));
+    assert_eq!(
+        (&balance["free_micro_usd"], &balance["held_micro_usd"]),
+        (&json!(5_000), &json!(0))
+    );
     let (_, statement) = host.get(&token, "/v1/billing/statement?limit=1").await;
     assert_eq!(statement["lines"][0]["step"], "void");
     assert!(statement["next"].is_string());
@@ -264,7 +272,10 @@ async fn what_is_another_one_s_is_unknown_and_a_key_does_what_it_may() {
     let write = host.post(&key, "/v1/jobs", "k3", &job()).await;
     assert_eq!(code(&write), (403, "access.scope_missing"));
     let wider = json!({"name": "wider", "scopes": ["jobs:write"]});
-    assert_eq!(code(&host.post(&key, "/v1/keys", "k4", &wider).await), (403, "access.scope_missing"));
+    assert_eq!(
+        code(&host.post(&key, "/v1/keys", "k4", &wider).await),
+        (403, "access.scope_missing")
+    );
     let revoke = format!("/v1/keys/{}", made["key"]["key_id"].as_str().unwrap());
     let (status, revoked) = host.ask(request("DELETE", &revoke, &ours, Some("k"), "")).await;
     assert_eq!((status, &revoked["revoked"]), (StatusCode::OK, &json!(1)));

@@ -70,8 +70,7 @@ impl Desk {
             Ok(exec_id) => {
                 let answer = answer(201, &ExecView { exec_id: exec_id.to_string() })?;
                 let kept = answer.clone();
-                let finish =
-                    move |tx: &mut Tx<'_>| idempotency::finish(tx, &ticket, &kept);
+                let finish = move |tx: &mut Tx<'_>| idempotency::finish(tx, &ticket, &kept);
                 self.0.store.write::<(), Error, _>(finish).await?;
                 Ok(Reply { answer, repeated: false })
             }

@@ -1,12 +1,13 @@
 //! One integration binary for the crate: hosting on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod access;
 mod audit;
 mod job;
+mod machine;
 mod meter;
 mod model;
 mod money;
 mod races;
 mod sandbox;
 mod world;
-mod access;

@@ -49,6 +49,9 @@ pub mod code {
             "Fetch the attestation, check it, release the secrets, then start the command.";
         ENDED = "agent.ended", Conflict,
             "The sandbox has ended: it was stopped, or its lease ran out.", "Start another sandbox.";
+        NOT_LEASED = "agent.not_leased", Conflict,
+            "The sandbox waits for its first lease; nothing runs in it before that.",
+            "Send a lease first, or start the agent without --await-lease.";
         PORT_REFUSED = "agent.port_refused", Unavailable,
             "Nobody listens on that port inside the sandbox.",
             "Start the service first, on 127.0.0.1 or all addresses.";

@@ -85,6 +85,9 @@ pub(crate) struct Term {
     over_at_gone_ms: i64,
     wall_ms: UnixMs,
     stopped: bool,
+    /// The moment of the time gone by at which commands were let in, and at which everything had ended.
+    began_at_gone_ms: Option<i64>,
+    ended_at_gone_ms: Option<i64>,
 }
 
 impl Term {
@@ -97,7 +100,36 @@ impl Term {
             over_at_gone_ms: left,
             wall_ms: now_ms,
             stopped: false,
+            began_at_gone_ms: Some(0),
+            ended_at_gone_ms: None,
         }
+    }
+
+    /// A term that begins with the first lease, and waits for it no longer than until then.
+    pub(crate) fn waiting(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
+        Term { began_at_gone_ms: None, ..Term::new(run_until_ms, now_ms) }
+    }
+
+    /// Whether commands may run.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.began_at_gone_ms.is_some()
+    }
+
+    /// Takes note that everything has ended.
+    pub(crate) fn end(&mut self, now_ms: UnixMs) {
+        let gone_ms = self.gone_until(now_ms);
+        self.ended_at_gone_ms.get_or_insert(gone_ms);
+    }
+
+    /// How long commands could run.
+    pub(crate) fn ran_ms(&self, now_ms: UnixMs) -> i64 {
+        let until = self.ended_at_gone_ms.unwrap_or_else(|| self.gone_until(now_ms));
+        self.began_at_gone_ms.map_or(0, |began| until.saturating_sub(began))
+    }
+
+    /// The time gone by, to the millisecond: what was ticked, and what the wall says since.
+    fn gone_until(&self, now_ms: UnixMs) -> i64 {
+        self.gone_ms.saturating_add(now_ms.saturating_sub(self.wall_ms).max(0))
     }
 
     pub(crate) fn run_until_ms(&self) -> UnixMs {
@@ -127,12 +159,18 @@ impl Term {
             self.run_until_ms = self.run_until_ms.min(lease.run_until_ms);
             return true;
         }
-        if lease.run_until_ms <= self.run_until_ms {
+        if self.has_begun() && lease.run_until_ms <= self.run_until_ms {
             return false;
         }
         // If the two clocks differ, the later one leaves less time.
         let left = lease.run_until_ms.saturating_sub(now_ms.max(lease.issued_ms));
         (self.run_until_ms, self.issued_ms) = (lease.run_until_ms, lease.issued_ms);
+        if !self.has_begun() {
+            // The time to wait for it was no time to run: the first lease may well say less.
+            self.began_at_gone_ms = Some(self.gone_until(now_ms));
+            self.over_at_gone_ms = self.gone_ms.saturating_add(left);
+            return true;
+        }
         self.over_at_gone_ms = self.over_at_gone_ms.max(self.gone_ms.saturating_add(left));
         true
     }
@@ -197,6 +235,36 @@ mod tests {
         assert!(term.accept(&stop, 30) && term.is_over(30));
         assert!(!term.accept(&until(9_000, 40), 40), "what was stopped stays so");
         assert!(term.is_over(40));
+    }
+
+    #[test]
+    fn a_term_that_waits_begins_with_the_first_lease_however_short() {
+        let mut term = Term::waiting(600_000, 0);
+        term.tick(2_000, 200);
+        assert!(!term.has_begun() && !term.is_over(2_000));
+        assert_eq!(term.ran_ms(2_100), 0);
+        assert!(term.accept(&until(5_000, 2_100), 2_100) && term.has_begun());
+        assert_eq!((term.run_until_ms(), term.ran_ms(2_150)), (5_000, 50));
+        assert!(!term.accept(&until(4_000, 2_200), 2_200), "from then on it only moves forward");
+        assert!(!term.is_over(4_999) && term.is_over(5_000));
+        for _ in 0..15 {
+            term.tick(2_200, 200);
+        }
+        assert!(term.is_over(2_200), "also if the wall stands still");
+        let mut unheard = Term::waiting(1_000, 0);
+        unheard.tick(1_000, 200);
+        assert!(unheard.is_over(1_000) && !unheard.has_begun());
+    }
+
+    #[test]
+    fn what_ran_is_counted_from_the_first_lease_to_the_end() {
+        let mut term = Term::waiting(600_000, 0);
+        assert!(term.accept(&until(60_000, 1_000), 1_000));
+        term.tick(31_000, 200);
+        term.end(31_050);
+        term.tick(90_000, 200);
+        term.end(95_000);
+        assert_eq!(term.ran_ms(99_000), 30_050);
     }
 
     #[test]

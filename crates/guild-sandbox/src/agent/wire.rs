@@ -56,6 +56,12 @@ pub struct Health {
     pub now_ms: UnixMs,
     /// How long the agent has run, whatever its clock says.
     pub uptime_ms: i64,
+    /// Whether commands may run: one that awaits its first lease lets none in before it.
+    #[serde(default)]
+    pub leased: bool,
+    /// How long commands could run, from the first lease to the end of everything inside.
+    #[serde(default)]
+    pub ran_ms: i64,
     /// How many commands run.
     pub execs: usize,
     /// Whether secrets have been released.

@@ -130,6 +130,10 @@ impl World {
     }
 
     fn with(clock: Arc<dyn Clock>, lease_ms: i64) -> World {
+        World::made(clock, lease_ms, false)
+    }
+
+    fn made(clock: Arc<dyn Clock>, lease_ms: i64, awaits_lease: bool) -> World {
         let limits = Limits::hosted(2_000, 512 << 20, 256 << 20);
         let spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits) };
         let running = sandbox().start(&spec).unwrap();
@@ -139,6 +143,7 @@ impl World {
             controller: controller.public_key(),
             image_version: IMAGE.to_owned(),
             run_until_ms: clock.now_ms() + lease_ms,
+            awaits_lease,
             file_max_bytes: 200 << 20,
             linger_ms: 60_000,
         };

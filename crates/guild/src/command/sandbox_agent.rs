@@ -55,12 +55,18 @@ pub(crate) struct Args {
     /// Until when it may run without a lease, in Unix milliseconds [default: ten minutes from now]
     #[arg(long, value_name = "MS")]
     run_until: Option<i64>,
+    /// Let nothing run before the first lease; --run-until says how long to wait for it
+    #[arg(long)]
+    await_lease: bool,
     /// How long files can be fetched after the sandbox has ended
     #[arg(long, value_name = "MS", default_value_t = 60_000)]
     linger_ms: u32,
     /// The agent's own secret key; made if there is none [default: a new one, in memory]
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
+    /// Write the line that says that it is ready into a file too, whole or not at all
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
 }
 
 fn sandbox_id(text: &str) -> Result<SandboxId, String> {
@@ -95,6 +101,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         controller: args.controller,
         image_version: args.image_version.clone(),
         run_until_ms: args.run_until.unwrap_or_else(|| SystemClock.now_ms() + FIRST_LEASE_MS),
+        awaits_lease: args.await_lease,
         file_max_bytes: args.disk_mib.saturating_mul(MIB),
         linger_ms: i64::from(args.linger_ms),
     };
@@ -116,6 +123,11 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
             run_until_ms,
             pid: std::process::id(),
         };
+        if let Some(path) = &args.ready_file {
+            let line = serde_json::to_vec(&ready)
+                .map_err(|e| Error::new(&code::IO_FAILED, e.to_string()))?;
+            write_whole(path, &line, OWNER_ONLY, Existing::Replace)?;
+        }
         cx.out.object(true, ready)?;
         cx.out.flush()?;
         Ok::<_, Error>(agent.run(listener).await?)

@@ -19,7 +19,7 @@ use guild_protocol::identity::SecretKey;
 use guild_store::outbox::Wake;
 
 use super::{Parts, Supervisor};
-use crate::config::{Hosting, HostedSource, Loaded};
+use crate::config::{HostedSource, Hosting, Loaded};
 use crate::error::{Error, Result};
 use crate::sandbox::THIS_PROGRAM;
 
@@ -95,11 +95,7 @@ fn options(settings: &Hosting, address: SocketAddr, bypass: bool) -> Result<Opti
     };
     Ok(Options {
         policy: Policy { rates, ..Policy::default() },
-        siwe: siwe::Policy {
-            origins,
-            chain_ids: settings.chain_ids.0.clone(),
-            skew_ms: SKEW_MS,
-        },
+        siwe: siwe::Policy { origins, chain_ids: settings.chain_ids.0.clone(), skew_ms: SKEW_MS },
         session_ms: DAY_MS,
         rate: rate::Options::default(),
         nonces: nonce::Limits::default(),

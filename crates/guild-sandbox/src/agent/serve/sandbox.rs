@@ -27,8 +27,11 @@ pub(super) async fn health(State(shared): Agent) -> Json<Health> {
         (state, status.ended_by, status.class)
     };
     // One lock after another: inside the expression below they would be held together.
-    let run_until_ms = lock(&shared.term).run_until_ms();
-    let uptime_ms = shared.uptime_ms();
+    let now_ms = shared.clock.now_ms();
+    let (run_until_ms, uptime_ms, leased, ran_ms) = {
+        let term = lock(&shared.term);
+        (term.run_until_ms(), term.gone_ms(), term.has_begun(), term.ran_ms(now_ms))
+    };
     let secrets_released = lock(&shared.vault).is_released();
     Json(Health {
         sandbox_id: shared.party.sandbox_id.clone(),
@@ -37,8 +40,10 @@ pub(super) async fn health(State(shared): Agent) -> Json<Health> {
         class,
         image_version: shared.options.image_version.clone(),
         run_until_ms,
-        now_ms: shared.clock.now_ms(),
+        now_ms,
         uptime_ms,
+        leased,
+        ran_ms,
         execs: shared.execs.running(),
         secrets_released,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -69,7 +74,7 @@ pub(super) async fn lease(
     Sent { value: lease, .. }: Sent<Lease>,
 ) -> Result<Json<LeaseStands>> {
     lease.check(&shared.party, &shared.options.controller)?;
-    shared.require_running()?;
+    shared.require_alive()?;
     let (changed, run_until_ms) = {
         let mut term = lock(&shared.term);
         (term.accept(&lease, shared.clock.now_ms()), term.run_until_ms())

@@ -100,6 +100,47 @@ async fn what_is_frozen_ends_too() {
 }
 
 #[tokio::test]
+async fn one_that_awaits_its_lease_runs_nothing_before_and_no_longer_than_it_says() {
+    let clock = Set::new(START_MS);
+    let world = World::made(Arc::new(clock.clone()), 600_000, true);
+    let client = &world.client;
+    let attested = client.attestation().await.unwrap();
+    assert_eq!(attested.attestation.image_version, super::IMAGE);
+    for refusal in [
+        client.exec(&words(&["true"])).await.map(drop),
+        client.put_file("a", false, b"x").await.map(drop),
+        client.connect(80).await.map(drop),
+        client.freeze().await,
+    ] {
+        assert_eq!(refused(refusal), "agent.not_leased");
+    }
+    pass(&clock, 3_000).await;
+    let health = client.health().await.unwrap();
+    assert_eq!((health.state, health.leased, health.ran_ms), (State::Running, false, 0));
+    assert!(client.lease(START_MS + 8_000).await.unwrap().changed, "shorter than the wait");
+    client.exec(&shell("sleep 1000")).await.unwrap();
+    pass(&clock, 4_000).await;
+    let health = client.health().await.unwrap();
+    assert!(health.leased && (3_500..=4_500).contains(&health.ran_ms), "{health:?}");
+    pass(&clock, 2_000).await;
+    let health = settles(&world, has_ended).await;
+    assert_eq!(health.ended_by, Some(EndedBy::Lease));
+    let ran_ms = health.ran_ms;
+    pass(&clock, 5_000).await;
+    assert_eq!(client.health().await.unwrap().ran_ms, ran_ms, "it counts no further");
+}
+
+#[tokio::test]
+async fn one_that_gets_no_lease_goes() {
+    let clock = Set::new(START_MS);
+    let world = World::made(Arc::new(clock.clone()), 2_000, true);
+    pass(&clock, 3_000).await;
+    let health = settles(&world, has_ended).await;
+    assert_eq!((health.ended_by, health.ran_ms), (Some(EndedBy::Lease), 0));
+    Traces::now().assert_none();
+}
+
+#[tokio::test]
 async fn a_lease_moves_forward_only() {
     let clock = Set::new(START_MS);
     let world = world(&clock, 5_000);

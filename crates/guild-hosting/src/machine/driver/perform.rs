@@ -1,0 +1,254 @@
+//! Doing it: asking the machine and the agent, and writing down what came of it.
+
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::PublicKey;
+use guild_sandbox::agent::{self, Client, EndedBy, Health, State};
+use guild_store::Tx;
+
+use super::act::may_run_until;
+use super::{Act, Driver, Resized};
+use crate::machine::{Instance, Order, code};
+use crate::sandbox::{self, Sandbox};
+use crate::{Error, Result};
+
+/// What became of something that was tried.
+enum Done {
+    /// It is done; the next look at the row says what follows.
+    Well,
+    /// The agent is gone, or the sandbox in it.
+    Lost(String),
+}
+
+/// What the rows or the agent say so plainly that trying again changes nothing.
+fn is_final(error: &Error) -> bool {
+    let finals = [&code::NO_SUCH_IMAGE, &code::NOT_ATTESTED, &code::UNABLE];
+    finals.contains(&error.code())
+}
+
+impl Driver {
+    /// Does one thing. What fails is tried again later, by what the row says then.
+    pub(super) async fn perform(&self, act: Act, row: &Sandbox) {
+        let done = match act {
+            Act::Start => self.start(row).await,
+            Act::Lease { until_ms } => self.lease(row, until_ms).await,
+            Act::Freeze => self.set_frozen(row, true).await,
+            Act::Thaw => self.set_frozen(row, false).await,
+            Act::Resize(to) => self.resize(row, to).await,
+            Act::Look => self.look(row).await,
+            Act::Stop => self.stop(row).await,
+            Act::Remove => self.remove(row).await,
+            Act::Nothing => Ok(Done::Well),
+        };
+        let done = match done {
+            Ok(Done::Lost(words)) => self.lost(row, &words).await,
+            Ok(Done::Well) => Ok(()),
+            Err(error) => Err(error),
+        };
+        let now_ms = self.now_ms();
+        match done {
+            Ok(()) => self.note(&row.sandbox_id, super::Note::done),
+            // Somebody else decided otherwise meanwhile: the row says what.
+            Err(error) if error.code() == &crate::code::SANDBOX_ENDED => {
+                tracing::debug!(sandbox_id = %row.sandbox_id, %error, "the row has changed");
+            }
+            Err(error) => {
+                self.counts.add("error");
+                self.note(&row.sandbox_id, |note| note.failed(&self.options, now_ms));
+                tracing::warn!(
+                    sandbox_id = %row.sandbox_id, ?act, %error, code = error.code().name,
+                    "a sandbox could not be looked after; it is tried again"
+                );
+            }
+        }
+    }
+
+    /// Makes it, checks what it says that it is, lets its first minute be paid, and only then lets it run.
+    async fn start(&self, row: &Sandbox) -> Result<Done> {
+        let instance = match self.make(row).await {
+            Ok(instance) => instance,
+            Err(error) => return self.not_started(row, error).await,
+        };
+        let sandbox_id = row.sandbox_id.clone();
+        let (endpoint, key) = (instance.endpoint.clone(), instance.agent_key.hex());
+        let started = self
+            .write(move |tx, now_ms| sandbox::started(tx, &sandbox_id, &endpoint, &key, now_ms));
+        let started = started.await?;
+        self.counts.add("started");
+        self.lease(&started, may_run_until(&started, &self.options)).await
+    }
+
+    async fn make(&self, row: &Sandbox) -> Result<Instance> {
+        let order = Order {
+            sandbox_id: row.sandbox_id.clone(),
+            cpu_milli: row.shape.cpu_milli,
+            ram_mib: row.shape.ram_mib,
+            disk_mib: row.shape.disk_mib,
+            image: row.image.clone(),
+        };
+        let instance = self.machine.create(&order).await?;
+        let client = self.link.client_of(&instance)?;
+        super::super::attest(&client, &row.image).await?;
+        Ok(instance)
+    }
+
+    /// Tries again, unless that was tried often enough or is in vain.
+    async fn not_started(&self, row: &Sandbox, error: Error) -> Result<Done> {
+        let mut tries = 0;
+        self.note(&row.sandbox_id, |note| tries = note.tries.saturating_add(1));
+        if !is_final(&error) && tries < self.options.start_tries {
+            return Err(error);
+        }
+        self.machine.destroy(&row.sandbox_id).await?;
+        let (sandbox_id, words) = (row.sandbox_id.clone(), error.to_string());
+        self.write(move |tx, now_ms| sandbox::failed(tx, &sandbox_id, &words, now_ms)).await?;
+        self.counts.add("failed");
+        tracing::warn!(sandbox_id = %row.sandbox_id, %error, "a sandbox could not be started");
+        Ok(Done::Well)
+    }
+
+    async fn lease(&self, row: &Sandbox, until_ms: UnixMs) -> Result<Done> {
+        let client = self.client(row)?;
+        match client.lease(until_ms).await {
+            Ok(stands) => {
+                self.counts.add("leased");
+                // If the clock was set back, the word is older than the last one and counts for nothing: again later.
+                self.note(&row.sandbox_id, |note| note.leased_ms = Some(stands.run_until_ms));
+                Ok(Done::Well)
+            }
+            Err(error) => self.unheard(row, &client, error).await,
+        }
+    }
+
+    async fn set_frozen(&self, row: &Sandbox, frozen: bool) -> Result<Done> {
+        let client = self.client(row)?;
+        let set = if frozen { client.freeze().await } else { client.thaw().await };
+        match set {
+            Ok(()) => {
+                self.note(&row.sandbox_id, |note| note.frozen = Some(frozen));
+                Ok(Done::Well)
+            }
+            Err(error) => self.unheard(row, &client, error).await,
+        }
+    }
+
+    async fn resize(&self, row: &Sandbox, to: Resized) -> Result<Done> {
+        let shape = row.shape_at(self.now_ms());
+        self.machine.resize(&row.sandbox_id, to.cpu_milli, to.ram_mib).await?;
+        self.note(&row.sandbox_id, |note| note.shape = Some(shape));
+        Ok(Done::Well)
+    }
+
+    async fn look(&self, row: &Sandbox) -> Result<Done> {
+        let client = self.client(row)?;
+        match client.health().await {
+            Ok(health) => Ok(self.seen(row, &health)),
+            Err(error) => self.unheard(row, &client, error).await,
+        }
+    }
+
+    /// Notes how it is. What has ended by itself is lost, unless its time was over: then the meter has the word.
+    fn seen(&self, row: &Sandbox, health: &Health) -> Done {
+        let now_ms = self.now_ms();
+        self.note(&row.sandbox_id, |note| {
+            note.seen_ms = Some(now_ms);
+            note.frozen = Some(health.state == State::Frozen);
+            note.leased_ms = health.leased.then_some(health.run_until_ms);
+            if self.machine.abilities().resize {
+                note.shape.get_or_insert(row.shape);
+            }
+        });
+        let (by, is_paid_longer) =
+            (health.ended_by, health.run_until_ms < may_run_until(row, &self.options));
+        match by {
+            None => Done::Well,
+            Some(EndedBy::Lease) if !is_paid_longer => Done::Well,
+            Some(by) => Done::Lost(format!("it has ended by itself ({by:?}, {:?})", health.class)),
+        }
+    }
+
+    /// The agent refused or did not answer. If it is gone, the sandbox is lost; if not, it is tried again.
+    async fn unheard(&self, row: &Sandbox, client: &Client, error: agent::Error) -> Result<Done> {
+        if error.code() == &agent::code::ENDED {
+            let health = client.health().await?;
+            return Ok(self.seen(row, &health));
+        }
+        let is_there = self.machine.find(&row.sandbox_id).await?;
+        let is_there = is_there.is_some_and(|instance| is_of(row, &instance));
+        match is_there {
+            true => Err(error.into()),
+            false => Ok(Done::Lost("its agent is gone".to_owned())),
+        }
+    }
+
+    /// A sandbox that runs no more though it should. What is left of it is ended, and its files are kept if they are
+    /// still there.
+    async fn lost(&self, row: &Sandbox, words: &str) -> Result<()> {
+        let stopped = self.machine.stop(&row.sandbox_id).await?;
+        self.counts.add("lost");
+        tracing::warn!(sandbox_id = %row.sandbox_id, words, "a sandbox is lost");
+        if stopped.keeps_files {
+            return self.note_stopped(row, stopped.ran_ms).await;
+        }
+        let (sandbox_id, words) = (row.sandbox_id.clone(), words.to_owned());
+        self.write(move |tx, now_ms| sandbox::failed(tx, &sandbox_id, &words, now_ms)).await?;
+        self.machine.destroy(&row.sandbox_id).await
+    }
+
+    async fn stop(&self, row: &Sandbox) -> Result<Done> {
+        let stopped = self.machine.stop(&row.sandbox_id).await?;
+        self.note_stopped(row, stopped.ran_ms).await?;
+        Ok(Done::Well)
+    }
+
+    async fn note_stopped(&self, row: &Sandbox, ran_ms: Option<i64>) -> Result<()> {
+        let ran_ms = self.believed(row, ran_ms);
+        let sandbox_id = row.sandbox_id.clone();
+        self.write(move |tx, now_ms| sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms)).await?;
+        self.counts.add("stopped");
+        Ok(())
+    }
+
+    async fn remove(&self, row: &Sandbox) -> Result<Done> {
+        // How long it ran must be asked before nobody is left to say it.
+        let ran_ms = match row.started_ms {
+            Some(_) => self.machine.stop(&row.sandbox_id).await?.ran_ms,
+            None => None,
+        };
+        self.machine.destroy(&row.sandbox_id).await?;
+        let ran_ms = self.believed(row, ran_ms);
+        let (sandbox_id, is_ending) =
+            (row.sandbox_id.clone(), row.status == sandbox::Status::Ending);
+        self.write(move |tx, now_ms| match is_ending {
+            true => sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms),
+            false => sandbox::destroyed(tx, &sandbox_id, ran_ms, now_ms),
+        })
+        .await?;
+        self.counts.add("removed");
+        Ok(Done::Well)
+    }
+
+    /// What an agent says of its time, if there was so much: nonsense must not keep a sandbox from ending.
+    fn believed(&self, row: &Sandbox, ran_ms: Option<i64>) -> Option<i64> {
+        let existed_ms = self.now_ms().saturating_sub(row.created_ms);
+        ran_ms.filter(|ran_ms| (0..=existed_ms).contains(ran_ms))
+    }
+
+    /// The agent that the row names, at the place that it names.
+    fn client(&self, row: &Sandbox) -> Result<Client> {
+        super::super::client_of_row(&self.link, row)
+    }
+
+    pub(in crate::machine) async fn write<T: Send + 'static>(
+        &self,
+        run: impl Fn(&mut Tx<'_>, UnixMs) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let clock = self.link.clock().clone();
+        self.store.write(move |tx| run(tx, clock.now_ms())).await
+    }
+}
+
+/// Whether what a machine has is what the row says.
+pub(in crate::machine) fn is_of(row: &Sandbox, instance: &Instance) -> bool {
+    let key = row.agent_key.as_deref().and_then(|key| key.parse::<PublicKey>().ok());
+    key == Some(instance.agent_key) && row.endpoint.as_deref() == Some(&instance.endpoint)
+}

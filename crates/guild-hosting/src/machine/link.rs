@@ -1,0 +1,100 @@
+//! How a sandbox's agent is asked: with the node's key, and only the agent whose key is known.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use guild_protocol::env::{Clock, Random, Signer};
+use guild_protocol::identity::PublicKey;
+use guild_sandbox::agent::{Client, Health, Party, SandboxId as AgentSandboxId, State};
+
+use super::{Instance, code};
+use crate::{Error, Result, SandboxId};
+
+/// How often an agent that ends its sandbox is asked whether it has, and how long.
+const LOOK_MS: i64 = 50;
+
+/// What every question to an agent needs.
+#[derive(Clone)]
+pub struct Link {
+    signer: Arc<dyn Signer>,
+    clock: Arc<dyn Clock>,
+    random: Arc<dyn Random>,
+}
+
+/// The id of a sandbox as its agent knows it: the same digits, under the agent's own word.
+pub fn agent_id(sandbox_id: &SandboxId) -> Result<AgentSandboxId> {
+    let digits = sandbox_id.as_str().trim_start_matches(SandboxId::PREFIX);
+    let id = format!("{}{digits}", AgentSandboxId::PREFIX);
+    id.parse().map_err(|e: guild_protocol::Error| Error::refused(&code::MACHINE, e.to_string()))
+}
+
+impl Link {
+    /// Questions are signed with this key, whose public half agents are started with.
+    pub fn new(signer: Arc<dyn Signer>, clock: Arc<dyn Clock>, random: Arc<dyn Random>) -> Link {
+        Link { signer, clock, random }
+    }
+
+    /// Whom agents listen to.
+    pub fn controller(&self) -> PublicKey {
+        self.signer.public_key()
+    }
+
+    /// The time of all questions.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// A client of one agent. The endpoint is an address with its port, never a name that somebody could point
+    /// elsewhere.
+    pub fn client(
+        &self,
+        sandbox_id: &SandboxId,
+        endpoint: &str,
+        agent: PublicKey,
+    ) -> Result<Client> {
+        let nowhere = |_| Error::refused(&code::MACHINE, "the endpoint is not an address");
+        let address = endpoint.parse::<SocketAddr>().map_err(nowhere)?.to_string();
+        let party = Party { sandbox_id: agent_id(sandbox_id)?, agent };
+        let (signer, clock, random) =
+            (self.signer.clone(), self.clock.clone(), self.random.clone());
+        Ok(Client::new(&address, party, signer, clock, random))
+    }
+
+    /// A client of what a machine has made.
+    pub fn client_of(&self, instance: &Instance) -> Result<Client> {
+        self.client(&instance.sandbox_id, &instance.endpoint, instance.agent_key)
+    }
+
+    /// Tells an agent to end its sandbox, and waits until everything inside is gone. `None` if it could not be told,
+    /// or did not within `patience_ms`.
+    pub async fn end(&self, client: &Client, patience_ms: i64) -> Option<Health> {
+        let mut waited_ms: i64 = 0;
+        loop {
+            // Told again each time: a word that is older than the last one, by a clock that was set, counts for
+            // nothing. One that has ended already refuses; what counts is what it says afterwards.
+            if let Err(error) = client.stop().await {
+                tracing::debug!(%error, "the agent could not be told to stop");
+            }
+            let health = client.health().await.ok()?;
+            if health.state == State::Ended && health.class.is_some() {
+                return Some(health);
+            }
+            if waited_ms >= patience_ms {
+                return None;
+            }
+            self.clock.sleep(LOOK_MS).await;
+            waited_ms = waited_ms.saturating_add(LOOK_MS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_knows_its_sandbox_by_the_same_digits() {
+        let id: SandboxId = format!("sbx_{:032x}", 77).parse().unwrap();
+        assert_eq!(agent_id(&id).unwrap().as_str(), format!("sandbox_{:032x}", 77));
+    }
+}
