@@ -72,6 +72,8 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        HOST_SIGNED_OUT = "host.signed_out", Denied,
+            "You are not signed in at a node that sells sandboxes.", "Sign in with `guild login --host URL`.";
         HIRE_TREE = "hire.tree", Invalid,
             "The commands or the files for a sandbox cannot be sent as they are.",
             "Change what the message names; large files are better made by a command.";
@@ -348,6 +350,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_network::code::ALL,
         guild_hosting::access::code::ALL,
         guild_hosting::code::ALL,
+        guild_hosting::machine::code::ALL,
         guild_market::code::ALL,
         guild_memory::embed::code::ALL,
         guild_roles::code::ALL,
