@@ -1,6 +1,7 @@
 //! The one mapping from errors to HTTP.
 
-use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use guild_protocol::error::Code;
@@ -96,6 +97,9 @@ pub enum Error {
     /// A role refused.
     #[error(transparent)]
     Role(#[from] guild_roles::Error),
+    /// Hosting refused.
+    #[error(transparent)]
+    Hosting(#[from] guild_hosting::Error),
 }
 
 /// The result of this crate.
@@ -118,6 +122,7 @@ impl Error {
             Error::NeedsWebSocket => &code::NEEDS_WEB_SOCKET,
             Error::Serve(_) => &code::SERVE,
             Error::Role(error) => error.code(),
+            Error::Hosting(error) => error.code(),
         }
     }
 
@@ -141,6 +146,8 @@ impl IntoResponse for Error {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::NeedsWebSocket => StatusCode::UPGRADE_REQUIRED,
+            Error::Hosting(_) => StatusCode::from_u16(guild_hosting::access::http_status(code))
+                .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             _ => StatusCode::from_u16(code.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
         };
@@ -155,7 +162,11 @@ impl IntoResponse for Error {
             "help": code.remedy,
         }});
         let told = Told { status, code, message: self.to_string() };
-        (status, Extension(told), Json(body)).into_response()
+        let mut response = (status, Extension(told), Json(body)).into_response();
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
     }
 }
 

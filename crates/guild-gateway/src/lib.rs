@@ -21,6 +21,7 @@
 //! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
+//! | `/v1/…` | hosting: sign-in, jobs, sandboxes, billing; `/v1` and `/v1/openapi.json` describe it |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
 mod body;
@@ -39,6 +40,7 @@ mod outbox;
 mod relay;
 mod relays;
 mod socket;
+mod v1;
 mod web;
 
 use std::sync::Arc;
@@ -47,6 +49,7 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, get, post};
 use futures_util::future::{Either, select};
+use guild_hosting::desk::Desk;
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::nostr::Limits;
@@ -65,6 +68,11 @@ use socket::Limited;
 pub use error::{Error, Result, code};
 pub use health::Services;
 pub use meter::{REQUEST_MS, Render};
+
+/// The document that describes `/v1`, as it is checked in.
+pub fn openapi() -> String {
+    v1::document::text()
+}
 
 /// How the gateway serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,6 +131,8 @@ pub struct Roles {
     pub treasury: Treasury,
     /// Who hires others, if this node does.
     pub buyer: Option<Buyer>,
+    /// Who sells sandboxes, if this node does.
+    pub desk: Option<Desk>,
     /// The market, for readers.
     pub explorer: Explorer,
     /// What runs.
@@ -141,6 +151,7 @@ struct Shared {
     relays: Relays,
     treasury: Treasury,
     buyer: Option<Buyer>,
+    desk: Option<Desk>,
     explorer: Explorer,
     services: Services,
     metrics: Option<Render>,
@@ -177,6 +188,7 @@ impl Service {
             relays,
             treasury,
             buyer,
+            desk,
             explorer,
             services,
             metrics,
@@ -189,6 +201,7 @@ impl Service {
             relays,
             treasury,
             buyer,
+            desk,
             explorer,
             services,
             metrics,
@@ -233,6 +246,7 @@ fn router(shared: Shared) -> Router {
     let body_max_bytes = shared.options.body_max_bytes;
     Router::new()
         .merge(explorer_routes())
+        .merge(v1::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
         .route("/metrics", get(meter::metrics))

@@ -33,6 +33,12 @@ const BUFFER_BYTES: usize = 16 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Remote(IpAddr);
 
+impl Remote {
+    pub(crate) fn address(self) -> IpAddr {
+        self.0
+    }
+}
+
 impl Connected<IncomingStream<'_, Limited>> for Remote {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Remote {
         Remote(stream.remote_addr().ip())

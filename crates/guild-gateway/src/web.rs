@@ -1,6 +1,7 @@
 //! The explorer's pages, made on the server. Everything can be read without JavaScript, on a phone and in the dark;
 //! nothing is fetched from anywhere else. Whatever strangers wrote goes through [`text::clean`] and is escaped.
 
+mod api;
 pub(crate) mod asset;
 mod home;
 mod icon;
@@ -15,6 +16,7 @@ mod text;
 
 use maud::{DOCTYPE, Markup, html};
 
+pub(crate) use api::api;
 pub(crate) use home::home;
 pub(crate) use problem::problem;
 pub(crate) use provider::{Filter, provider, providers};

@@ -37,6 +37,14 @@ pub mod code {
         REFERENCE_TAKEN = "hosting.reference_taken", Conflict,
             "A deposit with this reference is booked, for another user or amount.",
             "Each payment from outside has a reference of its own.";
+        INSUFFICIENT = "hosting.insufficient_balance", Conflict,
+            "The account does not hold enough for the first minute.",
+            "Pay in what the quote names, then send the same request again.";
+        NO_ORIGIN = "hosting.no_origin", Unavailable,
+            "This node does not know its own address, so nobody can sign a message for it.",
+            "Whoever runs it names the address in hosting.origins.";
+        BYPASS_OFF = "hosting.bypass_off", Denied,
+            "Signing in without a proof is switched off.", "Sign in with a wallet or a Nostr key.";
         WITHDRAWAL_CLOSED = "hosting.withdrawal_closed", Conflict,
             "The withdrawal has been confirmed or has failed already.", "Read the withdrawal again.";
     }

@@ -9,9 +9,12 @@
 //! | [`job`] | bounded spending windows that own sandboxes |
 //! | [`sandbox`] | what is bought, from the first minute that is held to the last that is paid |
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
+//! | [`upkeep`] | the loop of the meter |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
 //! | [`machine`] | what sandboxes run on, and who looks after them there |
 //! | [`audit`] | recomputes all of it from rows and ledger |
+//! | [`desk`] | where all of it is asked for: who asks, whether again, and then the change, in one transaction |
+//! | [`api`] | what is said over the wire |
 //!
 //! Every change of state is one function that is called inside a transaction, together with its transfers: a crash
 //! finds either all of it or nothing. The money is in micro-USD. Work is found by reading rows; the bell [`TOPIC`] only
@@ -20,9 +23,11 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
 
+pub mod access;
+pub mod api;
 pub mod audit;
 pub mod clamp;
-pub mod access;
+pub mod desk;
 mod error;
 mod event;
 pub mod job;
@@ -34,6 +39,7 @@ mod plans;
 pub mod price;
 mod row;
 pub mod sandbox;
+pub mod upkeep;
 pub mod user;
 
 pub use error::{Error, Result, code};
@@ -47,7 +53,8 @@ use guild_store::{Migration, Sql};
 
 /// The tables of this crate.
 pub fn migrations() -> Vec<Migration> {
-    vec![Migration {
+    let mut all = access::migrations();
+    all.push(Migration {
         area: "hosting",
         number: 1,
         name: "hosting",
@@ -55,5 +62,6 @@ pub fn migrations() -> Vec<Migration> {
             lite: include_str!("../migrations/sqlite/0001_hosting.sql"),
             pg: include_str!("../migrations/postgres/0001_hosting.sql"),
         },
-    }]
+    });
+    all
 }

@@ -9,6 +9,7 @@ use crate::output::{Answer, Output};
 use crate::telemetry;
 
 mod audit;
+mod billing;
 mod blueprint;
 mod cid;
 mod completions;
@@ -18,10 +19,13 @@ mod doctor;
 mod generate;
 mod hash;
 mod hire;
+mod hosted;
+mod job;
 mod judge;
 mod key;
 mod ledger;
 mod log;
+mod login;
 mod outbox;
 mod policy;
 mod providers;
@@ -72,6 +76,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Sandbox(sandbox::Command),
     SandboxAgent(sandbox_agent::Args),
+    Login(login::Args),
+    Logout(login::LogoutArgs),
+    #[command(subcommand)]
+    Job(job::Command),
+    #[command(subcommand)]
+    Billing(billing::Command),
     #[command(subcommand)]
     Schema(schema::Command),
     #[command(subcommand)]
@@ -134,6 +144,10 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Judge(args) => judge::run(&args, &mut cx),
         Command::Sandbox(command) => sandbox::run(&command, &mut cx),
         Command::SandboxAgent(args) => sandbox_agent::run(&args, &mut cx),
+        Command::Login(args) => login::run(&args, &mut cx),
+        Command::Logout(args) => login::logout(&args, &mut cx),
+        Command::Job(command) => job::run(&command, &mut cx),
+        Command::Billing(command) => billing::run(&command, &mut cx),
         Command::Schema(command) => schema::run(&command, &mut cx),
         Command::Key(command) => key::run(&command, &mut cx),
         Command::Config(command) => config::run(&command, &mut cx),

@@ -15,7 +15,9 @@ mod load;
 pub(crate) mod show;
 
 pub(crate) use environment::Environment;
-pub(crate) use list::{ImageList, Layers, RelayUrls, RequestKinds, not_a_layer};
+pub(crate) use list::{
+    ChainIds, HostedImages, HostedSource, ImageList, Layers, RelayUrls, RequestKinds, not_a_layer,
+};
 pub(crate) use load::{Loaded, Setting, load};
 
 /// The file in the data directory.
@@ -38,6 +40,7 @@ pub(crate) struct Config {
     pub(crate) buyer: Buyer,
     pub(crate) sandbox: Sandbox,
     pub(crate) sandbox_run: SandboxRun,
+    pub(crate) hosting: Hosting,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -270,6 +273,32 @@ impl Default for SandboxRun {
             max_timeout_s: 600,
             max_disk_mb: 512,
             images: ImageList::default(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Hosting {
+    pub(crate) enabled: bool,
+    pub(crate) origins: String,
+    pub(crate) chain_ids: ChainIds,
+    pub(crate) images: HostedImages,
+    pub(crate) vcpu_micro_usd: u32,
+    pub(crate) ram_gib_micro_usd: u32,
+    pub(crate) sign_in_without_proof: bool,
+}
+
+impl Default for Hosting {
+    fn default() -> Hosting {
+        Hosting {
+            enabled: false,
+            origins: String::new(),
+            chain_ids: ChainIds::default(),
+            images: HostedImages::default(),
+            vcpu_micro_usd: 840,
+            ram_gib_micro_usd: 270,
+            sign_in_without_proof: false,
         }
     }
 }

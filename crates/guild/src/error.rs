@@ -72,6 +72,8 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        HOST_SIGNED_OUT = "host.signed_out", Denied,
+            "You are not signed in at a node that sells sandboxes.", "Sign in with `guild login --host URL`.";
         HIRE_TREE = "hire.tree", Invalid,
             "The commands or the files for a sandbox cannot be sent as they are.",
             "Change what the message names; large files are better made by a command.";
@@ -270,6 +272,12 @@ impl From<guild_ledger::Error> for Error {
 
 impl From<guild_market::Error> for Error {
     fn from(error: guild_market::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
+impl From<guild_hosting::Error> for Error {
+    fn from(error: guild_hosting::Error) -> Error {
         Error::new(error.code(), error.to_string())
     }
 }

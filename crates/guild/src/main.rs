@@ -8,6 +8,7 @@ mod client;
 mod command;
 mod config;
 mod error;
+mod host;
 mod image;
 mod input;
 mod keystore;

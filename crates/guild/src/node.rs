@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::{join, select};
 use guild_gateway::{Render, Roles, Service as Gateway};
+use guild_hosting::desk::Desk;
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
 use guild_network::client::Pool;
@@ -35,6 +36,7 @@ use crate::real::{SystemClock, SystemRandom};
 
 mod bus;
 pub(crate) mod data_dir;
+mod hosting;
 mod identity;
 mod listen;
 mod market;
@@ -75,6 +77,7 @@ pub(crate) fn migrations() -> Migrations {
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
+        .and(guild_hosting::migrations())
 }
 
 /// What every part of a node is made with.
@@ -258,6 +261,7 @@ impl Parts {
         &self,
         handles: &Handles,
         (relay, relays): (Option<Relay>, Relays),
+        desk: Option<Desk>,
         supervisor: &Supervisor,
         metrics: Option<Render>,
     ) -> Roles {
@@ -269,6 +273,7 @@ impl Parts {
             relays,
             treasury: handles.treasury.clone(),
             buyer: Some(handles.buyer.clone()),
+            desk,
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
             metrics,
@@ -347,14 +352,15 @@ impl Node {
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
         let means = market::Means { loaded, registry, pool, ours, workshops };
-        let Identity { buyer, provider, .. } = identity;
+        let Identity { buyer, provider, node } = identity;
+        let desk = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
         let metrics = metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake));
-        let roles = parts.roles(&handles, (relay, relays), &supervisor, metrics);
+        let roles = parts.roles(&handles, (relay, relays), desk, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,

@@ -55,7 +55,7 @@ fn wants_json_only(headers: &HeaderMap) -> bool {
 /// Whether a person is looking, so that an error should be a page too.
 pub(crate) fn wants_page(headers: &HeaderMap, path: &str) -> bool {
     let accept = guard::header(headers, &ACCEPT).unwrap_or_default();
-    accept.contains("text/html") && !path.starts_with("/api/")
+    accept.contains("text/html") && !path.starts_with("/api/") && !path.starts_with("/v1/")
 }
 
 impl Asked {

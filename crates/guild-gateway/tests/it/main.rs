@@ -4,6 +4,7 @@
 #[path = "../../../guild-roles/tests/it/bazaar.rs"]
 mod bazaar;
 mod explore;
+mod hosting;
 mod ledger;
 mod live;
 mod orders;
@@ -96,7 +97,8 @@ impl Scene {
     fn new(options: Options) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let file = guild_store::Options::file(&dir.path().join("node.db"));
-        let store = StoreService::open(&file, &bazaar::migrations(), Hooks::default(), 0).unwrap();
+        let migrations = bazaar::migrations().and(guild_hosting::migrations());
+        let store = StoreService::open(&file, &migrations, Hooks::default(), 0).unwrap();
         let (bus, turns) = (Arc::new(Local::new()), Turns::new(store.handle()));
         let log = AuditLog::new(
             LogOptions::default(),
@@ -132,6 +134,7 @@ impl Scene {
             relays,
             treasury,
             buyer: Some(buyer(store.handle(), bus.clone())),
+            desk: None,
             explorer,
             services,
             metrics: None,

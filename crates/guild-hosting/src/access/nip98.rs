@@ -51,6 +51,11 @@ pub struct Proof {
     created_ms: UnixMs,
 }
 
+/// The header `Authorization` for a signed event: what a client sends.
+pub fn header(event: &Event) -> String {
+    format!("Nostr {}", STANDARD.encode(event.to_json()))
+}
+
 /// Looks at the header `Authorization`: form, request, time, signature. Pure.
 pub fn check(header: &str, asked: &Asked<'_>, now_ms: UnixMs) -> Result<Proof> {
     let event = read(header)?;

@@ -17,10 +17,28 @@ use crate::config::{Backend, not_a_layer};
 use crate::error::{Error, Result, code};
 use crate::output::Answer;
 
-/// Run programs that nobody trusts
+mod hosted;
+
+/// Run programs that nobody trusts: in a sandbox of this host, or in one that is bought by the minute
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),
+    Create(hosted::CreateArgs),
+    Ls(hosted::LsArgs),
+    /// Show a sandbox
+    Show(hosted::IdArgs),
+    Exec(hosted::ExecArgs),
+    Cp(hosted::CpArgs),
+    Extend(hosted::ExtendArgs),
+    Resize(hosted::ResizeArgs),
+    /// End a sandbox; its files are kept
+    Stop(hosted::IdArgs),
+    /// End a sandbox, and remove it with its files
+    Destroy(hosted::IdArgs),
+    /// Pause a sandbox; it stays paid for
+    Pause(hosted::IdArgs),
+    /// Let a paused sandbox go on
+    Resume(hosted::IdArgs),
     /// List the images that jobs may name, by their digests
     ///
     /// The digest of this host's own /usr is made of what its package manager says is installed: hosts with the same
@@ -150,6 +168,17 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     let args = match command {
         Command::Run(args) => args,
         Command::Images => return images(cx),
+        Command::Create(args) => return hosted::create(args, cx),
+        Command::Ls(args) => return hosted::ls(args, cx),
+        Command::Show(args) => return hosted::show(args, cx),
+        Command::Exec(args) => return hosted::exec(args, cx),
+        Command::Cp(args) => return hosted::cp(args, cx),
+        Command::Extend(args) => return hosted::extend(args, cx),
+        Command::Resize(args) => return hosted::resize(args, cx),
+        Command::Stop(args) => return hosted::act(args, "stop", cx),
+        Command::Destroy(args) => return hosted::act(args, "destroy", cx),
+        Command::Pause(args) => return hosted::act(args, "pause", cx),
+        Command::Resume(args) => return hosted::act(args, "resume", cx),
     };
     let (spec, allow) = (spec(args)?, Allow::parse(&args.allow_host)?);
     let mut config = cx.config_in_peace()?.config;

@@ -242,6 +242,32 @@ pub(crate) static KEYS: &[Key] = &[
         "Images that jobs may name beside this host's own /usr, separated by commas, each as DIGEST=DIRECTORY: the \
          digest under which others know the image, sha256:…, and where it is unpacked here.",
     ),
+    key(
+        "hosting.enabled",
+        "Whether this node sells sandboxes by the minute, at /v1. They share the kernel of this host.",
+    ),
+    key(
+        "hosting.origins",
+        "The addresses under which users reach this node, separated by commas, as https://guild.example: messages to \
+         sign in must name one of them. Empty: 127.0.0.1 and localhost with the port of the gateway.",
+    ),
+    key(
+        "hosting.chain_ids",
+        "The chains that a message to sign in may name, by their numbers, separated by commas.",
+    ),
+    key(
+        "hosting.images",
+        "The images that are sold, separated by commas, each as NAME:vX.Y.Z=DIRECTORY, or =host for this host's own \
+         system.",
+    ),
+    key("hosting.vcpu_micro_usd", "What a minute of a virtual processor costs, in micro-USD.")
+        .range(0, 1_000_000_000),
+    key("hosting.ram_gib_micro_usd", "What a minute of a gibibyte of memory costs, in micro-USD.")
+        .range(0, 1_000_000_000),
+    key(
+        "hosting.sign_in_without_proof",
+        "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
+    ),
 ];
 
 /// The key at a path.

@@ -71,6 +71,88 @@ impl From<ImageList> for String {
     }
 }
 
+/// Where an image of a sandbox for others comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HostedSource {
+    /// From this host's own system.
+    Host,
+    /// From a directory.
+    Directory(PathBuf),
+}
+
+/// Images that are sold, as `name:vX.Y.Z=/directory` or `name:vX.Y.Z=host`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct HostedImages(pub(crate) BTreeMap<String, HostedSource>);
+
+impl Default for HostedImages {
+    fn default() -> HostedImages {
+        HostedImages([("sandbox-base:v1.0.0".to_owned(), HostedSource::Host)].into())
+    }
+}
+
+impl TryFrom<String> for HostedImages {
+    type Error = String;
+    fn try_from(text: String) -> Result<HostedImages, String> {
+        let mut images = BTreeMap::new();
+        for part in parts(&text) {
+            let source = match part.split_once('=') {
+                Some((name, "host")) => Some((name, HostedSource::Host)),
+                Some((name, path)) if path.starts_with('/') => {
+                    Some((name, HostedSource::Directory(PathBuf::from(path))))
+                }
+                _ => None,
+            };
+            let Some((name, source)) = source else {
+                return Err(format!("{part:?} is not name:vX.Y.Z=/directory or name:vX.Y.Z=host"));
+            };
+            if images.insert(name.to_owned(), source).is_some() {
+                return Err(format!("{name} is there twice"));
+            }
+        }
+        Ok(HostedImages(images))
+    }
+}
+
+impl From<HostedImages> for String {
+    fn from(images: HostedImages) -> String {
+        let one = |(name, source): (&String, &HostedSource)| match source {
+            HostedSource::Host => format!("{name}=host"),
+            HostedSource::Directory(path) => format!("{name}={}", path.display()),
+        };
+        images.0.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Chains by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct ChainIds(pub(crate) BTreeSet<u64>);
+
+impl Default for ChainIds {
+    fn default() -> ChainIds {
+        ChainIds([1, 8_453].into())
+    }
+}
+
+impl TryFrom<String> for ChainIds {
+    type Error = String;
+    fn try_from(text: String) -> Result<ChainIds, String> {
+        let read = |part: &str| {
+            let number = part.parse().ok().filter(|number: &u64| *number > 0);
+            number.ok_or_else(|| format!("{part:?} is not the number of a chain"))
+        };
+        let ids: BTreeSet<u64> = parts(&text).map(read).collect::<Result<_, _>>()?;
+        if ids.is_empty() { Err("there is no chain".to_owned()) } else { Ok(ChainIds(ids)) }
+    }
+}
+
+impl From<ChainIds> for String {
+    fn from(ids: ChainIds) -> String {
+        ids.0.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// Kinds of requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]

@@ -13,6 +13,7 @@ pub(super) fn all() -> Pages {
         page("cli.md", cli_page()),
         page("config.md", config_page()),
         page("errors.md", errors_page()),
+        ("openapi.json".to_owned(), guild_gateway::openapi().into_bytes()),
     ]
 }
 

@@ -1,0 +1,82 @@
+//! The API described: as OpenAPI for programs, as a page for people.
+
+use axum::Json;
+use axum::response::Html;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::{IntoParams, Modify, OpenApi};
+
+use super::{access, billing, inside, jobs, operator, sandboxes};
+use crate::web;
+
+/// The header of every write.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+pub(crate) struct Idempotent {
+    /// A random text of your own. The same request with the same key has one effect and one answer; the same key with
+    /// another request is refused (422). Kept for a day.
+    #[param(rename = "idempotency-key", min_length = 1, max_length = 255, pattern = "^[!-~]+$")]
+    #[expect(dead_code, reason = "describes a header that is read by hand")]
+    idempotency_key: String,
+}
+
+/// All of `/v1`.
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Guildhall hosting",
+        description = "Sandboxes that agents buy by the minute, where an unpaid minute never runs. Sign in with a \
+            wallet (EIP-4361) or a Nostr key (NIP-98), make a job that bounds what is spent, and buy sandboxes in \
+            it. Amounts are whole micro-USD; the same in cents stands beside them as an exact decimal text. Every \
+            write needs an idempotency key."
+    ),
+    paths(
+        access::nonce, access::verify, access::bypass, access::me, access::logout, access::keys,
+        access::create_key, access::revoke_key,
+        jobs::create, jobs::list, jobs::show, jobs::extend, jobs::stop,
+        sandboxes::price, sandboxes::create, sandboxes::of_job, sandboxes::list, sandboxes::show,
+        sandboxes::extend, sandboxes::resize, sandboxes::stop, sandboxes::destroy, sandboxes::pause,
+        sandboxes::resume,
+        inside::exec, inside::output, inside::stdin, inside::signal, inside::upload, inside::download,
+        inside::delete, inside::directory, inside::secrets,
+        billing::balance, billing::statement, billing::withdraw, billing::withdrawals, billing::withdrawal,
+        billing::quote,
+        operator::credit, operator::withdrawals, operator::confirm, operator::fail,
+    ),
+    security(("token" = [])),
+    modifiers(&Schemes),
+)]
+pub(crate) struct Document;
+
+struct Schemes;
+
+impl Modify for Schemes {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let components = openapi.components.get_or_insert_default();
+        let bearer = |words: &str| {
+            let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(words));
+            SecurityScheme::Http(scheme.build())
+        };
+        components.add_security_scheme("token", bearer("A session (ghs_…) or an API key (ghk_…)."));
+        components.add_security_scheme(
+            "node",
+            bearer("The node's own token, from node.json. Operators only."),
+        );
+    }
+}
+
+/// The document, as it is checked in.
+pub(crate) fn text() -> String {
+    let mut text = Document::openapi().to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// `/v1/openapi.json`.
+pub(crate) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
+    Json(Document::openapi())
+}
+
+/// `/v1`.
+pub(crate) async fn page() -> Html<String> {
+    Html(web::api(&Document::openapi()))
+}

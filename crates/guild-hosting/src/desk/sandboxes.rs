@@ -1,0 +1,187 @@
+//! Sandboxes: what is bought. What is done inside of them is not asked for here.
+
+use guild_protocol::env::UnixMs;
+use guild_store::Tx;
+
+use crate::access::idempotency::{Answer, Reply};
+use crate::access::{Scope, Token};
+use crate::api::{
+    ExtendBody, Insufficient, NewSandboxBody, PageQuery, PriceQuery, PriceView, ProblemDetail,
+    QuoteView, ResizeBody, SandboxView, Sandboxes, next_of,
+};
+use crate::error::code;
+use crate::machine::image::Source;
+use crate::money::Quote;
+use crate::price::Shape;
+use crate::sandbox::{self, Placed, Sandbox, SecurityMode};
+use crate::{Error, HostingJobId, HostingQuoteId, Result, SandboxId, UserId, job};
+
+use super::{Desk, Sent, answer, parse, text};
+
+impl Desk {
+    /// What a minute of a shape costs. Anybody may ask.
+    pub fn price(&self, query: &PriceQuery) -> Result<PriceView> {
+        let images = self.0.images.names().map(ToString::to_string).collect();
+        query.answer(&self.0.options.policy.rates, images)
+    }
+
+    /// Orders a sandbox: its first minute is held, or a quote is given (402).
+    pub async fn create_sandbox(
+        &self,
+        sent: Sent,
+        job_id: &str,
+        body: NewSandboxBody,
+    ) -> Result<Reply> {
+        let (clock, random) = (&*self.0.clock, &*self.0.random);
+        let (sandbox_id, quote_id) =
+            (SandboxId::make(clock, random), HostingQuoteId::make(clock, random));
+        let job_id: HostingJobId = parse("job_id", job_id)?;
+        let policy = self.0.options.policy.clone();
+        let machine = self.0.options.machine.clone();
+        let image_digest = self.image_digest(&body)?;
+        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            let chosen = crate::api::Chosen {
+                sandbox_id: sandbox_id.clone(),
+                quote_id: quote_id.clone(),
+                job_id: job_id.clone(),
+                user_id: caller.user_id.clone(),
+                image_digest: image_digest.clone(),
+                machine: machine.clone(),
+                ttl_max_ms: policy.sandbox_ttl_max_ms,
+            };
+            match sandbox::create(tx, &body.asked(chosen)?, &policy, now_ms)? {
+                Placed::Starting(sandbox, granted) => {
+                    answer(201, &SandboxView::granted(&sandbox, granted, now_ms))
+                }
+                Placed::Quoted(quote) => insufficient(&quote),
+            }
+        })
+        .await
+    }
+
+    /// What an image on the list is now. What is not offered is refused before anything else is looked at.
+    fn image_digest(&self, body: &NewSandboxBody) -> Result<String> {
+        if body.security_mode()? == SecurityMode::Confidential {
+            let message = "security_mode: confidential is not enabled";
+            return Err(Error::refused(&code::NOT_ENABLED, message));
+        }
+        Ok(match self.0.images.get(&body.image)? {
+            Source::Host => "host".to_owned(),
+            Source::Directory { digest, .. } => digest.to_string(),
+        })
+    }
+
+    /// Gives a sandbox more money or time.
+    pub async fn extend_sandbox(&self, sent: Sent, id: &str, body: ExtendBody) -> Result<Reply> {
+        let sandbox_id: SandboxId = parse("sandbox_id", id)?;
+        let policy = self.0.options.policy.clone();
+        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            let asked = body.asked()?;
+            let (sandbox, granted) =
+                sandbox::extend(tx, &caller.user_id, &sandbox_id, &asked, &policy, now_ms)?;
+            answer(200, &SandboxView::granted(&sandbox, granted, now_ms))
+        })
+        .await
+    }
+
+    /// Gives a sandbox another shape.
+    pub async fn resize_sandbox(&self, sent: Sent, id: &str, body: ResizeBody) -> Result<Reply> {
+        let sandbox_id: SandboxId = parse("sandbox_id", id)?;
+        let policy = self.0.options.policy.clone();
+        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
+            let shape = present.next.map_or(present.shape, |next| next.shape);
+            let shape = Shape {
+                cpu_milli: body.cpu_milli.unwrap_or(shape.cpu_milli),
+                ram_mib: body.ram_mib.unwrap_or(shape.ram_mib),
+                ..shape
+            };
+            let (user_id, version) = (&caller.user_id, body.version);
+            let sandbox =
+                sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
+            answer(200, &SandboxView::of(&sandbox, now_ms))
+        })
+        .await
+    }
+
+    /// Ends a sandbox; its files are kept.
+    pub async fn stop_sandbox(&self, sent: Sent, id: &str) -> Result<Reply> {
+        self.change(sent, id, sandbox::stop).await
+    }
+
+    /// Ends a sandbox, and removes it with its files.
+    pub async fn destroy_sandbox(&self, sent: Sent, id: &str) -> Result<Reply> {
+        self.change(sent, id, sandbox::destroy).await
+    }
+
+    /// Pauses a sandbox. It stays paid for.
+    pub async fn pause_sandbox(&self, sent: Sent, id: &str) -> Result<Reply> {
+        self.change(sent, id, sandbox::pause).await
+    }
+
+    /// Lets a paused sandbox go on.
+    pub async fn resume_sandbox(&self, sent: Sent, id: &str) -> Result<Reply> {
+        self.change(sent, id, sandbox::resume).await
+    }
+
+    async fn change(
+        &self,
+        sent: Sent,
+        id: &str,
+        change: fn(&mut Tx<'_>, &UserId, &SandboxId, UnixMs) -> Result<Sandbox>,
+    ) -> Result<Reply> {
+        let sandbox_id: SandboxId = parse("sandbox_id", id)?;
+        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            let sandbox = change(tx, &caller.user_id, &sandbox_id, now_ms)?;
+            answer(200, &SandboxView::of(&sandbox, now_ms))
+        })
+        .await
+    }
+
+    /// One sandbox.
+    pub async fn sandbox(&self, token: Token, id: &str) -> Result<SandboxView> {
+        let sandbox_id: SandboxId = parse("sandbox_id", id)?;
+        self.read(token, Scope::SandboxesRead, move |rx, caller, now_ms| {
+            Ok(SandboxView::of(&sandbox::get(rx, &caller.user_id, &sandbox_id)?, now_ms))
+        })
+        .await
+    }
+
+    /// A page of sandboxes, of all jobs or of one.
+    pub async fn sandboxes(
+        &self,
+        token: Token,
+        job_id: Option<&str>,
+        page: PageQuery,
+    ) -> Result<Sandboxes> {
+        let job_id: Option<HostingJobId> = job_id.map(|id| parse("job_id", id)).transpose()?;
+        let (limit, before) = (page.limit()?, page.before::<SandboxId>()?);
+        self.read(token, Scope::SandboxesRead, move |rx, caller, now_ms| {
+            let sandboxes = match &job_id {
+                None => sandbox::page_before(rx, &caller.user_id, before.as_ref(), limit)?,
+                Some(job_id) => {
+                    job::get(rx, &caller.user_id, job_id)?;
+                    sandbox::page_of_job(rx, job_id, before.as_ref(), limit)?
+                }
+            };
+            let next = next_of(&sandboxes, limit, |sandbox| sandbox.sandbox_id.to_string());
+            let sandboxes = sandboxes.iter().map(|sandbox| SandboxView::of(sandbox, now_ms));
+            Ok(Sandboxes { sandboxes: sandboxes.collect(), next })
+        })
+        .await
+    }
+}
+
+/// The answer to somebody whose account does not pay. It is not kept: after a deposit the same request buys it.
+fn insufficient(quote: &Quote) -> Result<Answer> {
+    let code = &code::INSUFFICIENT;
+    let message = format!("{} micro-USD are missing in the account", quote.units);
+    let error = ProblemDetail {
+        code: code.name.to_owned(),
+        kind: code.kind.as_str().to_owned(),
+        message,
+        field: None,
+        help: code.remedy.to_owned(),
+    };
+    Answer::refusal(402, text(&Insufficient { error, quote: QuoteView::of(quote) })?)
+}

@@ -1,0 +1,185 @@
+//! What the commands of hosting share: amounts, times, and how they are shown.
+
+use std::str::FromStr;
+
+use guild_protocol::env::Clock;
+use serde_json::{Value, json};
+
+use crate::error::{Error, Result, code};
+use crate::output::Output;
+use crate::real::SystemClock;
+
+/// An amount of money: `2.50usd`, `40c` or `1110` micro-USD.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Amount(i64);
+
+impl Amount {
+    pub(super) fn micro_usd(self) -> i64 {
+        self.0
+    }
+}
+
+impl FromStr for Amount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Amount, String> {
+        let wrong = || "an amount is 2.50usd, 40c, or a number of micro-USD".to_owned();
+        let units = match (text.strip_suffix("usd"), text.strip_suffix('c')) {
+            (Some(usd), _) => decimal(usd, 6),
+            (None, Some(cents)) => decimal(cents, 4),
+            (None, None) => decimal(text, 0),
+        };
+        units.filter(|units| *units > 0).map(Amount).ok_or_else(wrong)
+    }
+}
+
+/// A decimal number with at most so many places, as a whole number of the last place.
+fn decimal(text: &str, places: usize) -> Option<i64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || part.len() > places || !digits(whole) || !digits(part) {
+        return None;
+    }
+    if text.ends_with('.') {
+        return None;
+    }
+    format!("{whole}{part}{}", "0".repeat(places - part.len())).parse().ok()
+}
+
+/// A span of time: `90s`, `30m`, `2h`, `1d`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span(i64);
+
+impl Span {
+    pub(super) fn seconds(self) -> i64 {
+        self.0
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Span, String> {
+        let units = [("s", 1), ("m", 60), ("h", 3_600), ("d", 86_400)];
+        let read = units.into_iter().find_map(|(unit, seconds)| {
+            let count: i64 = text.strip_suffix(unit)?.parse().ok()?;
+            count.checked_mul(seconds).filter(|seconds| *seconds > 0)
+        });
+        read.map(Span)
+            .ok_or_else(|| "a time is a number with s, m, h or d, as 90s or 2h".to_owned())
+    }
+}
+
+/// An id as it goes into a path: nothing in it may change the path.
+pub(super) fn word(id: &str) -> Result<&str> {
+    if !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+        return Ok(id);
+    }
+    Err(Error::new(&code::USAGE, format!("{id:?} is not an id")))
+}
+
+/// What is not said is not sent.
+pub(super) fn without_nulls(body: Value) -> Value {
+    match body {
+        Value::Object(fields) => {
+            Value::Object(fields.into_iter().filter(|(_, value)| !value.is_null()).collect())
+        }
+        other => other,
+    }
+}
+
+/// The body of an extension of what was just read.
+pub(super) fn extension(
+    present: &Value,
+    budget: Option<Amount>,
+    ttl: Option<Span>,
+    idle: Option<Span>,
+) -> Value {
+    let ends = |ttl: Span| SystemClock.now_ms().saturating_add(ttl.seconds().saturating_mul(1_000));
+    without_nulls(json!({
+        "version": present["version"],
+        "max_spend_micro_usd": budget.map(Amount::micro_usd),
+        "expires_ms": ttl.map(ends),
+        "idle_timeout_s": idle.map(Span::seconds),
+    }))
+}
+
+pub(super) fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or("-").to_owned()
+}
+
+/// Micro-USD as dollars, with as many places as are needed and at least two.
+pub(super) fn usd(value: &Value, field: &str) -> String {
+    dollars(value[field].as_i64().unwrap_or(0))
+}
+
+pub(super) fn dollars(micro_usd: i64) -> String {
+    let (sign, units) = (if micro_usd < 0 { "-" } else { "" }, micro_usd.unsigned_abs());
+    let text = format!("{sign}{}.{:06}", units / 1_000_000, units % 1_000_000);
+    let cut = text.trim_end_matches('0');
+    let places = cut.len() - cut.find('.').unwrap_or(0) - 1;
+    format!("{cut}{} USD", "0".repeat(2_usize.saturating_sub(places)))
+}
+
+/// A span of time for people.
+pub(super) fn span(ms: i64) -> String {
+    let s = ms / 1_000;
+    match s {
+        ..60 => format!("{s} s"),
+        60..3_600 => format!("{} min {} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {} min", s / 3_600, s % 3_600 / 60),
+        _ => format!("{} d {} h", s / 86_400, s % 86_400 / 3_600),
+    }
+}
+
+/// Says what was granted, if it is less than what was asked for.
+pub(super) fn remark_grants(value: &Value, out: &mut Output) {
+    for (field, name) in [("max_spend_micro_usd", "money"), ("expires_ms", "time")] {
+        let grant = &value["granted"][field];
+        let bound = grant["bound_by"].as_str().unwrap_or("requested");
+        if bound != "requested" {
+            out.remark(&format!("less {name} was granted than asked for: {bound} decides"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_and_times_are_read_exactly() {
+        let amount = |text: &str| text.parse::<Amount>().map(Amount::micro_usd).ok();
+        assert_eq!(amount("2.50usd"), Some(2_500_000));
+        assert_eq!(amount("0.000001usd"), Some(1));
+        assert_eq!(amount("40c"), Some(400_000));
+        assert_eq!(amount("0.1815c"), Some(1_815));
+        assert_eq!(amount("1110"), Some(1_110));
+        for bad in
+            ["", "0", "-1", "+1", "1.5", "1e3", ".5usd", "5.usd", "0.0000001usd", "9e9usd", "٣"]
+        {
+            assert_eq!(amount(bad), None, "{bad}");
+        }
+        assert_eq!(amount("9223372036854775808"), None);
+        let span = |text: &str| text.parse::<Span>().map(Span::seconds).ok();
+        assert_eq!(
+            [span("90s"), span("30m"), span("2h"), span("1d")].map(Option::unwrap),
+            [90, 1_800, 7_200, 86_400]
+        );
+        for bad in ["", "0s", "-1s", "1", "1w", "9223372036854775807d"] {
+            assert_eq!(span(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn money_and_time_are_shown_for_people() {
+        assert_eq!(dollars(2_500_000), "2.50 USD");
+        assert_eq!(dollars(1_110), "0.00111 USD");
+        assert_eq!(dollars(-5), "-0.000005 USD");
+        assert_eq!(
+            [59_000, 61_000, 7_260_000, 90_000_000].map(super::span),
+            ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]
+        );
+        assert!(word("../x").is_err() && word("job_1").is_ok());
+    }
+}

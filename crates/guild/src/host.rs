@@ -1,0 +1,211 @@
+//! Speaks to a node that sells sandboxes, for whoever is signed in there.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use guild_protocol::env::Random;
+use guild_protocol::hash::to_hex;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::Response;
+
+use crate::config::Loaded;
+use crate::error::{Error, Result, all_codes, code};
+use crate::input::{Existing, write_whole};
+use crate::keystore::{OWNER_ONLY, refuse_readable_by_others};
+use crate::real::SystemRandom;
+
+const FILE: &str = "hosting.json";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How often a request is sent again that got no answer. Each carries the same idempotency key.
+const TRIES: u32 = 3;
+
+/// Where somebody is signed in. Kept in the data directory, for its owner alone.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Session {
+    pub(crate) url: String,
+    pub(crate) token: String,
+    pub(crate) user_id: String,
+    pub(crate) expires_ms: i64,
+}
+
+impl Session {
+    fn path(loaded: &Loaded) -> PathBuf {
+        loaded.data_file(FILE)
+    }
+
+    pub(crate) fn read(loaded: &Loaded) -> Result<Session> {
+        let path = Session::path(loaded);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Error::new(&code::HOST_SIGNED_OUT, "you are not signed in anywhere"));
+            }
+            Err(e) => return Err(Error::io(&path, &e)),
+        };
+        refuse_readable_by_others(&path)?;
+        serde_json::from_slice(&text).map_err(|_| unreadable(&path))
+    }
+
+    pub(crate) fn write(&self, loaded: &Loaded) -> Result<()> {
+        let path = Session::path(loaded);
+        let text = serde_json::to_vec(self).map_err(|_| unreadable(&path))?;
+        write_whole(&path, &text, OWNER_ONLY, Existing::Replace)
+    }
+
+    pub(crate) fn forget(loaded: &Loaded) -> Result<()> {
+        let path = Session::path(loaded);
+        match std::fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(&path, &e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn unreadable(path: &Path) -> Error {
+    Error::new(&code::HOST_SIGNED_OUT, "the file is not one that guild wrote").in_file(path)
+}
+
+/// A node that sells sandboxes.
+pub(crate) struct Host {
+    agent: Agent,
+    url: String,
+    authorization: Option<String>,
+}
+
+impl Host {
+    /// For whoever is signed in.
+    pub(crate) fn of(loaded: &Loaded) -> Result<Host> {
+        let session = Session::read(loaded)?;
+        Ok(Host {
+            authorization: Some(format!("Bearer {}", session.token)),
+            ..Host::at(&session.url)
+        })
+    }
+
+    /// For a stranger.
+    pub(crate) fn at(url: &str) -> Host {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(ANSWER_TIMEOUT))
+            .build();
+        Host {
+            agent: config.into(),
+            url: url.trim_end_matches('/').to_owned(),
+            authorization: None,
+        }
+    }
+
+    /// With the token of the node itself, for its operator.
+    pub(crate) fn operator(url: &str, token: &str) -> Host {
+        Host { authorization: Some(format!("Bearer {token}")), ..Host::at(url) }
+    }
+
+    /// With another word for who asks.
+    pub(crate) fn authorized(self, authorization: String) -> Host {
+        Host { authorization: Some(authorization), ..self }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Result<Value> {
+        let mut answer = self.retried(|| {
+            let request = self.agent.get(format!("{}{path}", self.url));
+            let request = match &self.authorization {
+                Some(value) => request.header("authorization", value),
+                None => request,
+            };
+            request.call()
+        })?;
+        answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
+    /// A stream or a file, as it comes.
+    pub(crate) fn read(&self, path: &str) -> Result<impl Read + use<>> {
+        let answer = self.retried(|| {
+            let request = self.agent.get(format!("{}{path}", self.url));
+            let request = match &self.authorization {
+                Some(value) => request.header("authorization", value),
+                None => request,
+            };
+            request.call()
+        })?;
+        Ok(answer.into_body().into_reader())
+    }
+
+    /// Writes: under a key of its own, so that it happens once however often it must be sent.
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let mut key = [0; 16];
+        SystemRandom.fill(&mut key);
+        self.post_as(path, body, &to_hex(&key))
+    }
+
+    fn post_as(&self, path: &str, body: &Value, key: &str) -> Result<Value> {
+        let mut answer = self.retried(|| {
+            let request = self.agent.post(format!("{}{path}", self.url));
+            let request = request.header("idempotency-key", key);
+            let request = match &self.authorization {
+                Some(value) => request.header("authorization", value),
+                None => request,
+            };
+            request.send_json(body)
+        })?;
+        let text = answer.body_mut().read_to_vec().map_err(|e| self.unreachable(&e))?;
+        if text.is_empty() {
+            return Ok(Value::Null);
+        }
+        serde_json::from_slice(&text)
+            .map_err(|_| Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood"))
+    }
+
+    pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> Result<Value> {
+        let mut answer = self.retried(|| {
+            let request = self.agent.put(format!("{}{path}", self.url));
+            let request = match &self.authorization {
+                Some(value) => request.header("authorization", value),
+                None => request,
+            };
+            request.send(bytes)
+        })?;
+        answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
+    fn retried(
+        &self,
+        send: impl Fn() -> std::result::Result<Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Response<ureq::Body>> {
+        let mut tries = 1;
+        loop {
+            match send() {
+                Ok(answer) => return self.accepted(answer),
+                Err(_) if tries < TRIES => tries += 1,
+                Err(e) => return Err(self.unreachable(&e)),
+            }
+        }
+    }
+
+    /// A refusal of the node becomes the same refusal here.
+    fn accepted(&self, mut answer: Response<ureq::Body>) -> Result<Response<ureq::Body>> {
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
+        let error = &body["error"];
+        let message = error["message"].as_str().unwrap_or("the node refuses").to_owned();
+        let name = error["code"].as_str().unwrap_or_default();
+        let known = all_codes().into_iter().find(|code| code.name == name);
+        Err(Error::new(known.unwrap_or(&code::NODE_UNREACHABLE), message))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Error {
+        let message = format!("the node at {} does not answer: {error}", self.url);
+        Error::new(&code::NODE_UNREACHABLE, message)
+    }
+}

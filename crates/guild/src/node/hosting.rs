@@ -1,0 +1,132 @@
+//! Sandboxes for others, by the minute: the desk where they are bought, the meter, and this host as the machine that
+//! they run on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
+use guild_hosting::clamp::Policy;
+use guild_hosting::desk::{Desk, Options};
+use guild_hosting::machine::driver::{self, Driver};
+use guild_hosting::machine::image::{Images, Source, tree_digest};
+use guild_hosting::machine::link::Link;
+use guild_hosting::machine::local::{self, Local};
+use guild_hosting::machine::visit::{Door, Limits};
+use guild_hosting::price::Rates;
+use guild_hosting::upkeep::{self, Upkeep};
+use guild_protocol::env::{BoxFuture, Shutdown};
+use guild_protocol::identity::SecretKey;
+use guild_store::outbox::Wake;
+
+use super::{Parts, Supervisor};
+use crate::config::{HostedSource, Hosting, Loaded};
+use crate::error::{Error, Result};
+use crate::sandbox::THIS_PROGRAM;
+
+const DAY_MS: i64 = 24 * 3_600 * 1_000;
+/// How far the clock of somebody who signs in may be off.
+const SKEW_MS: i64 = 5 * 60 * 1_000;
+
+/// Starts all of it, if the settings want it.
+pub(super) async fn start(
+    loaded: &Loaded,
+    key: SecretKey,
+    address: SocketAddr,
+    parts: &Parts,
+    supervisor: &mut Supervisor,
+    shutdown: &Shutdown,
+) -> Result<Option<Desk>> {
+    let settings = &loaded.config.hosting;
+    let bypass = bypass_allowed(settings.sign_in_without_proof, address)?;
+    if !settings.enabled {
+        return Ok(None);
+    }
+    if !bypass {
+        // Whoever signed in without a proof while that was switched on has proven nothing.
+        parts.store.write(session::end_bypassed).await?;
+    }
+    let images = Arc::new(images(settings)?);
+    let link = Link::new(Arc::new(key), parts.clock.clone(), parts.random.clone());
+    let root = loaded.config.data_dir.join("sandboxes");
+    let root = std::path::absolute(&root).map_err(|e| Error::io(&root, &e))?;
+    let data_dir = loaded.config.data_dir.clone().into_os_string();
+    let machine = local::Options {
+        words: vec!["--data-dir".into(), data_dir, "sandbox-agent".into()],
+        ..local::Options::new(root, THIS_PROGRAM)
+    };
+    let machine = Local::new(machine, images.clone(), link.clone())?;
+    let driver = Driver::new(
+        driver::Options::default(),
+        Arc::new(machine),
+        link.clone(),
+        parts.store.clone(),
+        wake(parts),
+    )?;
+    let stop = shutdown.clone();
+    supervisor.start("machine", async move {
+        driver.run(stop).await;
+        Ok(())
+    });
+    let meter = Upkeep::new(upkeep::Options::default(), parts.store.clone(), parts.clock.clone());
+    let stop = shutdown.clone();
+    supervisor.start("meter", async move {
+        meter.run(stop).await;
+        Ok(())
+    });
+    let door = Door::new(parts.store.clone(), link, Limits::default());
+    let options = options(settings, address, bypass)?;
+    let (clock, random) = (parts.clock.clone(), parts.random.clone());
+    Ok(Some(Desk::new(options, images, door, parts.store.clone(), clock, random)))
+}
+
+fn options(settings: &Hosting, address: SocketAddr, bypass: bool) -> Result<Options> {
+    let mut origins: Vec<Origin> = Vec::new();
+    for origin in settings.origins.split(',').map(str::trim).filter(|text| !text.is_empty()) {
+        origins.push(origin.parse()?);
+    }
+    if origins.is_empty() {
+        for host in ["127.0.0.1", "localhost"] {
+            origins.push(format!("http://{host}:{}", address.port()).parse()?);
+        }
+    }
+    let rates = Rates {
+        vcpu: i64::from(settings.vcpu_micro_usd),
+        ram_gib: i64::from(settings.ram_gib_micro_usd),
+    };
+    Ok(Options {
+        policy: Policy { rates, ..Policy::default() },
+        siwe: siwe::Policy { origins, chain_ids: settings.chain_ids.0.clone(), skew_ms: SKEW_MS },
+        session_ms: DAY_MS,
+        rate: rate::Options::default(),
+        nonces: nonce::Limits::default(),
+        machine: "local".to_owned(),
+        bypass,
+    })
+}
+
+/// The images that are sold. A directory is read once now, so that what is sold later is what was meant.
+fn images(settings: &Hosting) -> Result<Images> {
+    let mut images = Images::new();
+    for (name, source) in &settings.images.0 {
+        let source = match source {
+            HostedSource::Host => Source::Host,
+            HostedSource::Directory(path) => {
+                let digest = tree_digest(path).map_err(|e| Error::io(path, &e))?;
+                Source::Directory { path: path.clone(), digest }
+            }
+        };
+        images = images.with(name.parse()?, source);
+    }
+    Ok(images)
+}
+
+/// Ready when a bell of hosting rings.
+fn wake(parts: &Parts) -> Wake {
+    let mut listener = parts.bus.handle.listen(guild_hosting::TOPIC);
+    Box::new(move || {
+        let bell = listener.hear();
+        Box::pin(async move {
+            bell.await;
+        }) as BoxFuture<()>
+    })
+}
