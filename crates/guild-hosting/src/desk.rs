@@ -15,6 +15,7 @@ use crate::access::idempotency::{self, Answer, Reply, Request};
 use crate::access::{self, Caller, Credential, Scope, Token, key, rate, siwe};
 use crate::clamp::Policy;
 use crate::error::code;
+use crate::machine::Abilities;
 use crate::machine::image::Images;
 use crate::machine::visit::Door;
 use crate::{Error, Result};
@@ -42,6 +43,8 @@ pub struct Options {
     pub nonces: access::nonce::Limits,
     /// What sandboxes run on.
     pub machine: String,
+    /// What that machine can do with them.
+    pub abilities: Abilities,
     /// Whether somebody may sign in without a proof. Only for a node that nobody else can reach.
     pub bypass: bool,
 }

@@ -17,6 +17,8 @@ pub mod code {
             "You have no such sandbox.", "`guild sandbox ls` lists yours.";
         UNKNOWN_WITHDRAWAL = "hosting.unknown_withdrawal", NotFound,
             "There is no such withdrawal.", "Check the id.";
+        UNKNOWN_QUOTE = "hosting.unknown_quote", NotFound,
+            "There is no such quote.", "Check the id, or ask for what you want again.";
         JOB_ENDED = "hosting.job_ended", Conflict,
             "The job has ended: nothing is bought in it any more.", "Create another job.";
         SANDBOX_ENDED = "hosting.sandbox_ended", Conflict,
@@ -37,6 +39,9 @@ pub mod code {
         REFERENCE_TAKEN = "hosting.reference_taken", Conflict,
             "A deposit with this reference is booked, for another user or amount.",
             "Each payment from outside has a reference of its own.";
+        CANNOT = "hosting.machine_cannot", Conflict,
+            "The machine that the sandbox runs on cannot do this.",
+            "Buy another sandbox of the shape that you need.";
         INSUFFICIENT = "hosting.insufficient_balance", Conflict,
             "The account does not hold enough for the first minute.",
             "Pay in what the quote names, then send the same request again.";

@@ -11,6 +11,7 @@ use guild_hosting::access::siwe::{self, Message, Time};
 use guild_hosting::access::{nonce, rate};
 use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{Desk, Options as DeskOptions};
+use guild_hosting::machine::Abilities;
 use guild_hosting::machine::image::{Images, Source};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::visit::{Door, Limits};
@@ -57,6 +58,7 @@ impl Host {
             rate: rate::Options::default(),
             nonces: nonce::Limits::default(),
             machine: "local".to_owned(),
+            abilities: Abilities { pause: true, resize: false },
             bypass: false,
         };
         let images = Images::new().with("sandbox-base:v1.0.0".parse().unwrap(), Source::Host);

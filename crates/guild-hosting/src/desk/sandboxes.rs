@@ -88,7 +88,9 @@ impl Desk {
     pub async fn resize_sandbox(&self, sent: Sent, id: &str, body: ResizeBody) -> Result<Reply> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
         let policy = self.0.options.policy.clone();
+        let can = self.0.options.abilities.resize;
         self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            able(can, "its shape stays as it was bought")?;
             let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
             let shape = present.next.map_or(present.shape, |next| next.shape);
             let shape = Shape {
@@ -116,6 +118,7 @@ impl Desk {
 
     /// Pauses a sandbox. It stays paid for.
     pub async fn pause_sandbox(&self, sent: Sent, id: &str) -> Result<Reply> {
+        able(self.0.options.abilities.pause, "it cannot be paused")?;
         self.change(sent, id, sandbox::pause).await
     }
 
@@ -170,6 +173,11 @@ impl Desk {
         })
         .await
     }
+}
+
+/// Nobody pays for what its machine cannot do.
+fn able(can: bool, words: &str) -> Result<()> {
+    if can { Ok(()) } else { Err(Error::refused(&code::CANNOT, words)) }
 }
 
 /// The answer to somebody whose account does not pay. It is not kept: after a deposit the same request buys it.

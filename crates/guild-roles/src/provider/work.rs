@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{Either, select};
 use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use guild_market::TOPIC;
 use guild_market::job::{self, Refusal, TakenJob};
 use guild_protocol::env::{Shutdown, UnixMs};

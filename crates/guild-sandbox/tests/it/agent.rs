@@ -134,8 +134,15 @@ impl World {
     }
 
     fn of(sandbox: &dyn Sandbox, clock: Arc<dyn Clock>, lease_ms: i64) -> World {
-        World::made(clock, lease_ms, false)
-    fn made(clock: Arc<dyn Clock>, lease_ms: i64, awaits_lease: bool) -> World {
+        World::made(sandbox, clock, lease_ms, false)
+    }
+
+    fn made(
+        sandbox: &dyn Sandbox,
+        clock: Arc<dyn Clock>,
+        lease_ms: i64,
+        awaits_lease: bool,
+    ) -> World {
         let limits = Limits::hosted(2_000, 512 << 20, 256 << 20);
         let spec = Spec { profile: Profile::Hosted, ..Spec::stay(limits) };
         let running = sandbox.start(&spec).unwrap();

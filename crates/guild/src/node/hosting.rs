@@ -12,6 +12,7 @@ use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::local::{self, Local};
 use guild_hosting::machine::visit::{Door, Limits};
+use guild_hosting::machine::{Abilities, Machine};
 use guild_hosting::price::Rates;
 use guild_hosting::upkeep::{self, Upkeep};
 use guild_protocol::env::{BoxFuture, Shutdown};
@@ -55,6 +56,7 @@ pub(super) async fn start(
         ..local::Options::new(root, THIS_PROGRAM)
     };
     let machine = Local::new(machine, images.clone(), link.clone())?;
+    let abilities = machine.abilities();
     let driver = Driver::new(
         driver::Options::default(),
         Arc::new(machine),
@@ -74,12 +76,17 @@ pub(super) async fn start(
         Ok(())
     });
     let door = Door::new(parts.store.clone(), link, Limits::default());
-    let options = options(settings, address, bypass)?;
+    let options = options(settings, address, abilities, bypass)?;
     let (clock, random) = (parts.clock.clone(), parts.random.clone());
     Ok(Some(Desk::new(options, images, door, parts.store.clone(), clock, random)))
 }
 
-fn options(settings: &Hosting, address: SocketAddr, bypass: bool) -> Result<Options> {
+fn options(
+    settings: &Hosting,
+    address: SocketAddr,
+    abilities: Abilities,
+    bypass: bool,
+) -> Result<Options> {
     let mut origins: Vec<Origin> = Vec::new();
     for origin in settings.origins.split(',').map(str::trim).filter(|text| !text.is_empty()) {
         origins.push(origin.parse()?);
@@ -100,6 +107,7 @@ fn options(settings: &Hosting, address: SocketAddr, bypass: bool) -> Result<Opti
         rate: rate::Options::default(),
         nonces: nonce::Limits::default(),
         machine: "local".to_owned(),
+        abilities,
         bypass,
     })
 }

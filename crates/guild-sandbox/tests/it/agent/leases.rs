@@ -102,7 +102,7 @@ async fn what_is_frozen_ends_too() {
 #[tokio::test]
 async fn one_that_awaits_its_lease_runs_nothing_before_and_no_longer_than_it_says() {
     let clock = Set::new(START_MS);
-    let world = World::made(Arc::new(clock.clone()), 600_000, true);
+    let world = World::made(sandbox(), Arc::new(clock.clone()), 600_000, true);
     let client = &world.client;
     let attested = client.attestation().await.unwrap();
     assert_eq!(attested.attestation.image_version, super::IMAGE);
@@ -133,7 +133,7 @@ async fn one_that_awaits_its_lease_runs_nothing_before_and_no_longer_than_it_say
 #[tokio::test]
 async fn one_that_gets_no_lease_goes() {
     let clock = Set::new(START_MS);
-    let world = World::made(Arc::new(clock.clone()), 2_000, true);
+    let world = World::made(sandbox(), Arc::new(clock.clone()), 2_000, true);
     pass(&clock, 3_000).await;
     let health = settles(&world, has_ended).await;
     assert_eq!((health.ended_by, health.ran_ms), (Some(EndedBy::Lease), 0));
