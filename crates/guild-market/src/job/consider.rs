@@ -69,8 +69,8 @@ pub struct Refusal {
 const WORDS_MAX_CHARS: usize = 300;
 
 impl Refusal {
-    /// A refusal with this code and a sentence about this very case. What nobody can see is not in it: no database takes
-    /// every character, and a refusal that cannot be written down is never sent.
+    /// A refusal with this code and a sentence about this very case. What nobody can see is not in it: no database
+    /// takes every character, and a refusal that cannot be written down is never sent.
     pub fn new(code: &'static Code, words: impl AsRef<str>) -> Refusal {
         let seen = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
         Refusal { code, words: words.as_ref().chars().take(WORDS_MAX_CHARS).map(seen).collect() }
