@@ -376,7 +376,7 @@ async fn every_path_is_described_and_every_description_is_a_path() {
     assert!(paths.len() > 25);
     for (path, item) in paths {
         for method in item.as_object().unwrap().keys() {
-            let at = path.replace('{', "").replace('}', "");
+            let at = path.replace(['{', '}'], "");
             let answer = host.ask(request(&method.to_uppercase(), &at, "", Some("k"), "{}")).await;
             let reached = answer.1["error"]["code"] != "gateway.no_such_path"
                 && answer.0 != StatusCode::METHOD_NOT_ALLOWED;

@@ -69,7 +69,7 @@ fn a_sandbox_lives_as_its_row_says_on_sqlite() {
 
 #[test]
 fn a_sandbox_lives_as_its_row_says_on_postgres() {
-    life(Node::postgres());
+    life(Node::postgres(guild_store::Hooks::default()));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use guild_sandbox::agent::{EndedBy, Health, Lease, Party, State};
 
 use super::super::traces::Traces;
 use super::{Dice, Real, Set, World, refused, sandbox_id, shell, words};
+use crate::support::sandbox;
 
 const START_MS: i64 = 1_000_000;
 
