@@ -1,8 +1,8 @@
 //! What is said over the wire: bodies of requests and answers.
 //!
 //! They stand here and not in the gateway because the answer to a write is kept in the transaction of its effect
-//! ([`crate::access::idempotency`]), word for word. Amounts are whole micro-USD; `*_cents` is the same as a decimal text,
-//! exact, for people. What is asked for may be given in either. Times are Unix milliseconds, durations seconds.
+//! ([`crate::access::idempotency`]), word for word. Amounts are whole micro-USD; `*_cents` is the same as a decimal
+//! text, exact, for people. What is asked for may be given in either. Times are Unix milliseconds, durations seconds.
 
 use guild_protocol::env::UnixMs;
 use serde::{Deserialize, Serialize};

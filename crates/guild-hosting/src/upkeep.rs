@@ -58,8 +58,8 @@ impl Upkeep {
         self.store.write(move |tx| access::sweep(tx, clock.now_ms())).await
     }
 
-    /// Looks now and then until the shutdown. A store that is out of reach is tried again: meanwhile leases run out, and
-    /// nothing runs that is not paid.
+    /// Looks now and then until the shutdown. A store that is out of reach is tried again: meanwhile leases run out,
+    /// and nothing runs that is not paid.
     pub async fn run(self, shutdown: Shutdown) {
         let mut told = None;
         while !shutdown.is_triggered() {

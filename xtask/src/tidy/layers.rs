@@ -209,9 +209,14 @@ const RESERVED: &[Reserved] = &[
         why: "only the sandbox speaks to the kernel itself",
     },
     Reserved {
-        dependencies: &["async-graphql", "async-graphql-axum", "utoipa"],
+        dependencies: &["async-graphql", "async-graphql-axum"],
         only: &["guild-gateway"],
         why: "only the gateway translates",
+    },
+    Reserved {
+        dependencies: &["utoipa"],
+        only: &["guild-gateway", "guild-hosting"],
+        why: "only the gateway translates, and hosting keeps its answers word for word",
     },
     Reserved {
         dependencies: &["rmcp"],

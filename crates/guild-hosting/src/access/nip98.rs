@@ -1,7 +1,7 @@
 //! A Nostr key proves itself by an event about one request (NIP-98).
 //!
-//! [`check`] is pure; [`sign_in`] remembers the event in the transaction that opens the session, so that it opens none a
-//! second time. What is remembered is of the last three minutes, and whoever comes takes away what is older.
+//! [`check`] is pure; [`sign_in`] remembers the event in the transaction that opens the session, so that it opens none
+//! a second time. What is remembered is of the last three minutes, and whoever comes takes away what is older.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

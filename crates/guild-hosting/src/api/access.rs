@@ -97,8 +97,8 @@ pub struct NewKeyBody {
     /// What its owner calls it.
     #[schema(min_length = 1, max_length = 64)]
     pub name: String,
-    /// What it may do: `jobs:read`, `jobs:write`, `sandboxes:read`, `sandboxes:write`, `sandboxes:exec`, `billing:read`,
-    /// `billing:withdraw`, `keys:write`.
+    /// What it may do: `jobs:read`, `jobs:write`, `sandboxes:read`, `sandboxes:write`, `sandboxes:exec`,
+    /// `billing:read`, `billing:withdraw`, `keys:write`.
     #[schema(min_items = 1, max_items = 8)]
     pub scopes: Vec<String>,
     /// For how long: 366 days at most; 90 days if not said.
