@@ -19,7 +19,7 @@ use crate::output::Answer;
 
 mod hosted;
 
-/// Run programs that nobody trusts: in a sandbox of this host, or in one that is bought by the minute
+/// Run programs that nobody trusts, here or in sandboxes bought by the minute
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Run(Box<RunArgs>),

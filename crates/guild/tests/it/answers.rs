@@ -39,8 +39,12 @@ fn help_lists_the_commands() {
       replay         Check, repair and convert replays, the record of what a session did
       blueprint      Check what a job must achieve
       judge          Judge a program by a suite of tests that it cannot see
-      sandbox        Run programs that nobody trusts
+      sandbox        Run programs that nobody trusts, here or in sandboxes bought by the minute
       sandbox-agent  Serve one sandbox over HTTP to the controller whose key is given
+      login          Sign in at a node that sells sandboxes
+      logout         Sign out of the node where you are signed in
+      job            Make and follow jobs: spending windows in which sandboxes are bought
+      billing        Look at your account at a node that sells sandboxes, and take money out
       schema         Look at job schemas and check documents against them
       key            Make and look at the identity of this node
       config         Look at the configuration

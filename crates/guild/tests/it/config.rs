@@ -94,6 +94,15 @@ fn each_layer_wins_over_the_one_below() {
     max_timeout_s = 600
     max_disk_mb = 512
     images = ""
+
+    [hosting]
+    enabled = false
+    origins = ""
+    chain_ids = "1,8453"
+    images = "sandbox-base:v1.0.0=host"
+    vcpu_micro_usd = 840
+    ram_gib_micro_usd = 270
+    sign_in_without_proof = false
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

@@ -14,6 +14,7 @@ mod doctor;
 mod explorer;
 mod foreign;
 mod hire;
+mod hosting;
 mod judge;
 mod key;
 mod killed;

@@ -165,6 +165,14 @@ pub(super) fn create(args: &CreateArgs, cx: &mut Context<'_>) -> Result<Answer> 
             sandbox["granted"] = grants;
         }
     }
+    // What was not asked for cannot be less than asked for.
+    for (field, asked) in
+        [("max_spend_micro_usd", args.budget.is_some()), ("expires_ms", args.ttl.is_some())]
+    {
+        if let (false, Some(grants)) = (asked, sandbox["granted"].as_object_mut()) {
+            grants.remove(field);
+        }
+    }
     let runs = matches!(sandbox["status"].as_str(), Some("running" | "starting"));
     one(&sandbox, runs, cx)
 }

@@ -1,0 +1,92 @@
+//! Hosting as a newcomer meets it: a new wallet, its first money, a job, a sandbox, and the end of the budget.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::node::Node;
+use crate::support::Home;
+
+const HOSTING: [&str; 4] = ["--set", "hosting.enabled=true", "--set", "gateway.listen=127.0.0.1:0"];
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_else(|| panic!("no {field}: {value}")).to_owned()
+}
+
+fn good(home: &Home, args: &[&str]) -> Value {
+    let (code, answer) = home.json(args);
+    assert_eq!(code, 0, "{args:?}: {answer}");
+    answer
+}
+
+#[test]
+fn a_new_wallet_buys_a_minute_and_is_stopped_at_its_budget() {
+    let (operator, buyer) = (Home::new(), Home::new());
+    let node = Node::up(&operator, &HOSTING);
+    let url = format!("http://{}", node.address());
+    good(&buyer, &["key", "new"]);
+    let signed_in = good(&buyer, &["login", "--host", &url]);
+    let user_id = text(&signed_in, "user_id");
+    let credit = ["billing", "credit", &user_id, "1c", "--reference", "wire 1"];
+    assert_eq!(good(&operator, &credit)["new"], true);
+    assert_eq!(good(&operator, &credit)["new"], false);
+
+    // A budget for one minute and a half buys one minute.
+    let job = good(&buyer, &["job", "create", "--budget", "1500", "--ttl", "1h"]);
+    let job_id = text(&job, "job_id");
+    let sandbox = good(&buyer, &["sandbox", "create", &job_id, "--ram-mib", "1024"]);
+    let id = text(&sandbox, "sandbox_id");
+    assert_eq!(text(&sandbox, "status"), "running");
+    let run =
+        buyer.run(&["sandbox", "exec", &id, "--", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((run.code, run.stdout.as_str()), (1, "out\n"), "{run:?}");
+    assert!(run.stderr.contains("err\n") && run.stderr.contains("exit code 3"), "{run:?}");
+    let file = buyer.write("in.txt", "hello");
+    let inside = format!("{id}:in.txt");
+    good(&buyer, &["sandbox", "cp", file.to_str().unwrap(), &inside]);
+    let shout = "tr a-z A-Z < in.txt > out.txt";
+    assert_eq!(buyer.run(&["sandbox", "exec", &id, "--", "sh", "-c", shout]).code, 0);
+    good(&buyer, &["sandbox", "cp", &format!("{id}:out.txt"), "out.txt"]);
+    assert_eq!(std::fs::read(buyer.path().join("out.txt")).unwrap(), b"HELLO");
+    let escape = ["sandbox", "cp", file.to_str().unwrap(), &format!("{id}:../../etc/x")];
+    assert_ne!(buyer.run(&escape).code, 0);
+
+    // Nobody pays for a second minute: it ends, and its files can still be fetched.
+    let ended = until_ended(&buyer, &id);
+    // It was granted what its job has left, so its own cap is the one that is met.
+    assert_eq!(text(&ended, "stop_reason"), "sandbox_cap");
+    assert_eq!((&ended["spent_micro_usd"], &ended["paid_minutes"]), (&1_110.into(), &1.into()));
+    assert_eq!(good(&buyer, &["job", "show", &job_id])["spent_micro_usd"], 1_110);
+    let refused = buyer.run(&["sandbox", "exec", &id, "--", "true"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let balance = good(&buyer, &["billing", "balance"]);
+    assert_eq!(balance["free_micro_usd"], 10_000 - 1_110);
+    let statement = good(&buyer, &["billing", "statement"]);
+    let minutes = statement["lines"].as_array().unwrap().iter();
+    assert_eq!(minutes.filter(|line| line["step"] == "settle").count(), 1, "{statement}");
+    good(&buyer, &["logout"]);
+    assert_eq!(buyer.run(&["job", "ls"]).code, 2);
+    node.stop();
+}
+
+#[expect(clippy::disallowed_methods, reason = "a minute is a minute")]
+fn until_ended(buyer: &Home, id: &str) -> Value {
+    for _ in 0..600 {
+        let sandbox = good(buyer, &["sandbox", "show", id]);
+        if text(&sandbox, "status") == "stopped" {
+            return sandbox;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    panic!("{id} does not end");
+}
+
+#[test]
+fn signing_in_without_a_proof_is_refused_where_others_can_reach() {
+    let home = Home::new();
+    let open = ["--set", "hosting.sign_in_without_proof=true", "--set", "gateway.listen=0.0.0.0:0"];
+    let run = home.run(&[&["up"], &open[..]].concat());
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stderr.contains("access.bypass_exposed"), "{run:?}");
+}
