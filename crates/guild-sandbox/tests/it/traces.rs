@@ -159,9 +159,11 @@ impl Caller {
     pub(crate) fn with(count: u32, runtime: Option<&Path>) -> Caller {
         let place = tempfile::tempdir().unwrap();
         let program = place.path().join("caller");
-        // Not every user may link to a program of another.
-        let linked = fs::hard_link(launcher(), &program);
-        linked.or_else(|_| fs::copy(launcher(), &program).map(drop)).unwrap();
+        // Not every user may link to a program of another. A copy is made by another process: a file that this one has
+        // open for writing, or a child forked meanwhile by another test, cannot be run.
+        if fs::hard_link(launcher(), &program).is_err() {
+            assert!(Command::new("cp").arg(launcher()).arg(&program).status().unwrap().success());
+        }
         let mut command = Command::new(&program);
         command.args(["hold", &count.to_string()]);
         if let Some(runtime) = runtime {
