@@ -214,8 +214,9 @@ fn a_server_that_freezes_under_load_is_missed_and_nothing_is_lost_or_doubled() {
             writing.join().unwrap();
             reading.join().unwrap();
         });
-        let stored = block_on(store.read(marks)).unwrap().into_iter().collect();
-        told.compare(&stored);
+        // A reader that nobody used meanwhile may still have to learn that the server is back.
+        let stored = (0..20).find_map(|_| block_on(store.read(marks)).ok()).unwrap();
+        told.compare(&stored.into_iter().collect());
         service.close();
         drop((database, server));
     });
