@@ -97,9 +97,11 @@ fn absolute(path: &PathBuf) -> Result<PathBuf> {
 
 fn judge(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let missing = || Error::new(&code::USAGE, "--suite and --submission are needed");
-    let loaded = cx.config_in_peace()?;
+    let mut loaded = cx.config_in_peace()?;
+    // A subject has a sandbox each: while one works the next is made, and the first while files are read.
+    loaded.config.sandbox.ahead = loaded.config.sandbox.ahead.max(1);
     let sandbox = crate::sandbox::open(&loaded.config, cx.environment)?;
-    // What is made ahead is made while files are read. If it fails, the judge will say why.
+    // If it fails, the judge will say why.
     let _ = sandbox.prepare();
     let suite = read_suite(args.suite.as_ref().ok_or_else(missing)?)?;
     let submission = Submission::read(args.submission.as_ref().ok_or_else(missing)?)?;

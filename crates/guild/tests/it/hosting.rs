@@ -1,5 +1,4 @@
 //! Hosting as a newcomer meets it: a new wallet, its first money, a job, a sandbox, and the end of the budget.
-#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::time::Duration;
 
