@@ -132,6 +132,7 @@ pub(crate) const BENCHES: &[Bench] = &[
             limited("ahead", Needs::Runtimes),
             limited("bare", Needs::Runtimes),
             limited("python", Needs::Runtimes),
+            limited("python_cold", Needs::Runtimes),
             limited("many", Needs::Runtimes),
         ],
     },

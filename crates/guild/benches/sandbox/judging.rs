@@ -1,5 +1,6 @@
 //! A judge with a suite of one test, as `guild judge` has it.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use guild_market::judge::{Class, Judge, Options, Stopwatch, Submission, Suite};
@@ -10,6 +11,18 @@ use testbed::bench::Watch;
 const SUITE: &str = r#"{"schema_version": 1, "name": "one", "language": "python", "entry": "solution.py",
     "layers": {"smoke": 1}, "tests": [{"id": "one", "layer": "smoke", "call": "sort", "args": [[3, 1, 2]],
     "expect": {"value": [1, 2, 3]}}]}"#;
+
+const ENTRY: &str = "solution.py";
+const CODE: &str = "def sort(items):\n    return sorted(items)\n";
+
+/// The submission as files, for whoever runs it without a judge; where.
+pub(super) fn write_submission(directory: &Path) -> Result<String, String> {
+    let submission = directory.join("submission");
+    std::fs::create_dir_all(&submission)
+        .and_then(|()| std::fs::write(submission.join(ENTRY), CODE))
+        .map_err(|e| format!("{}: {e}", submission.display()))?;
+    Ok(submission.display().to_string())
+}
 
 pub(super) struct Judging<'a> {
     sandbox: &'a Ns,
@@ -40,11 +53,10 @@ impl Stopwatch for Since {
 
 impl<'a> Judging<'a> {
     pub(super) fn new(sandbox: &'a Ns) -> Result<Judging<'a>, String> {
-        let code = b"def sort(items):\n    return sorted(items)\n".to_vec();
         Ok(Judging {
             sandbox,
             suite: Suite::parse(SUITE.as_bytes()).map_err(|e| e.to_string())?,
-            submission: Submission::new([("solution.py".to_owned(), code)]),
+            submission: Submission::new([(ENTRY.to_owned(), CODE.as_bytes().to_vec())]),
             options: Options::default(),
             counter: Counter(AtomicU64::new(1)),
             since: Since(Watch::start()),

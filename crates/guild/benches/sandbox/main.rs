@@ -2,7 +2,8 @@
 //!
 //! Everybody runs in turn within one measurement, and the median of each is taken. Runtimes that do not work on this
 //! host are named in the result. `start` makes everything at the call; `ahead` has launchers that wait; `bare` is the
-//! program without any sandbox; `python` is a judge with a suite of one test; `many` are fifty at once.
+//! program without any sandbox; `python` is a judge with a suite of one test, one judgement after another, and
+//! `python_cold` a judge with nothing made ahead; `many` are fifty at once.
 
 use std::process::ExitCode;
 use std::thread;
@@ -50,8 +51,9 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
             let program = Spec::new(["/bin/true"], Limits::judge());
             in_turn(seconds, "", || run(&sandbox, &program), vec![Other::bare(&["/bin/true"])])
         }
-        "python" => {
-            let words = ["/usr/bin/python3", "-s", "-B", "-S", "-c", PYTHON];
+        "python" | "python_cold" => {
+            let submission = judging::write_submission(&arguments.directory)?;
+            let words = ["/usr/bin/python3", "-s", "-B", "-S", "-c", PYTHON, &submission];
             let judging = judging::Judging::new(&sandbox)?;
             in_turn(seconds, "", || judging.run(), vec![Other::bare(&words)])
         }
@@ -60,14 +62,17 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
     }
 }
 
-/// What the submission of the judge does for its one test, without a judge.
+/// The same without a judge: loads the submission, reads the arguments, calls it and writes what it gives.
 const PYTHON: &str = "
+import sys
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 class Context:
     strict, object_hook, object_pairs_hook = True, None, None
     parse_float, parse_int, parse_constant = float, int, float
 write = make_encoder(None, str, encode_basestring_ascii, None, ':', ',', False, False, False)
-print(''.join(write(sorted(make_scanner(Context)('[3, 1, 2]', 0)[0]), 0)))
+sys.path[0] = sys.argv[1]
+import solution
+print(''.join(write(solution.sort(make_scanner(Context)('[3, 1, 2]', 0)[0]), 0)))
 ";
 
 fn said(error: impl ToString) -> String {
