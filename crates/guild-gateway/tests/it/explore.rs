@@ -144,7 +144,7 @@ async fn in_private(scene: &Scene) -> (Vec<Event>, Vec<String>) {
     let id = hired.id;
     let refusal =
         || Refusal { code: &guild_roles::code::WORK_FAILED, words: "Zanzibar".to_owned() };
-    bazaar.write(move |tx| Ok(job::fail(tx, &id, &refusal(), T0 + 4_200)?)).await;
+    bazaar.give_up(&id, &refusal(), T0 + 4_200).await;
     let receipts = receipts.into_iter().map(|receipt| receipt.unwrap().receipt_id().to_string());
     (vec![failed, withheld, paid, hired], receipts.collect())
 }
