@@ -52,7 +52,11 @@ impl Shared {
         });
         let judged = match select(Box::pin(self.judge_again(&order)), Box::pin(lost)).await {
             Either::Left((judged, _)) => judged,
-            Either::Right(_) => return self.counts.add("order_lost"),
+            Either::Right(_) => {
+                self.counts.add("order_lost");
+                // It may be its own still: what is begun again is claimed again.
+                return self.later.put_off(order.order_id.clone(), None, self.now_ms());
+            }
         };
         match judged {
             Ok(verdict) => {

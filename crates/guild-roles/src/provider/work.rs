@@ -64,7 +64,11 @@ impl Shared {
         });
         let done = match select(Box::pin(self.try_work(&job)), Box::pin(lost)).await {
             Either::Left((done, _)) => done,
-            Either::Right(_) => return self.counts.add("job_lost"),
+            Either::Right(_) => {
+                self.counts.add("job_lost");
+                // It may be its own still: what is begun again is claimed again.
+                return self.later.put_off(request_id, None, self.now_ms());
+            }
         };
         let handed_in = match self.clone().hand_in(job.clone(), claim.clone(), done).await {
             // It cannot be written down, whatever it is: the buyer is told that there is nothing.
