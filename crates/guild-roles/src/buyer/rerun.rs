@@ -47,6 +47,7 @@ impl Shared {
             Ok(Ok(None)) => return self.counts.add("order_claimed_elsewhere"),
             Ok(Err(error)) | Err(error) => return self.not_settled(&order, None, &error),
         };
+        self.counts.add("order_begun");
         let lost = until_lost(&*self.node.clock, &self.claimant, claim.clone(), |claim| {
             self.renew(order.order_id.clone(), claim)
         });

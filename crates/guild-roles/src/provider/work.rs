@@ -59,6 +59,7 @@ impl Shared {
             Ok(Ok(None)) => return self.counts.add("job_claimed_elsewhere"),
             Ok(Err(error)) | Err(error) => return self.not_handed_in(request_id, &error),
         };
+        self.counts.add("job_begun");
         let lost = until_lost(&*self.node.clock, &self.claimant, claim.clone(), |claim| {
             self.renew(request_id, claim)
         });
