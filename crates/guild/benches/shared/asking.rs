@@ -62,15 +62,11 @@ impl Connection {
 
 /// How long each answer took, the shortest first, and how long all of it.
 pub(crate) struct Times {
-    times: Vec<Duration>,
-    took: Duration,
+    pub(crate) times: Vec<Duration>,
+    pub(crate) took: Duration,
 }
 
 impl Times {
-    pub(crate) fn count(&self) -> usize {
-        self.times.len()
-    }
-
     pub(crate) fn per_s(&self) -> f64 {
         self.times.len() as f64 / self.took.as_secs_f64()
     }
@@ -79,13 +75,6 @@ impl Times {
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let at = self.times.len() * percent / 100;
         self.times.get(at).or(self.times.last()).copied().unwrap_or(Duration::MAX)
-    }
-
-    /// Both together, one after the other.
-    pub(crate) fn and(mut self, more: Times) -> Times {
-        self.times.extend(more.times);
-        self.times.sort_unstable();
-        Times { times: self.times, took: self.took + more.took }
     }
 
     #[expect(clippy::print_stderr, reason = "a benchmark prints")]
