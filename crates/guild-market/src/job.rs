@@ -10,8 +10,8 @@
 //! | `delivered` | `paid`, `underpaid` | [`take_receipt`]: the buyer owes us, and has signed it |
 //! | `delivered` | `withheld` | [`take_receipt`]: the buyer did not accept the work |
 //!
-//! Several processes may share the rows: which of them works on a job is its [claim](crate::claim), and handing in needs
-//! it. Whoever takes a job has it claimed in the same statement, as long as it has room.
+//! Several processes may share the rows: which of them works on a job is its [claim](crate::claim), and handing in
+//! needs it. Whoever takes a job has it claimed in the same statement, as long as it has room.
 //!
 //! A receipt for less than the price is booked all the same, because it is a true debt; the job is then `underpaid`,
 //! for everybody to see. Work that costs nothing stays `delivered`: there is nothing to pay.

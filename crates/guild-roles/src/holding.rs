@@ -9,8 +9,8 @@ use crate::{Error, Result};
 /// A database that fails is asked again after a part of a claim's life.
 const TRIES: i64 = 8;
 
-/// Renews a claim at half of its life, until it is lost: then what it was for must stop. A database that cannot be asked
-/// takes nothing away before the claim is over, and then everything.
+/// Renews a claim at half of its life, until it is lost: then what it was for must stop. A database that cannot be
+/// asked takes nothing away before the claim is over, and then everything.
 pub(crate) async fn until_lost(
     clock: &dyn Clock,
     who: &Claimant,

@@ -1,16 +1,16 @@
 //! Work for money between nodes, under crashes: a buyer's node and one or two providers' nodes, each with a database of
 //! its own, and a relay between them that delivers late, twice and in any order. One of the providers may be a cheat.
 //! The clients of the buyer are outside, and ask again until they are answered. In one world of three they want
-//! commands run, which are run again to check them. In some worlds a node has two processes on its database, which may do
-//! and judge its work. What must hold:
+//! commands run, which are run again to check them. In some worlds a node has two processes on its database, which may
+//! do and judge its work. What must hold:
 //!
 //! 1. every order ends, once, as its client was told; its budget is paid or goes back, and nothing else moves;
 //! 2. what the buyer owes a provider is what that one has booked: each receipt once on both sides;
 //! 3. a request has at most one result of each provider, whoever died while it was worked on;
 //! 4. a cheat is never paid;
 //! 5. an order does not run out if its result was there in time, by the clock of the buyer's node;
-//! 6. what is worked on belongs to one process at a time: nobody takes what another holds, does it without a claim of its
-//!    own, or hands in what another has taken over;
+//! 6. what is worked on belongs to one process at a time: nobody takes what another holds, does it without a claim of
+//!    its own, or hands in what another has taken over;
 //! 7. the history of every node passes the independent checker, and its database the audit.
 //!
 //! Where clocks are set to other times, an event may come from the future and be refused for days. There only what must

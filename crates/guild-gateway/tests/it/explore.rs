@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::Bus;
 use guild_gateway::Options;
-use guild_market::job::{self, Refusal};
+use guild_market::job::Refusal;
 use guild_market::order;
 use guild_protocol::nostr::Event;
 use guild_protocol::nostr::announcement::Announcement;

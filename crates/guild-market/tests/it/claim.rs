@@ -128,8 +128,9 @@ fn an_order_that_was_taken_over_is_not_settled_by_the_one_that_lost_it() {
             })
         };
         assert_eq!(waiting(other(), T0 + 300), []);
-        assert_eq!(waiting(claimant(), T0 + 300), [order_id.clone()]);
-        assert_eq!(waiting(other(), T0 + 250 + TTL_MS), [order_id.clone()]);
+        let only = std::slice::from_ref(&order_id);
+        assert_eq!(waiting(claimant(), T0 + 300), only);
+        assert_eq!(waiting(other(), T0 + 250 + TTL_MS), only);
         let late = order_id.clone();
         let second =
             node.write(move |tx| order::claim(tx, &late, &other(), T0 + 2_000)).unwrap().unwrap();

@@ -1,8 +1,8 @@
 //! What the hosting interface answers in a second, over HTTP on loopback, with a token.
 //!
 //! `reads_*` reads one job, beside the same server's `/healthz`, which asks nobody: the limit is HTTP itself.
-//! `creations_*` makes a job, beside as many callers that write one row each, durably, and nothing else: the limit is the
-//! commit. The times of which half and 99 of 100 are shorter are told too.
+//! `creations_*` makes a job, beside as many callers that write one row each, durably, and nothing else: the limit is
+//! the commit. The times of which half and 99 of 100 are shorter are told too.
 
 use std::process::ExitCode;
 

@@ -3,10 +3,11 @@
 //! `sqlite`, `postgres`: how fast a minute of each of 100,000 running sandboxes is paid, as a node does it, beside the
 //! ledger that books the same transfers and nothing else, in batches of the same size, on the same database.
 //!
-//! `api_sqlite`, `api_postgres`: how often the 99th percentile of what users ask over HTTP fits into a second, while all
-//! of that is paid, beside the same without it.
+//! `api_sqlite`, `api_postgres`: how often the 99th percentile of what users ask over HTTP fits into a second, while
+//! all of that is paid, beside the same without it.
 //!
-//! `lease`: how many leases are signed and taken to an agent in a second, one after another, beside the signatures alone.
+//! `lease`: how many leases are signed and taken to an agent in a second, one after another, beside the signatures
+//! alone.
 
 use std::process::ExitCode;
 use std::sync::Arc;

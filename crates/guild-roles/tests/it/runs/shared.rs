@@ -149,12 +149,11 @@ fn a_process_that_ends_gives_its_jobs_back() {
         let rows: Option<(i64,)> = store.read(move |rx| rx.first(held(), &[])).await.unwrap();
         rows.unwrap().0
     };
-    let before = count.clone();
     town.tell_and(
         async move {
             pair.hire(&["make"]).await;
             until(&clock, "it begins", || async { places(&done) == [0] }).await;
-            assert_eq!(before(store).await, 1);
+            assert_eq!(count(store).await, 1);
             assert_eq!(claim::TTL_MS, provider::Options::default().claim_ms);
         },
         async move { assert_eq!(count(kept).await, 0) },
