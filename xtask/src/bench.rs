@@ -78,6 +78,16 @@ const fn often(name: &'static str, package: &'static str, cases: &'static [Case]
 
 /// Every bench.
 pub(crate) const BENCHES: &[Bench] = &[
+    often(
+        "api",
+        "guild",
+        &[
+            on_disk("reads_sqlite"),
+            on_server("reads_postgres"),
+            on_disk("creations_sqlite"),
+            on_server("creations_postgres"),
+        ],
+    ),
     Bench {
         name: "cid",
         package: "guild-protocol",
@@ -121,7 +131,17 @@ pub(crate) const BENCHES: &[Bench] = &[
             on_server("ready_postgres"),
         ],
     ),
-    often("meter", "guild-hosting", &[on_disk("sqlite"), on_server("postgres")]),
+    often(
+        "meter",
+        "guild",
+        &[
+            on_disk("sqlite"),
+            on_server("postgres"),
+            on_disk("api_sqlite"),
+            on_server("api_postgres"),
+            on_disk("lease"),
+        ],
+    ),
     often("relay", "guild", &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)]),
     Bench {
         name: "sandbox",

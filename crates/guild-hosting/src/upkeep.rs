@@ -17,13 +17,13 @@ use crate::{Result, access};
 pub struct Options {
     /// How often it looks. Well below [`meter::LEAD_MS`], so that a look or two may fail.
     pub every_ms: i64,
-    /// How many sandboxes are looked at in one transaction.
+    /// How many sandboxes are looked at in one transaction. Whoever asks for something waits for one of these at most.
     pub batch_max: i64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { every_ms: 500, batch_max: 500 }
+        Options { every_ms: 500, batch_max: 100 }
     }
 }
 

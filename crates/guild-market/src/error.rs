@@ -67,6 +67,9 @@ pub mod code {
             "There is no such job.", "`guild requests ls` lists those that exist.";
         JOB_CLOSED = "market.job_closed", Conflict,
             "The job has ended, or has not come so far.", "Read the job again.";
+        CLAIM_LOST = "market.claim_lost", Conflict,
+            "Another process of this node has taken over this job or order.",
+            "Nothing is to be done: the other process ends it. If it happens often, a process or the database stalls.";
         RECEIPT_MISMATCH = "market.receipt_mismatch", Invalid,
             "A receipt is not about this job: another buyer, another job or another asset.",
             "Ask the buyer for the receipt of this request.";

@@ -10,6 +10,9 @@
 //! | `delivered` | `paid`, `underpaid` | [`take_receipt`]: the buyer owes us, and has signed it |
 //! | `delivered` | `withheld` | [`take_receipt`]: the buyer did not accept the work |
 //!
+//! Several processes may share the rows: which of them works on a job is its [claim](crate::claim), and handing in
+//! needs it. Whoever takes a job has it claimed in the same statement, as long as it has room.
+//!
 //! A receipt for less than the price is booked all the same, because it is a true debt; the job is then `underpaid`,
 //! for everybody to see. Work that costs nothing stays `delivered`: there is nothing to pay.
 
@@ -25,18 +28,21 @@ use serde_json::json;
 
 use guild_ledger::{ledger, receivable};
 
+use crate::claim::{self, Claim};
 use crate::error::code;
 use crate::event::tell;
 use crate::receipts::{self, Direction, Role, deal_under};
 use crate::{Error, Result};
 
+mod claiming;
 mod consider;
 mod read;
 mod stability;
 mod state;
 
+pub use claiming::{claim, release, renew};
 pub use consider::{Decision, Offer, Refusal, Shop, Standing, consider, payload_text};
-pub use read::{TakenJob, accepted, find, forget_refused, get, page_before, unpaid_after};
+pub use read::{TakenJob, accepted, find, forget_refused, get, page_before, to_do, unpaid_after};
 pub use stability::{Stability, stability};
 pub use state::{Act, State};
 
@@ -66,13 +72,14 @@ pub fn take(
         return Ok(Taken::Known(known));
     }
     let us = &shop.offer.provider;
-    let standing = standing(tx, &event.pubkey, shop.offer, now_ms)?;
+    let (standing, begun) = look(tx, &event.pubkey, shop.offer, &shop.claimant.token, now_ms)?;
     match consider(shop, event, request, &standing, unix_s(now_ms)) {
         Decision::Ignore(why) => Ok(Taken::Ignored(why)),
         Decision::Accept { job, price, due_s } => {
             let due_ms = due_s.and_then(|due_s| i64::try_from(due_s).ok());
             let due_ms = due_ms.map(|due_s| due_s.saturating_mul(1_000));
-            let terms = Terms { job: Some(&job), price, due_ms, refusal: None };
+            let claim = (begun < shop.claimant.at_once).then(|| shop.claimant.claim(1, now_ms));
+            let terms = Terms { job: Some(&job), price, due_ms, refusal: None, claim };
             deal_under(tx, Role::Provider, us, now_ms)?;
             Ok(Taken::Accepted(insert(tx, event, us, State::Accepted, &terms, now_ms)?))
         }
@@ -92,7 +99,8 @@ pub fn refuse(
     if let Some(known) = find(tx, &event.id)? {
         return Ok(known);
     }
-    let terms = Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(refusal) };
+    let terms =
+        Terms { job: None, price: Msat(0), due_ms: None, refusal: Some(refusal), claim: None };
     insert(tx, event, us, State::Refused, &terms, now_ms)
 }
 
@@ -103,17 +111,29 @@ pub fn standing(
     offer: &Offer,
     now_ms: UnixMs,
 ) -> Result<Standing> {
+    look(rx, buyer, offer, "", now_ms).map(|(standing, _)| standing)
+}
+
+/// The same, and how many jobs the holder of this token works on.
+fn look(
+    rx: &mut Rx<'_>,
+    buyer: &PublicKey,
+    offer: &Offer,
+    token: &str,
+    now_ms: UnixMs,
+) -> Result<(Standing, u64)> {
     let owing = receivable::receivable(buyer, AssetId::btc_ln())?.account_id;
     let entry = ledger::entries(rx, &[owing].into())?.into_values().next();
     let own_credit = entry.as_ref().and_then(|entry| entry.rule.credit_units);
     let owed = entry.map_or(0, |entry| entry.balance.units().saturating_neg());
     let npub = buyer.npub();
-    let accepted: Option<(i64, i64)> = rx.first(
-        "SELECT count(*), CAST(coalesce(sum(CASE WHEN buyer = $1 THEN price_units END), 0) AS BIGINT)
+    let accepted: Option<(i64, i64, i64)> = rx.first(
+        "SELECT count(*), CAST(coalesce(sum(CASE WHEN buyer = $1 THEN price_units END), 0) AS BIGINT),
+           count(CASE WHEN claim_token = $2 THEN 1 END)
          FROM market_job WHERE state = 'accepted'",
-        args![&npub],
+        args![&npub, token],
     )?;
-    let (jobs, promised) = accepted.unwrap_or_default();
+    let (jobs, promised, begun) = accepted.unwrap_or_default();
     // Whoever did not pay may have had its reasons, and whoever never answered may be gone: neither is for ever.
     let since_ms = now_ms.saturating_sub(offer.unpaid_ms);
     let unpaid: Option<(i64,)> = rx.first(
@@ -122,12 +142,13 @@ pub fn standing(
         args![&npub, since_ms],
     )?;
     let unpaid = unpaid.map_or(0, |(units,)| units);
-    Ok(Standing {
+    let standing = Standing {
         credit: Msat(own_credit.unwrap_or(offer.credit.0)),
         owed: Msat(owed),
         open: Msat(promised.saturating_add(unpaid)),
         open_jobs: u64::try_from(jobs).unwrap_or(0),
-    })
+    };
+    Ok((standing, u64::try_from(begun).unwrap_or(0)))
 }
 
 struct Terms<'a> {
@@ -135,6 +156,7 @@ struct Terms<'a> {
     price: Msat,
     due_ms: Option<UnixMs>,
     refusal: Option<&'a Refusal>,
+    claim: Option<Claim>,
 }
 
 fn insert(
@@ -145,7 +167,7 @@ fn insert(
     terms: &Terms<'_>,
     now_ms: UnixMs,
 ) -> Result<TakenJob> {
-    let Terms { job, price, due_ms, refusal } = terms;
+    let Terms { job, price, due_ms, refusal, claim } = terms;
     let payload = match job {
         Some(job) => Some(guild_protocol::json::to_canonical(job.payload())?),
         None => None,
@@ -153,8 +175,8 @@ fn insert(
     let payload = payload.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     tx.exec(
         "INSERT INTO market_job (request_id, request_json, provider, buyer, private, schema_id, job_hash, payload,
-           price_units, taken_ms, due_ms, state, changed_ms, code, words)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $10, $13, $14)",
+           price_units, taken_ms, due_ms, state, changed_ms, code, words, claim_token, claim_until_ms, claim_epoch)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $10, $13, $14, $15, $16, $17)",
         args![
             &event.id.hex(),
             job.map(|_| event.to_json()).as_ref(),
@@ -169,7 +191,10 @@ fn insert(
             *due_ms,
             state.as_str(),
             refusal.map(|refusal| refusal.code.name),
-            refusal.map(|refusal| &refusal.words)
+            refusal.map(|refusal| &refusal.words),
+            claim.as_ref().map(|claim| &claim.token),
+            claim.as_ref().map(|claim| claim.until_ms),
+            claim.as_ref().map_or(0, |claim| claim.epoch)
         ],
     )?;
     match state {
@@ -180,10 +205,12 @@ fn insert(
 }
 
 /// Hands in the result, which must be signed by the key that took the job. The first one stays: a second call with
-/// another event gives back the one that counts, so that we never sign two results and publish both.
+/// another event gives back the one that counts, so that we never sign two results and publish both. Whoever has lost
+/// its claim to another process is refused.
 pub fn deliver(
     tx: &mut Tx<'_>,
     request_id: &EventId,
+    claim: &Claim,
     result: &Event,
     now_ms: UnixMs,
 ) -> Result<TakenJob> {
@@ -196,18 +223,21 @@ pub fn deliver(
         return Ok(job);
     }
     job.state.after(Act::Deliver)?;
-    tx.cas(
-        "UPDATE market_job SET state = 'delivered', result_json = $2, delivered_ms = $3, changed_ms = $3
-         WHERE request_id = $1 AND state = 'accepted'",
-        args![&request_id.hex(), &result.to_json(), now_ms],
+    let handed_in = tx.exec(
+        "UPDATE market_job SET state = 'delivered', result_json = $2, delivered_ms = $3, changed_ms = $3,
+           claim_token = $4, claim_until_ms = NULL, claim_epoch = $5
+         WHERE request_id = $1 AND state = 'accepted' AND claim_token = $4 AND claim_epoch = $5",
+        args![&request_id.hex(), &result.to_json(), now_ms, &claim.token, claim.epoch],
     )?;
+    claim::fenced(handed_in)?;
     changed(tx, request_id, now_ms)
 }
 
-/// Gives a job up, with a sentence for the buyer.
+/// Gives a job up, with a sentence for the buyer. Whoever has lost its claim to another process is refused.
 pub fn fail(
     tx: &mut Tx<'_>,
     request_id: &EventId,
+    claim: &Claim,
     refusal: &Refusal,
     now_ms: UnixMs,
 ) -> Result<TakenJob> {
@@ -216,11 +246,20 @@ pub fn fail(
         return Ok(job);
     }
     job.state.after(Act::Fail)?;
-    tx.cas(
-        "UPDATE market_job SET state = 'failed', code = $2, words = $3, changed_ms = $4
-         WHERE request_id = $1 AND state = 'accepted'",
-        args![&request_id.hex(), refusal.code.name, &refusal.words, now_ms],
+    let given_up = tx.exec(
+        "UPDATE market_job SET state = 'failed', code = $2, words = $3, changed_ms = $4,
+           claim_token = $5, claim_until_ms = NULL, claim_epoch = $6
+         WHERE request_id = $1 AND state = 'accepted' AND claim_token = $5 AND claim_epoch = $6",
+        args![
+            &request_id.hex(),
+            refusal.code.name,
+            &refusal.words,
+            now_ms,
+            &claim.token,
+            claim.epoch
+        ],
     )?;
+    claim::fenced(given_up)?;
     changed(tx, request_id, now_ms)
 }
 
@@ -241,7 +280,7 @@ pub fn cancel(
     }
     job.state.after(Act::Cancel)?;
     tx.cas(
-        "UPDATE market_job SET state = 'cancelled', changed_ms = $2
+        "UPDATE market_job SET state = 'cancelled', changed_ms = $2, claim_token = NULL, claim_until_ms = NULL
          WHERE request_id = $1 AND state = 'accepted'",
         args![&request_id.hex(), now_ms],
     )?;

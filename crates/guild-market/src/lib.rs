@@ -2,6 +2,7 @@
 //!
 //! | module | what it settles |
 //! |---|---|
+//! | [`claim`] | which of several processes works on what |
 //! | [`verify`] | whether a result is what was ordered: the verdict, as a document with a hash |
 //! | [`order`] | what we bought: from the budget that is held to the result |
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
@@ -18,6 +19,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
+pub mod claim;
 mod error;
 mod event;
 pub mod job;
@@ -45,8 +47,13 @@ pub fn migrations() -> Vec<Migration> {
         lite: include_str!("../migrations/sqlite/0002_totals.sql"),
         pg: include_str!("../migrations/postgres/0002_totals.sql"),
     };
+    let claims = Sql {
+        lite: include_str!("../migrations/sqlite/0003_claims.sql"),
+        pg: include_str!("../migrations/postgres/0003_claims.sql"),
+    };
     vec![
         Migration { area: "market", number: 1, name: "market", sql: market },
         Migration { area: "market", number: 2, name: "totals", sql: totals },
+        Migration { area: "market", number: 3, name: "claims", sql: claims },
     ]
 }

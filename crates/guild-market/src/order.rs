@@ -12,6 +12,9 @@
 //! Or it is open to all: then it takes the first result of somebody whose announcement names the schema, and that is
 //! what was ordered: it is judged first, so that rubbish does not keep others from doing the work. The first result in
 //! time counts. Every other one is kept as evidence and changes nothing.
+//!
+//! Several processes may share the rows: which of them judges an order is its [claim](crate::claim), and settling needs
+//! it. Whoever takes a result that can be judged at once has it claimed in the same statement.
 
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, NewQuote, Quote, QuoteId};
@@ -32,11 +35,13 @@ use crate::receipts::{Role, deal_under};
 use crate::{Error, Result};
 
 mod answer;
+mod claiming;
 mod new;
 mod read;
 mod state;
 
 pub use answer::{Answer, Delivery, Standing, answers, deliver, fail, may_try, reject};
+pub use claiming::{claim, release, renew};
 pub use new::{MAX_DEADLINE_MS, NewOrder, ORDER_ID, TIME_LIMIT};
 pub use read::{
     Brief, Order, Waits, briefs, find, get, of_request, open_to_all, page_before, waiting,

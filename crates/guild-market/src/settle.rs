@@ -20,6 +20,7 @@ use guild_protocol::receipt::{Draft, Proof, Rail, Receipt, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_store::{Tx, args};
 
+use crate::claim::{self, Claim};
 use crate::error::code;
 use crate::order::{self, Act, Order, OrderId, State, price_due, wallet};
 use crate::receipts::{self, Direction};
@@ -49,9 +50,11 @@ pub struct Settled {
 }
 
 /// Settles a delivered order by its verdict. Settling again gives what was settled, whatever the verdict says now.
+/// Whoever has lost its claim to another process is refused, before anything moves.
 pub fn settle(
     tx: &mut Tx<'_>,
     order_id: &OrderId,
+    claim: &Claim,
     verdict: &Verdict,
     keys: Keys<'_>,
     now_ms: UnixMs,
@@ -69,6 +72,7 @@ pub fn settle(
     let now_ms = now_ms.max(order.delivered_ms.unwrap_or(0)).max(order.posted_ms);
     let act = if verdict.passed { Act::Release } else { Act::Withhold };
     let state = order.state.after(act)?;
+    order.claimed.check(claim)?;
     let due =
         if verdict.passed { price_due(order.price, order.asked, order.budget) } else { Msat(0) };
     let outcome = move_money(tx, &order, state, due, now_ms)?;
@@ -77,7 +81,8 @@ pub fn settle(
         Some(payment) => Some(draft(&order, verdict, payment, &sealed, now_ms)?.sign(keys.key)?),
         None => None,
     };
-    save(tx, &order, verdict, &outcome, &sealed, receipt.as_ref(), now_ms)?;
+    let done = Done { verdict, outcome: &outcome, sealed: &sealed, receipt: receipt.as_ref() };
+    save(tx, &order, claim, &done, now_ms)?;
     let notice = match &receipt {
         Some(receipt) => Some(notice(&order, receipt, keys, now_ms)?),
         None => None,
@@ -193,19 +198,27 @@ fn notice(order: &Order, receipt: &Receipt, keys: Keys<'_>, now_ms: UnixMs) -> R
     Ok(draft.sign(keys.key)?)
 }
 
+/// What is written down of a settlement.
+struct Done<'a> {
+    verdict: &'a Verdict,
+    outcome: &'a Outcome,
+    sealed: &'a replay::Sealed,
+    receipt: Option<&'a Receipt>,
+}
+
 fn save(
     tx: &mut Tx<'_>,
     order: &Order,
-    verdict: &Verdict,
-    outcome: &Outcome,
-    sealed: &replay::Sealed,
-    receipt: Option<&Receipt>,
+    claim: &Claim,
+    done: &Done<'_>,
     now_ms: UnixMs,
 ) -> Result<()> {
+    let Done { verdict, outcome, sealed, receipt } = *done;
     let paid = (outcome.state == State::Released).then_some(outcome.due.0);
-    tx.cas(
+    let settled = tx.exec(
         "UPDATE market_order SET state = $2, verdict = $3, paid_units = $4, receipt_id = $5, replay = $6,
-           changed_ms = $7 WHERE order_id = $1 AND state = 'delivered'",
+           changed_ms = $7, claim_token = $8, claim_until_ms = NULL, claim_epoch = $9
+         WHERE order_id = $1 AND state = 'delivered' AND claim_token = $8 AND claim_epoch = $9",
         args![
             order.order_id.as_str(),
             outcome.state.as_str(),
@@ -213,9 +226,12 @@ fn save(
             paid,
             receipt.map(|receipt| receipt.receipt_id().as_str()),
             &sealed.text,
-            now_ms
+            now_ms,
+            &claim.token,
+            claim.epoch
         ],
     )?;
+    claim::fenced(settled)?;
     match receipt {
         Some(receipt) => receipts::keep(tx, receipt, Direction::Given, now_ms),
         None => Ok(()),

@@ -7,7 +7,8 @@
 //!            └─▶ error, or more than the budget: row `failed`            └─▶ row `withheld`, receipt that says so
 //! ```
 //!
-//! What commands gave is judged by running them again, beside everything else: it may take minutes.
+//! What commands gave is judged by running them again, beside everything else: it may take minutes. Where several
+//! processes share one database, each order is judged by the one that has claimed it.
 //!
 //! Every step is one transaction: the row, the money, and whatever is published because of it. What is to be done is
 //! found by reading rows, so it does not matter who dies when.
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use futures_util::future::{join, select};
 use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
+use guild_market::claim::{self, Claimant};
 use guild_market::order;
 use guild_market::verify::Verdict;
 use guild_market::{TOPIC, verify};
@@ -64,6 +66,8 @@ pub struct Options {
     pub page_max: usize,
     /// How often it looks without a bell.
     pub sweep_ms: i64,
+    /// How long what a process that died was judging waits for another one that shares the database.
+    pub claim_ms: i64,
 }
 
 impl Default for Options {
@@ -76,6 +80,7 @@ impl Default for Options {
             verify: verify::Options::default(),
             page_max: 256,
             sweep_ms: 1_000,
+            claim_ms: claim::TTL_MS,
         }
     }
 }
@@ -141,6 +146,8 @@ struct Shared {
     key: SecretKey,
     node: Node,
     counts: Counts,
+    /// Who we are among the processes that share the rows.
+    claimant: Claimant,
     /// Orders that could not be settled or ended when it was tried, with the verdict if there is one.
     later: Later<OrderId, Verdict>,
 }
@@ -165,7 +172,9 @@ impl Buyer {
     pub fn new(options: Options, key: SecretKey, node: Node) -> (Buyer, Service) {
         let later = Later::new(options.sweep_ms.saturating_mul(AGAIN_SWEEPS));
         let counts = Counts::of_role("buyer");
-        let shared = Arc::new(Shared { options, key, node, counts, later });
+        let at_once = u64::try_from(rerun::AT_ONCE).unwrap_or(u64::MAX);
+        let claimant = Claimant::new(&*node.random, options.claim_ms, at_once);
+        let shared = Arc::new(Shared { options, key, node, counts, claimant, later });
         (Buyer(shared.clone()), Service(shared))
     }
 
@@ -229,10 +238,15 @@ impl Buyer {
 }
 
 impl Service {
-    /// Takes results, judges and pays until the shutdown.
+    /// Takes results, judges and pays until the shutdown. What is being judged then is given back.
     pub async fn run(self, shutdown: Shutdown) {
         let judging = rerun::judge(self.0.clone(), shutdown.clone());
-        join(Box::pin(answer::follow(self.0, shutdown)), Box::pin(judging)).await;
+        join(Box::pin(answer::follow(self.0.clone(), shutdown)), Box::pin(judging)).await;
+        let claimant = self.0.claimant.clone();
+        let released = self.0.node.store.write(move |tx| order::release(tx, &claimant)).await;
+        if let Err(error) = released {
+            tracing::debug!(%error, "orders are not given back; others wait until their claims are over");
+        }
     }
 }
 

@@ -48,6 +48,11 @@ impl<K: Ord + Clone, V: Clone> Later<K, V> {
         self.lock().remove(key);
     }
 
+    /// Whether it was put off and is not done.
+    pub(crate) fn knows(&self, key: &K) -> bool {
+        self.lock().contains_key(key)
+    }
+
     /// What was found out about it.
     pub(crate) fn kept(&self, key: &K) -> Option<V> {
         self.lock().get(key).and_then(|one| one.kept.clone())
@@ -101,9 +106,9 @@ mod tests {
         let later = Later::new(10);
         later.put_off(1, Some("found"), 0);
         later.put_off(1, None, 10);
-        assert_eq!(later.kept(&1), Some("found"));
+        assert_eq!((later.kept(&1), later.knows(&1)), (Some("found"), true));
         later.done(&1);
-        assert_eq!(later.kept(&1), None);
+        assert_eq!((later.kept(&1), later.knows(&1)), (None, false));
         for n in 0..2_000 {
             later.put_off(n, Some("found"), 0);
         }

@@ -19,6 +19,7 @@ mod cursor;
 mod error;
 pub mod explorer;
 mod feed;
+mod holding;
 pub mod judgements;
 mod later;
 pub mod outbox;

@@ -8,6 +8,7 @@
 //! Every step is one transaction: the row, and whatever is published because of it. Whatever dies when, a request has
 //! one answer: what was accepted before a crash is found by its row and worked on again, and the first result that is
 //! written is the only one that is ever published. A request that its buyer deletes before the work is done is let go.
+//! Where several processes share one database, each job is worked on by the one that has claimed it.
 //! Only so many refusals of a minute are answered; beyond that nothing is written.
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use futures_util::future::join3;
 use guild_bus::Bus;
+use guild_market::claim::{self, Claimant};
 use guild_market::job::{self, Offer, TakenJob};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer};
@@ -68,6 +70,8 @@ pub struct Options {
     pub unpaid_ms: i64,
     /// How long one job may take.
     pub job_timeout_ms: i64,
+    /// How long the job of a process that died waits for another one that shares the database.
+    pub claim_ms: i64,
     /// A request that does not say until when its buyer waits is taken up to this age.
     pub max_age_ms: i64,
     /// How many refusals are sent in a minute. Anybody can make us refuse; what is more than this gets no answer.
@@ -108,6 +112,7 @@ impl Default for Options {
             credit: Msat(1_000_000),
             unpaid_ms: 7 * 24 * HOUR_MS,
             job_timeout_ms: MINUTE_MS,
+            claim_ms: claim::TTL_MS,
             max_age_ms: HOUR_MS,
             max_refusals_per_minute: 60,
             relays: Vec::new(),
@@ -136,8 +141,8 @@ impl Options {
         if units.chain([self.unpaid_ms]).any(|number| number < 0) {
             return malformed("prices, the credit and unpaid_ms are zero or more".to_owned());
         }
-        let least_one = [self.job_timeout_ms, self.heartbeat_ms, self.sweep_ms, self.upkeep_ms];
-        if self.concurrency == 0 || least_one.iter().any(|ms| *ms < 1) {
+        let waits = [self.job_timeout_ms, self.heartbeat_ms, self.sweep_ms, self.upkeep_ms];
+        if self.concurrency == 0 || waits.iter().chain([&self.claim_ms]).any(|ms| *ms < 1) {
             return malformed("concurrency and times must be at least 1".to_owned());
         }
         Ok(())
@@ -172,6 +177,8 @@ struct Shared {
     broadcast: Broadcast,
     node: Node,
     counts: Counts,
+    /// Who we are among the processes that share the rows.
+    claimant: Claimant,
     /// Jobs of which nothing could be handed in, neither a result nor an excuse.
     later: Later<EventId, ()>,
 }
@@ -199,8 +206,11 @@ impl Provider {
         };
         let counts = Counts::of_role("provider");
         let later = Later::new(options.sweep_ms);
+        let at_once = u64::try_from(options.concurrency).unwrap_or(u64::MAX);
+        let claimant = Claimant::new(&*node.random, options.claim_ms, at_once);
         let shared =
-            Arc::new(Shared { options, offer, key, worker, broadcast, node, counts, later });
+            Shared { options, offer, key, worker, broadcast, node, counts, claimant, later };
+        let shared = Arc::new(shared);
         Ok((Provider(shared.clone()), Service(shared)))
     }
 
@@ -221,15 +231,21 @@ impl Provider {
 }
 
 impl Service {
-    /// Provides until the shutdown. What is being worked on then is found again by the next process.
+    /// Provides until the shutdown. What is being worked on then is given back, and found by another process or the
+    /// next one.
     pub async fn run(self, shutdown: Shutdown) {
         let shared = self.0;
         join3(
             Box::pin(request::follow(shared.clone(), shutdown.clone())),
             Box::pin(work::work(shared.clone(), shutdown.clone())),
-            Box::pin(upkeep::look_after(shared, shutdown)),
+            Box::pin(upkeep::look_after(shared.clone(), shutdown)),
         )
         .await;
+        let claimant = shared.claimant.clone();
+        let released = shared.node.store.write(move |tx| job::release(tx, &claimant)).await;
+        if let Err(error) = released {
+            tracing::debug!(%error, "jobs are not given back; others wait until their claims are over");
+        }
     }
 }
 

@@ -344,6 +344,7 @@ impl Node {
         let mut supervisor = Supervisor::new(shutdown.clone());
         let (treasury, ledger) = parts.treasury()?;
         market::open_accounts(&treasury).await?;
+        market::forget_claims(&parts).await?;
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { intake, relay, pool } = started;

@@ -1,14 +1,17 @@
 //! Work for money between nodes, under crashes: a buyer's node and one or two providers' nodes, each with a database of
 //! its own, and a relay between them that delivers late, twice and in any order. One of the providers may be a cheat.
 //! The clients of the buyer are outside, and ask again until they are answered. In one world of three they want
-//! commands run, which are run again to check them. What must hold:
+//! commands run, which are run again to check them. In some worlds a node has two processes on its database, which may
+//! do and judge its work. What must hold:
 //!
 //! 1. every order ends, once, as its client was told; its budget is paid or goes back, and nothing else moves;
 //! 2. what the buyer owes a provider is what that one has booked: each receipt once on both sides;
 //! 3. a request has at most one result of each provider, whoever died while it was worked on;
 //! 4. a cheat is never paid;
 //! 5. an order does not run out if its result was there in time, by the clock of the buyer's node;
-//! 6. the history of every node passes the independent checker, and its database the audit.
+//! 6. what is worked on belongs to one process at a time: nobody takes what another holds, does it without a claim of
+//!    its own, or hands in what another has taken over;
+//! 7. the history of every node passes the independent checker, and its database the audit.
 //!
 //! Where clocks are set to other times, an event may come from the future and be refused for days. There only what must
 //! never happen is asked for, not that everything comes to its end. And what came after an order had run out may show
@@ -21,6 +24,7 @@ mod client;
 mod hub;
 mod runs;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use guild_bus::Bus;
@@ -33,7 +37,7 @@ use guild_network::publish;
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::{BoxFuture, Clock, Shutdown, UnixMs};
 use guild_protocol::identity::SecretKey;
-use guild_protocol::schema::{Registry, SchemaId};
+use guild_protocol::schema::{Job, Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
 use guild_roles::provider::{self, CommandRunner, Embedder, Provider, Task, Worker};
 use guild_store::outbox::{self, Drainer, Options as OutboxOptions};
@@ -61,6 +65,8 @@ const LEASE_MS: i64 = 100;
 /// So much rarer than elsewhere are crashes at statements.
 const GENTLE: u64 = 10;
 const SWEEP_MS: i64 = 120;
+/// Shorter than many a job and many a pause.
+const CLAIM_MS: i64 = 250;
 /// The name of the relay.
 const RELAY: &str = "ws://sim.example";
 /// What the buyer has.
@@ -82,6 +88,10 @@ struct Shared {
     rates: Rates,
     /// The buyer's first.
     databases: Vec<Database>,
+    /// Which node each process is of.
+    processes: Vec<usize>,
+    /// How often each job was begun, by node and hash.
+    begun: Arc<Mutex<BTreeMap<(usize, String), i64>>>,
     buses: Vec<SimBus>,
     hub: Hub,
     door: Arc<Mutex<Option<Door>>>,
@@ -128,15 +138,52 @@ fn migrations() -> Migrations {
         .and(vec![Migration { area: "sim", number: 1, name: "witness", sql: WITNESS }])
 }
 
+/// Who sees a claim pass from one process to another, and by how much it is too early: it lasts until so long after it
+/// was taken.
+macro_rules! taken_over {
+    ($table:literal, $id:literal, $state:literal) => {
+        concat!(
+            "CREATE TRIGGER sim_sees_",
+            $table,
+            "_taken_over AFTER UPDATE OF claim_token ON ",
+            $table,
+            " WHEN OLD.state = '",
+            $state,
+            "' AND NEW.state = OLD.state AND OLD.claim_token IS NOT NULL AND NEW.claim_token <> OLD.claim_token
+            BEGIN
+                INSERT INTO sim_claim VALUES ('taken over', NEW.",
+            $id,
+            ", OLD.claim_until_ms - NEW.claim_until_ms);
+            END;"
+        )
+    };
+}
+
 /// Who sees how far the archive went when an order ran out: times do not tell, where clocks are set.
 const WITNESS: Sql = {
-    const LITE: &str =
+    const LITE: &str = concat!(
         "CREATE TABLE sim_ran_out (order_id TEXT PRIMARY KEY, last_seq BIGINT NOT NULL);
         CREATE TRIGGER sim_sees_it_run_out AFTER UPDATE OF state ON market_order
         WHEN NEW.state = 'expired'
         BEGIN
             INSERT INTO sim_ran_out VALUES (NEW.order_id, (SELECT last_seq FROM nostr_archive));
-        END;";
+        END;
+        CREATE TABLE sim_claim (what TEXT NOT NULL, id TEXT NOT NULL, early_ms BIGINT NOT NULL);
+        CREATE TRIGGER sim_sees_a_job_end AFTER UPDATE OF state ON market_job
+        WHEN OLD.state = 'accepted' AND NEW.state IN ('delivered', 'failed')
+            AND (NEW.claim_token IS NOT OLD.claim_token OR NEW.claim_epoch <> OLD.claim_epoch)
+        BEGIN
+            INSERT INTO sim_claim VALUES ('unfenced', NEW.request_id, 0);
+        END;
+        CREATE TRIGGER sim_sees_an_order_end AFTER UPDATE OF state ON market_order
+        WHEN OLD.state = 'delivered' AND NEW.state IN ('released', 'withheld')
+            AND (NEW.claim_token IS NOT OLD.claim_token OR NEW.claim_epoch <> OLD.claim_epoch)
+        BEGIN
+            INSERT INTO sim_claim VALUES ('unfenced', NEW.order_id, 0);
+        END;",
+        taken_over!("market_job", "request_id", "accepted"),
+        taken_over!("market_order", "order_id", "delivered"),
+    );
     Sql { lite: LITE, pg: LITE }
 };
 
@@ -177,6 +224,10 @@ fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, String>
     let plant = bug.map(Bug::plant).unwrap_or_default();
     let database = |node| Database::of_node(world, seed, node, &migrations(), plant);
     let databases: Result<Vec<Database>, _> = (0..nodes).map(database).collect();
+    let mut processes: Vec<usize> = (0..nodes).collect();
+    // A second process for the first provider, or for the buyer.
+    processes
+        .extend([Some(1), Some(1), Some(0), None][usize::try_from(world.below(4)).unwrap_or(3)]);
     let bus = |_| SimBus::new(world.clone(), rates, Arc::new(|_, _| {}));
     let has_runs = seed % 3 == 2;
     let schema_id = if has_runs { sandbox_run::SCHEMA_ID } else { "oa.embedding.v1" };
@@ -184,6 +235,8 @@ fn prepare(world: &World, seed: u64, bug: Option<Bug>) -> Result<Shared, String>
         world: world.clone(),
         rates,
         databases: databases.map_err(|e| e.to_string())?,
+        processes,
+        begun: Arc::default(),
         buses: (0..nodes).map(bus).collect(),
         hub: Hub::default(),
         door: Arc::default(),
@@ -205,8 +258,8 @@ fn simulate(shared: &Shared) -> u64 {
             shared.world.violate(format!("a node does not start: {what}"));
         }
     };
-    let nodes = shared.databases.len();
-    let mut executor = Executor::new(world.clone(), shared.rates, nodes, &boot);
+    let processes = shared.processes.len();
+    let mut executor = Executor::new(world.clone(), shared.rates, processes, &boot);
     for number in 0..shared.clients {
         executor.spawn_outside(client::live(shared.clone(), number));
     }
@@ -218,9 +271,10 @@ fn simulate(shared: &Shared) -> u64 {
     executor.polls
 }
 
-/// One life of one node.
+/// One life of one process of a node.
 fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), String> {
-    let node = life.process();
+    let process = life.process();
+    let node = shared.processes[process];
     let connections = shared.databases[node].connect(life).map_err(|e| e.to_string())?;
     let bus: Arc<dyn Bus> = Arc::new(shared.buses[node].clone());
     let ringing = bus.clone();
@@ -230,20 +284,23 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), Str
     let options = IntakeOptions { workers: 0, ..IntakeOptions::default() };
     let (intake, service) = Intake::new(options, store.clone(), &*bus, clock.clone());
     let ends = life.clone();
-    executor.spawn(node, async move {
+    executor.spawn(process, async move {
         // A node whose intake has failed ends, and is started again.
         if service.run(Shutdown::new()).await.is_err() {
             ends.die();
         }
     });
-    executor.spawn(node, hub::pull(shared.world.clone(), shared.hub.clone(), intake));
+    executor.spawn(process, hub::pull(shared.world.clone(), shared.hub.clone(), intake));
     let drainer = drainer(shared, life, &store, &bus, &clock)?;
-    executor.spawn(node, drainer.run(Shutdown::new()));
+    executor.spawn(process, drainer.run(Shutdown::new()));
     if node == 0 {
-        let buyer = boot_buyer(shared, executor, (store, bus, clock))?;
-        *lock(&shared.door) = Some(Door { life: life.clone(), buyer });
+        let buyer = boot_buyer(shared, executor, process, (store, bus, clock))?;
+        // Clients know one door.
+        if process == 0 {
+            *lock(&shared.door) = Some(Door { life: life.clone(), buyer });
+        }
     } else {
-        boot_provider(shared, executor, node, (store, bus, clock))?;
+        boot_provider(shared, executor, (process, node), (store, bus, clock))?;
     }
     Ok(())
 }
@@ -253,6 +310,7 @@ type Parts = (Store, Arc<dyn Bus>, Arc<dyn Clock>);
 fn boot_buyer(
     shared: &Shared,
     executor: &mut Executor,
+    process: usize,
     (store, bus, clock): Parts,
 ) -> Result<Buyer, String> {
     // A verdict that sees nothing, if that is the bug: everything is like everything.
@@ -262,6 +320,7 @@ fn boot_buyer(
         verify: verify::Options { min_likeness },
         page_max: 3,
         sweep_ms: SWEEP_MS,
+        claim_ms: CLAIM_MS,
         ..buyer::Options::default()
     };
     let parts = buyer::Node {
@@ -277,9 +336,9 @@ fn boot_buyer(
             .then(|| runs::workshop(&shared.world, shared.bug == Some(Bug::VerdictBlind))),
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
-    executor.spawn(0, service.run(Shutdown::new()));
+    executor.spawn(process, service.run(Shutdown::new()));
     let world = shared.world.clone();
-    executor.spawn(0, async move {
+    executor.spawn(process, async move {
         while store.write(fund).await.is_err_and(|e| e.code() != &guild_store::code::CLOSED) {
             world.sleep(20).await;
         }
@@ -290,7 +349,7 @@ fn boot_buyer(
 fn boot_provider(
     shared: &Shared,
     executor: &mut Executor,
-    node: usize,
+    (process, node): (usize, usize),
     (store, bus, clock): Parts,
 ) -> Result<(), String> {
     let options = provider::Options {
@@ -300,6 +359,7 @@ fn boot_provider(
         page_max: 3,
         sweep_ms: SWEEP_MS,
         upkeep_ms: 2 * SWEEP_MS,
+        claim_ms: CLAIM_MS,
         heartbeat_ms: 2_000,
         ..provider::Options::default()
     };
@@ -313,6 +373,7 @@ fn boot_provider(
         true => Arc::new(CommandRunner(runs::workshop(&shared.world, cheats))),
         false => Arc::new(Slow { world: shared.world.clone(), cheats }),
     };
+    let worker = Arc::new(Counted { node, begun: shared.begun.clone(), worker });
     let parts = provider::Node {
         store,
         bus,
@@ -322,7 +383,7 @@ fn boot_provider(
     };
     let (_, service) =
         Provider::new(options, key(node), worker, broadcast, parts).map_err(|e| e.to_string())?;
-    executor.spawn(node, service.run(Shutdown::new()));
+    executor.spawn(process, service.run(Shutdown::new()));
     Ok(())
 }
 
@@ -397,6 +458,33 @@ impl Worker for Slow {
             }
             Ok(output)
         })
+    }
+}
+
+/// Counts what is begun.
+struct Counted {
+    node: usize,
+    begun: Arc<Mutex<BTreeMap<(usize, String), i64>>>,
+    worker: Arc<dyn Worker>,
+}
+
+impl Worker for Counted {
+    fn schema_ids(&self) -> Vec<SchemaId> {
+        self.worker.schema_ids()
+    }
+
+    fn models(&self) -> Vec<String> {
+        self.worker.models()
+    }
+
+    fn check(&self, job: &Job, max_output_bytes: usize) -> Result<(), Refusal> {
+        self.worker.check(job, max_output_bytes)
+    }
+
+    fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
+        let key = (self.node, task.job.job_hash().to_string());
+        *lock(&self.begun).entry(key).or_default() += 1;
+        self.worker.work(task)
     }
 }
 

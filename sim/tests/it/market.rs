@@ -33,6 +33,7 @@ fn whoever_dies_every_job_ends_once_and_the_books_agree() {
             "books that agree",
             "hire without an answer",
             "buyer.no_provider",
+            "taken over",
         ],
     );
 }
@@ -60,6 +61,16 @@ fn a_job_that_is_delivered_again_is_found() {
 #[test]
 fn a_cursor_that_is_ahead_is_found() {
     found(run, Bug::CursorAhead, "[in time]");
+}
+
+#[test]
+fn a_hand_in_that_is_not_fenced_is_found() {
+    found(run, Bug::UnfencedHandIn, "[unfenced]");
+}
+
+#[test]
+fn a_claim_that_is_not_seen_is_found() {
+    found(run, Bug::ClaimUnseen, "[stolen]");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::StreamExt;
 use guild_bus::Bus;
 use guild_gateway::Options;
-use guild_market::job::{self, Refusal};
+use guild_market::job::Refusal;
 use guild_market::order;
 use guild_protocol::nostr::Event;
 use guild_protocol::nostr::announcement::Announcement;
@@ -144,7 +144,7 @@ async fn in_private(scene: &Scene) -> (Vec<Event>, Vec<String>) {
     let id = hired.id;
     let refusal =
         || Refusal { code: &guild_roles::code::WORK_FAILED, words: "Zanzibar".to_owned() };
-    bazaar.write(move |tx| Ok(job::fail(tx, &id, &refusal(), T0 + 4_200)?)).await;
+    bazaar.give_up(&id, &refusal(), T0 + 4_200).await;
     let receipts = receipts.into_iter().map(|receipt| receipt.unwrap().receipt_id().to_string());
     (vec![failed, withheld, paid, hired], receipts.collect())
 }

@@ -9,6 +9,7 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::Request;
 use guild_protocol::schema::{Job, Registry, SchemaId};
 
+use crate::claim::Claimant;
 use crate::error::code;
 use crate::order::TIME_LIMIT;
 use crate::sandbox_run;
@@ -40,6 +41,8 @@ pub struct Shop<'a> {
     /// Whether this very work can be done, although its kind is offered. Asked before anything is promised, inside a
     /// transaction: it only looks.
     pub can_do: &'a dyn Fn(&Job) -> Result<(), Refusal>,
+    /// Who works on what is accepted, as long as it has room.
+    pub claimant: &'a Claimant,
 }
 
 /// How a buyer stands with us.
@@ -185,7 +188,7 @@ pub fn payload_text(request: &Request) -> Option<&str> {
 }
 
 fn terms(shop: &Shop<'_>, request: &Request) -> Result<(Job, Msat), Refusal> {
-    let Shop { offer, registry, can_do } = shop;
+    let Shop { offer, registry, can_do, .. } = shop;
     let (schema_id, price) = price_of(offer, request)?;
     let Some(text) = payload_text(request) else {
         return Err(Refusal::new(

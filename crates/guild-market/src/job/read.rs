@@ -10,6 +10,7 @@ use guild_protocol::schema::SchemaId;
 use guild_store::{Columns, Decode, Rx, Tx, args};
 
 use super::State;
+use crate::claim::{Claimant, Claimed};
 use crate::error::code;
 use crate::row::{Cells, page, unreadable};
 use crate::{Error, Result};
@@ -55,6 +56,8 @@ pub struct TakenJob {
     pub code: Option<String>,
     /// The same in words.
     pub words: Option<String>,
+    /// Which process works on it.
+    pub claimed: Claimed,
 }
 
 impl Decode for TakenJob {
@@ -81,6 +84,7 @@ impl Decode for TakenJob {
             receipt_id: cells.parsed_or_none()?,
             code: cells.next()?,
             words: cells.next()?,
+            claimed: Claimed::read(&mut cells)?,
         })
     }
 }
@@ -100,8 +104,8 @@ macro_rules! select {
     ($rest:literal) => {
         concat!(
             "SELECT request_id, request_json, provider, buyer, private, schema_id, job_hash, payload, price_units,
-               taken_ms, due_ms, state, changed_ms, result_json, delivered_ms, paid_units, receipt_id, code, words
-             FROM market_job ",
+               taken_ms, due_ms, state, changed_ms, result_json, delivered_ms, paid_units, receipt_id, code, words,
+               claim_token, claim_until_ms, claim_epoch FROM market_job ",
             $rest
         )
     };
@@ -119,13 +123,31 @@ pub fn get(rx: &mut Rx<'_>, request_id: &EventId) -> Result<TakenJob> {
     })
 }
 
-/// Jobs of `us` that are to be done, the oldest first: what a node looks for when it starts.
+/// Jobs of `us` that are to be done, the oldest first.
 pub fn accepted(rx: &mut Rx<'_>, us: &PublicKey, limit: i64) -> Result<Vec<TakenJob>> {
     Ok(rx.all(
         select!(
             "WHERE state = 'accepted' AND provider = $1 ORDER BY taken_ms, request_id LIMIT $2"
         ),
         args![&us.npub(), page(limit)],
+    )?)
+}
+
+/// Those of them that this one works on, or may claim.
+pub fn to_do(
+    rx: &mut Rx<'_>,
+    us: &PublicKey,
+    who: &Claimant,
+    now_ms: UnixMs,
+    limit: i64,
+) -> Result<Vec<TakenJob>> {
+    Ok(rx.all(
+        select!(
+            "WHERE state = 'accepted' AND provider = $1
+               AND (claim_token IS NULL OR claim_token = $2 OR claim_until_ms <= $3 OR claim_until_ms > $4)
+             ORDER BY taken_ms, request_id LIMIT $5"
+        ),
+        args![&us.npub(), &who.token, now_ms, who.longest_ms(now_ms), page(limit)],
     )?)
 }
 

@@ -10,9 +10,11 @@ use guild_store::{Columns, Decode, Rx, Tx, args};
 use serde_json::json;
 
 use super::{Act, Order, State, close, get, of_request, tell_of};
+use crate::claim::Claimant;
 use crate::error::code;
 use crate::event::tell;
 use crate::row::{Cells, unreadable};
+use crate::sandbox_run::SCHEMA_ID;
 use crate::{Error, Result};
 
 /// How many results of one order are kept. A provider that sends more has said enough.
@@ -112,11 +114,12 @@ pub struct Delivery {
 
 /// Takes a result. Anybody can send one, so it is checked here again: it must name our request, be signed by the
 /// provider, and open with our key if it is encrypted. Else it is refused and changes nothing. One for an order that is
-/// open to all must have been judged before: see [`reject`].
+/// open to all must have been judged before: see [`reject`]. The claimant judges it, unless that takes long.
 pub fn deliver(
     tx: &mut Tx<'_>,
     result: &Event,
     key: &SecretKey,
+    claimant: &Claimant,
     now_ms: UnixMs,
 ) -> Result<Delivery> {
     let order = order_named_by(tx, result)?;
@@ -136,7 +139,7 @@ pub fn deliver(
     };
     let kept = keep(tx, &order, result, standing, now_ms)?;
     let order = match standing {
-        Standing::Delivered => accept(tx, &order, result, &parsed, now_ms)?,
+        Standing::Delivered => accept(tx, &order, result, &parsed, claimant, now_ms)?,
         _ => order,
     };
     Ok(Delivery { standing, known: false, kept, order })
@@ -164,19 +167,26 @@ fn accept(
     order: &Order,
     result: &Event,
     parsed: &JobResult,
+    claimant: &Claimant,
     now_ms: UnixMs,
 ) -> Result<Order> {
     order.state.after(Act::Deliver)?;
+    // What takes minutes to judge is left to whoever has room.
+    let claim = (order.schema_id.as_str() != SCHEMA_ID).then(|| claimant.claim(1, now_ms));
     tx.cas(
         "UPDATE market_order SET state = 'delivered', result_id = $2, output_text = $3, asked_units = $4,
-           delivered_ms = $5, changed_ms = $5, delivered_by = $6 WHERE order_id = $1 AND state = 'posted'",
+           delivered_ms = $5, changed_ms = $5, delivered_by = $6, claim_token = $7, claim_until_ms = $8,
+           claim_epoch = $9 WHERE order_id = $1 AND state = 'posted'",
         args![
             order.order_id.as_str(),
             &result.id.hex(),
             &parsed.content,
             parsed.price.as_ref().map(|price| price.msat.0),
             now_ms,
-            &result.pubkey.npub()
+            &result.pubkey.npub(),
+            claim.as_ref().map(|claim| &claim.token),
+            claim.as_ref().map(|claim| claim.until_ms),
+            claim.as_ref().map_or(0, |claim| claim.epoch)
         ],
     )?;
     let order = get(tx, &order.order_id)?;

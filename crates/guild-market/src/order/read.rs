@@ -14,6 +14,7 @@ use guild_protocol::schema::{Job, Registry, SchemaId};
 use guild_store::{Column, Columns, Decode, Rx, Sql, args};
 
 use super::{OrderId, State};
+use crate::claim::{Claimant, Claimed};
 use crate::error::code;
 use crate::row::{Cells, page, unreadable};
 use crate::sandbox_run::SCHEMA_ID;
@@ -82,6 +83,8 @@ pub struct Order {
     pub replay: Option<String>,
     /// Why it ended without a result.
     pub words: Option<String>,
+    /// Which process judges it.
+    pub claimed: Claimed,
 }
 
 impl Decode for Order {
@@ -119,6 +122,7 @@ impl Decode for Order {
             receipt_id: cells.parsed_or_none()?,
             replay: cells.next()?,
             words: cells.next()?,
+            claimed: Claimed::read(&mut cells)?,
         })
     }
 }
@@ -168,7 +172,7 @@ macro_rules! select {
                CAST(CASE WHEN provider IS NULL THEN 1 ELSE 0 END AS BIGINT), schema_id, job_hash, payload, private,
                price_units, budget_units, deadline_ms, relays, policy_bundle_id, approval_rule_id, hold_id,
                posted_ms, state, changed_ms, result_id, output_text, asked_units, delivered_ms, verdict, paid_units,
-               receipt_id, replay, words FROM market_order ",
+               receipt_id, replay, words, claim_token, claim_until_ms, claim_epoch FROM market_order ",
             $rest
         )
     };
@@ -205,7 +209,7 @@ pub enum Waits {
 const LOOKED_AT: usize = 200;
 
 macro_rules! waiting {
-    ($for:literal) => {
+    ($for:expr) => {
         concat!(
             "SELECT deadline_ms, order_id FROM market_order WHERE ",
             $for,
@@ -215,31 +219,43 @@ macro_rules! waiting {
     };
 }
 
-/// Orders that wait for this, the most urgent first, but for those that are put off: what a node looks for when it
-/// starts.
+macro_rules! verdict {
+    ($for:literal) => {
+        waiting!(concat!(
+            "state = 'delivered' AND ",
+            $for,
+            " AND (claim_token IS NULL OR claim_token = $5 OR claim_until_ms <= $6 OR claim_until_ms > $7)"
+        ))
+    };
+}
+
+/// Orders that wait for this, the most urgent first, but for those that are put off, and of those that wait for a
+/// verdict only what this one judges or may claim.
 pub fn waiting(
     rx: &mut Rx<'_>,
     waits: Waits,
+    who: (&Claimant, UnixMs),
     put_off: &BTreeSet<OrderId>,
     limit: i64,
 ) -> Result<Vec<OrderId>> {
     let most = usize::try_from(page(limit)).unwrap_or(usize::MAX);
     let looked_at = i64::try_from(LOOKED_AT).unwrap_or(i64::MAX);
+    let (token, now_ms, longest_ms) = (&who.0.token, who.1, who.0.longest_ms(who.1));
     let (mut at_ms, mut last) = (i64::MIN, String::new());
     let mut found = Vec::new();
     while found.len() < most {
         let rows: Vec<(i64, String)> = match waits {
             Waits::Verdict => rx.all(
-                waiting!("state = 'delivered' AND schema_id <> $1"),
-                args![SCHEMA_ID, at_ms, &last, looked_at],
+                verdict!("schema_id <> $1"),
+                args![SCHEMA_ID, at_ms, &last, looked_at, token, now_ms, longest_ms],
             ),
             Waits::Runs => rx.all(
-                waiting!("state = 'delivered' AND schema_id = $1"),
-                args![SCHEMA_ID, at_ms, &last, looked_at],
+                verdict!("schema_id = $1"),
+                args![SCHEMA_ID, at_ms, &last, looked_at, token, now_ms, longest_ms],
             ),
-            Waits::End(now_ms) => rx.all(
+            Waits::End(at_last_ms) => rx.all(
                 waiting!("state = 'posted' AND deadline_ms <= $1"),
-                args![now_ms, at_ms, &last, looked_at],
+                args![at_last_ms, at_ms, &last, looked_at],
             ),
         }?;
         let is_last = rows.len() < LOOKED_AT;

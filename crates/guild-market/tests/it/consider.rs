@@ -7,7 +7,7 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::{Input, InputType, Param, Request};
 use guild_protocol::schema::{Job, Registry};
 
-use crate::world::{anything, buyer, key, offer, provider};
+use crate::world::{anything, buyer, claimant, key, offer, provider};
 
 const NOW_S: u64 = 1_768_465_800;
 
@@ -36,7 +36,8 @@ fn decided_by(
     standing: &Standing,
     event: &Event,
 ) -> String {
-    let shop = Shop { offer, registry: &Registry::builtin(), can_do };
+    let (registry, claimant) = (&Registry::builtin(), &claimant());
+    let shop = Shop { offer, registry, can_do, claimant };
     match consider(&shop, event, request, standing, NOW_S) {
         Decision::Accept { price, due_s, .. } => format!("accept {} {due_s:?}", price.0),
         Decision::Refuse(refusal) => refusal.code.name.to_owned(),

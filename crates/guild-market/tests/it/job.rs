@@ -10,8 +10,8 @@ use guild_protocol::timestamp::Timestamp;
 use guild_store::event;
 
 use crate::world::{
-    Dice, Node, T0, UNPAID_MS, both, buyer, key, new_order, offer, provider, request_of, result_of,
-    why,
+    Dice, Node, T0, UNPAID_MS, both, buyer, claimant, key, new_order, no_claim, offer, provider,
+    request_of, result_of, why,
 };
 
 fn request(order_key: &str) -> Event {
@@ -388,7 +388,12 @@ fn stability_is_measured() {
         assert_eq!(refusal.to_feedback(), "the machine broke [market.busy]");
         let fail = || {
             let refusal = refusal.clone();
-            node.write(move |tx| job::fail(tx, &failed, &refusal, T0 + 9)).unwrap()
+            node.write(move |tx| {
+                let claim = job::claim(tx, &failed, &claimant(), T0 + 9)?;
+                let claim = claim.unwrap_or_else(no_claim);
+                job::fail(tx, &failed, &claim, &refusal, T0 + 9)
+            })
+            .unwrap()
         };
         assert_eq!((fail().state, fail().words), (State::Failed, Some("the machine broke".into())));
         let nothing = Draft { status: Status::Withheld, payment_proof: None, ..draft("c", 100) };

@@ -1,6 +1,7 @@
 //! One integration binary for the crate: the market on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod claim;
 mod consider;
 mod job;
 mod judge;

@@ -14,8 +14,8 @@ use guild_store::event;
 use serde_json::json;
 
 use crate::world::{
-    Dice, Node, T0, TIME_MS, both, buyer, key, new_order, output, provider, request_of, result_of,
-    why, work,
+    Dice, Node, T0, TIME_MS, both, buyer, claimant, key, new_order, output, provider, request_of,
+    result_of, why, work,
 };
 
 fn posted(node: &Node, order_key: &str, budget: i64) -> OrderId {
@@ -264,7 +264,7 @@ fn an_order_ends_without_a_result_once_and_gives_back_its_budget() {
         let expire = |now_ms: i64| {
             node.write(move |tx| {
                 let waits = order::Waits::End(now_ms);
-                let due = order::waiting(tx, waits, &BTreeSet::new(), 10)?;
+                let due = order::waiting(tx, waits, (&claimant(), T0), &BTreeSet::new(), 10)?;
                 for id in &due {
                     assert!(order::expire(tx, id, now_ms, now_ms)?.is_some());
                     assert_eq!(order::expire(tx, id, now_ms, now_ms)?, None);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, export, ledger, receivable};
+use guild_market::claim::{Claim, Claimant};
 use guild_market::job::{self, Offer, Refusal, Shop, Taken, TakenJob};
 use guild_market::order::{self, Delivery, NewOrder, Order, OrderId, Placed};
 use guild_market::settle::{self, Keys, Settled};
@@ -221,7 +222,7 @@ impl Node {
 
     pub(crate) fn deliver(&self, result: &Event, now_ms: i64) -> Result<Delivery> {
         let result = result.clone();
-        self.write(move |tx| order::deliver(tx, &result, &buyer(), now_ms))
+        self.write(move |tx| order::deliver(tx, &result, &buyer(), &claimant(), now_ms))
     }
 
     pub(crate) fn reject(&self, result: &Event, now_ms: i64) -> Result<Order> {
@@ -252,7 +253,8 @@ impl Node {
         let (order_id, verdict) = (order_id.clone(), verdict.clone());
         self.write(move |tx| {
             let keys = Keys { key: &buyer(), random: &Dice };
-            settle::settle(tx, &order_id, &verdict, keys, now_ms)
+            let claim = order::claim(tx, &order_id, &claimant(), now_ms)?.unwrap_or_else(no_claim);
+            settle::settle(tx, &order_id, &claim, &verdict, keys, now_ms)
         })
     }
 
@@ -292,7 +294,8 @@ impl Node {
         let request = Request::parse(&event, Some(&provider())).unwrap();
         self.write(move |tx| {
             let registry = &Registry::builtin();
-            let shop = Shop { offer: &offer, registry, can_do: &anything };
+            let claimant = &claimant();
+            let shop = Shop { offer: &offer, registry, can_do: &anything, claimant };
             job::take(tx, &event, &request, &shop, now_ms)
         })
     }
@@ -305,7 +308,10 @@ impl Node {
 
     pub(crate) fn hand_in(&self, request: &Event, result: &Event, now_ms: i64) -> Result<TakenJob> {
         let (id, result) = (request.id, result.clone());
-        self.write(move |tx| job::deliver(tx, &id, &result, now_ms))
+        self.write(move |tx| {
+            let claim = job::claim(tx, &id, &claimant(), now_ms)?.unwrap_or_else(no_claim);
+            job::deliver(tx, &id, &claim, &result, now_ms)
+        })
     }
 
     pub(crate) fn take_receipt(&self, receipt: &Receipt, credit: i64) -> Result<TakenJob> {
@@ -341,6 +347,16 @@ impl Drop for Node {
             service.close();
         }
     }
+}
+
+/// Who does all the work, where nobody else is.
+pub(crate) fn claimant() -> Claimant {
+    Claimant { token: "one".to_owned(), ttl_ms: 1_000, at_once: 2 }
+}
+
+/// For what is over, and so cannot be claimed.
+pub(crate) fn no_claim() -> Claim {
+    Claim { token: "nobody".to_owned(), epoch: 0, until_ms: 0 }
 }
 
 /// The name of the code of a refusal.

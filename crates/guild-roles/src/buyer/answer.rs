@@ -167,7 +167,8 @@ impl Shared {
             return Ok("order_failed");
         }
         let at_ms = came_ms(tx, brief, event, now_ms)?;
-        let Delivery { standing, known, kept, .. } = order::deliver(tx, event, &self.key, at_ms)?;
+        let Delivery { standing, known, kept, .. } =
+            order::deliver(tx, event, &self.key, &self.claimant, at_ms)?;
         if kept || standing == Standing::Delivered {
             archive::pin(tx, &event.id)?;
         }

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use guild_market::claim::Claim;
+use guild_market::code::CLAIM_LOST;
 use guild_market::order::{self, Order, Waits};
 use guild_market::settle::{Keys, settle};
 use guild_market::verify::{Subject, Verdict, verify};
@@ -11,7 +13,8 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::JobResult;
 
 use super::Shared;
-use crate::{Error, Result, alone};
+use crate::alone::{self, Alone};
+use crate::{Error, Result};
 
 /// How many are judged in one go.
 const JUDGED_MAX: i64 = 100;
@@ -21,18 +24,51 @@ impl Shared {
     /// now stays, and is tried again.
     pub(super) async fn judge_all(self: &Arc<Shared>) -> Result<()> {
         for order in self.waiting(Waits::Verdict, JUDGED_MAX).await? {
+            let claim = match self.claim(&order).await? {
+                Ok(Some(claim)) => claim,
+                Ok(None) => {
+                    self.counts.add("order_claimed_elsewhere");
+                    continue;
+                }
+                Err(error) => {
+                    self.not_settled(&order, None, &error);
+                    continue;
+                }
+            };
             match self.judge(&order) {
-                Ok(verdict) => self.settle(order, verdict).await?,
+                Ok(verdict) => self.settle(order, claim, verdict).await?,
                 Err(error) => self.not_settled(&order, None, &error),
             }
         }
         Ok(())
     }
 
+    /// The right to judge an order. Whoever took its result has it already, for one try; any other needs a write.
+    pub(super) async fn claim(&self, order: &Order) -> Alone<Option<Claim>> {
+        let held = order.claimed.held_by(&self.claimant);
+        let is_fresh = |claim: &Claim| claim.epoch == 1 && claim.until_ms > self.now_ms();
+        if let Some(claim) =
+            held.filter(|claim| is_fresh(claim) && !self.later.knows(&order.order_id))
+        {
+            return Ok(Ok(Some(claim)));
+        }
+        let (order_id, who) = (order.order_id.clone(), self.claimant.clone());
+        let clock = self.node.clock.clone();
+        let called = alone::write(&self.node.store, move |tx| {
+            Ok(order::claim(tx, &order_id, &who, clock.now_ms())?)
+        });
+        called.await
+    }
+
     /// Orders that wait for something, but for those that were tried in vain and have to wait.
     pub(super) async fn waiting(&self, waits: Waits, limit: i64) -> Result<Vec<Order>> {
-        let put_off = self.later.waiting(self.now_ms());
-        let ids = self.node.store.read(move |rx| order::waiting(rx, waits, &put_off, limit)).await;
+        let now_ms = self.now_ms();
+        let (put_off, who) = (self.later.waiting(now_ms), self.claimant.clone());
+        let read = self
+            .node
+            .store
+            .read(move |rx| order::waiting(rx, waits, (&who, now_ms), &put_off, limit));
+        let ids = read.await;
         let mut orders = Vec::new();
         for order_id in ids.map_err(Error::from)? {
             let id = order_id.clone();
@@ -75,23 +111,38 @@ impl Shared {
     }
 
     /// Pays, or does not, by a verdict. Only a store that cannot be used is an error.
-    pub(super) async fn settle(self: &Arc<Shared>, order: Order, verdict: Verdict) -> Result<()> {
+    pub(super) async fn settle(
+        self: &Arc<Shared>,
+        order: Order,
+        claim: Claim,
+        verdict: Verdict,
+    ) -> Result<()> {
         let passed = verdict.passed;
         let (this, order_id, found) = (self.clone(), order.order_id.clone(), verdict.clone());
         let to = self.destinations(&order);
         let called = alone::write(&self.node.store, move |tx| {
             let keys = Keys { key: &this.key, random: &*this.node.random };
             let now_ms = this.now_ms();
-            let settled = settle(tx, &order_id, &found, keys, now_ms)?;
+            let settled = match settle(tx, &order_id, &claim, &found, keys, now_ms) {
+                // Nothing was written: the other process settles it.
+                Err(guild_market::Error::Refused { code, .. }) if code == &CLAIM_LOST => {
+                    return Ok(false);
+                }
+                settled => settled?,
+            };
             if let Some(notice) = settled.notice {
                 publish::enqueue(tx, &Verified::check(notice)?, &to, now_ms)?;
             }
-            Ok(())
+            Ok(true)
         });
         let settled = called.await;
         match settled.as_ref().map_or_else(Err, Result::as_ref) {
             Err(error) => self.not_settled(&order, Some(verdict), error),
-            Ok(()) => {
+            Ok(false) => {
+                self.later.done(&order.order_id);
+                self.counts.add("order_lost");
+            }
+            Ok(true) => {
                 self.later.done(&order.order_id);
                 self.counts.add(if passed { "order_released" } else { "order_withheld" });
                 tracing::info!(order_id = %order.order_id, passed, "an order is settled");

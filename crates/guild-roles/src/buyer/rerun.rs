@@ -3,20 +3,23 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use guild_market::order::{Order, Waits};
+use futures_util::future::{Either, select};
+use guild_market::claim::Claim;
+use guild_market::order::{self, Order, OrderId, Waits};
 use guild_market::sandbox_run::Plan;
 use guild_market::verify::{Rerun, Subject, Verdict, differs, verify_rerun};
-use guild_protocol::env::Shutdown;
+use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::error::Kind;
 use guild_protocol::schema::Job;
 
 use super::Shared;
 use crate::error::code;
+use crate::holding::until_lost;
 use crate::workbench::Workbench;
 use crate::{Error, Result};
 
 /// How many are judged at once. Fewer may run: that is up to the workshop.
-const AT_ONCE: usize = 8;
+pub(super) const AT_ONCE: usize = 8;
 
 /// Judges until the shutdown.
 pub(super) async fn judge(shared: Arc<Shared>, shutdown: Shutdown) {
@@ -36,15 +39,42 @@ pub(super) async fn judge(shared: Arc<Shared>, shutdown: Shutdown) {
 }
 
 impl Shared {
-    /// Judges and settles one order. One that cannot be settled now stays as it is, and is found again by its row.
+    /// Judges and settles one order. One that cannot be settled now stays as it is, and is found again by its row. One
+    /// that another process takes over is dropped.
     async fn finish(self: Arc<Shared>, order: Order) {
-        match self.judge_again(&order).await {
+        let claim = match self.claim(&order).await {
+            Ok(Ok(Some(claim))) => claim,
+            Ok(Ok(None)) => return self.counts.add("order_claimed_elsewhere"),
+            Ok(Err(error)) | Err(error) => return self.not_settled(&order, None, &error),
+        };
+        self.counts.add("order_begun");
+        let lost = until_lost(&*self.node.clock, &self.claimant, claim.clone(), |claim| {
+            self.renew(order.order_id.clone(), claim)
+        });
+        let judged = match select(Box::pin(self.judge_again(&order)), Box::pin(lost)).await {
+            Either::Left((judged, _)) => judged,
+            Either::Right(_) => {
+                self.counts.add("order_lost");
+                // It may be its own still: what is begun again is claimed again.
+                return self.later.put_off(order.order_id.clone(), None, self.now_ms());
+            }
+        };
+        match judged {
             Ok(verdict) => {
                 // An error is counted, and the order is found again by its row.
-                let _ = self.settle(order, verdict).await;
+                let _ = self.settle(order, claim, verdict).await;
             }
             Err(error) => self.not_settled(&order, None, &error),
         }
+    }
+
+    fn renew(&self, order_id: OrderId, claim: Claim) -> BoxFuture<Result<Claim>> {
+        let (ttl_ms, clock) = (self.claimant.ttl_ms, self.node.clock.clone());
+        let called = self.node.store.write(move |tx| {
+            let until_ms = clock.now_ms().saturating_add(ttl_ms);
+            Ok(order::renew(tx, &order_id, &claim, until_ms)?)
+        });
+        Box::pin(called)
     }
 
     async fn judge_again(&self, order: &Order) -> Result<Verdict> {

@@ -153,7 +153,12 @@ impl Shared {
             false => Limits::DEFAULT.max_content_bytes,
         };
         let can_do = |job: &Job| self.worker.check(job, max_output_bytes);
-        let shop = Shop { offer: &self.offer, registry: &self.node.registry, can_do: &can_do };
+        let shop = Shop {
+            offer: &self.offer,
+            registry: &self.node.registry,
+            can_do: &can_do,
+            claimant: &self.claimant,
+        };
         Ok(job::take(tx, event, request, &shop, now_ms)?)
     }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
-use guild_market::job::{self, Offer, Shop, Taken};
+use guild_market::claim::Claimant;
+use guild_market::job::{self, Offer, Refusal, Shop, Taken};
 use guild_market::order::{self, NewOrder, OrderId};
 use guild_market::settle::{Keys, Settled, settle};
 use guild_market::verify::{Options as Strictness, Subject, verify};
@@ -17,7 +18,7 @@ use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::announcement::{Announcement, JobPrices, Pricing};
 use guild_protocol::nostr::job::{Feedback, JobResult, Price, Request, Status};
-use guild_protocol::nostr::{Event, unix_s};
+use guild_protocol::nostr::{Event, EventId, unix_s};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Receipt};
 use guild_protocol::schema::{Job, Registry, SchemaId};
 use guild_protocol::timestamp::Timestamp;
@@ -58,6 +59,11 @@ pub(crate) const ANYBODY: u8 = 0;
 
 fn embedding() -> SchemaId {
     "oa.embedding.v1".parse().unwrap()
+}
+
+/// Who does all the work of this node.
+pub(crate) fn claimant() -> Claimant {
+    Claimant { token: "one".to_owned(), ttl_ms: 1_000, at_once: 4 }
 }
 
 pub(crate) struct Bazaar {
@@ -180,7 +186,7 @@ impl Bazaar {
         self.write(move |tx| {
             let order = order::of_request(tx, &taken.tag("e").unwrap().parse().unwrap())?;
             if order.is_some_and(|order| order.provider.is_none_or(|provider| provider == sender)) {
-                order::deliver(tx, &taken, &key(BUYER), at_ms)?;
+                order::deliver(tx, &taken, &key(BUYER), &claimant(), at_ms)?;
             }
             Ok(())
         })
@@ -199,7 +205,8 @@ impl Bazaar {
                 Subject { job: &job, provider: &order.deliverer().unwrap(), output_text: &text };
             let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
             let keys = Keys { key: &key(BUYER), random: &Dice };
-            Ok(settle(tx, &order_id, &verdict, keys, at_ms)?)
+            let claim = order::claim(tx, &order_id, &claimant(), at_ms)?.unwrap();
+            Ok(settle(tx, &order_id, &claim, &verdict, keys, at_ms)?)
         })
         .await
     }
@@ -235,7 +242,8 @@ impl Bazaar {
         self.write(move |tx| {
             let request = Request::parse(&event, Some(&key(us))).unwrap();
             let registry = &Registry::builtin();
-            let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()) };
+            let claimant = &claimant();
+            let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()), claimant };
             if let Taken::Refused(refusal) = job::take(tx, &event, &request, &shop, at_ms)? {
                 job::refuse(tx, &event, &offer.provider, &refusal, at_ms)?;
             }
@@ -251,7 +259,21 @@ impl Bazaar {
         let job = Registry::builtin().validate_input(&embedding(), &payload).unwrap();
         let result = self.answer(us, request, &honest(&job, us), at_ms).await;
         let id = request.id;
-        self.write(move |tx| Ok(job::deliver(tx, &id, &result, at_ms)?)).await;
+        self.write(move |tx| {
+            let claim = job::claim(tx, &id, &claimant(), at_ms)?.unwrap();
+            Ok(job::deliver(tx, &id, &claim, &result, at_ms)?)
+        })
+        .await;
+    }
+
+    /// This node gives a job up.
+    pub(crate) async fn give_up(&self, id: &EventId, refusal: &Refusal, at_ms: i64) {
+        let (id, refusal) = (*id, refusal.clone());
+        self.write(move |tx| {
+            let claim = job::claim(tx, &id, &claimant(), at_ms)?.unwrap();
+            Ok(job::fail(tx, &id, &claim, &refusal, at_ms)?)
+        })
+        .await;
     }
 
     /// The buyer of a job signs for it, and this node takes the receipt.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_bus::Local;
-use guild_market::job::{self, Refusal};
+use guild_market::job::Refusal;
 use guild_network::archive::{self, Bounds};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::nostr::announcement::Announcement;
@@ -19,7 +19,7 @@ use guild_roles::turn::Turns;
 use guild_store::{Hooks, Service};
 
 use crate::bazaar::{
-    ANYBODY, BUYER, Bazaar, T0, Wish, cheap, honest, key, migrations, public, work,
+    ANYBODY, BUYER, Bazaar, T0, Wish, cheap, claimant, honest, key, migrations, public, work,
 };
 
 /// A minute after everything began; nothing is waited for.
@@ -275,7 +275,13 @@ fn an_order_that_ended_without_a_result_stays_in_the_list() {
                 guild_market::order::cancel(tx, &gone, T0 + 10)?;
                 let end_ms = T0 + 60_000;
                 let waits = guild_market::order::Waits::End(end_ms);
-                for id in guild_market::order::waiting(tx, waits, &BTreeSet::new(), 10)? {
+                for id in guild_market::order::waiting(
+                    tx,
+                    waits,
+                    (&claimant(), T0),
+                    &BTreeSet::new(),
+                    10,
+                )? {
                     guild_market::order::expire(tx, &id, end_ms, end_ms)?;
                 }
                 Ok(())
@@ -371,7 +377,7 @@ fn private_work_that_this_node_did_is_told_to_its_owner() {
         bazaar.take(2, &request, 5_000, T0 + 100).await;
         let (id, words) = (request.id, "the disk is full");
         let refusal = Refusal::new(&guild_roles::code::WORK_FAILED, words);
-        bazaar.write(move |tx| Ok(job::fail(tx, &id, &refusal, T0 + 200)?)).await;
+        bazaar.give_up(&id, &refusal, T0 + 200).await;
         let seen = explorer.request(id).await.unwrap().unwrap();
         assert_eq!((seen.request.side, seen.request.schema_id.clone()), (Side::Hired, None));
         assert_eq!(

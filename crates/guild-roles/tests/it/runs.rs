@@ -20,6 +20,8 @@ use guild_sandbox::{Image, Limits};
 use guild_store::Store;
 use serde_json::json;
 
+mod shared;
+
 use crate::town::{Hand, PRICE, Town, key, payable, until, until_known, wallet};
 
 const IMAGE: &str = "sha256:image";
@@ -409,33 +411,6 @@ fn a_check_that_fails_is_made_again() {
     town.tell(async move {
         assert_eq!(pair.done(&["make"]).await.state, State::Released);
         assert_eq!((checked.begun(), pair.buyer.counts().of("order_not_settled")), (3, 2));
-    });
-}
-
-/// Whoever finds an accepted job after a restart does it again; it is delivered and paid once.
-#[test]
-fn a_job_that_was_begun_twice_is_paid_once() {
-    let mut town = Town::new();
-    let nodes = [town.node(), town.node()];
-    let (first, second) = (Tally::default(), Tally::default());
-    let pair = Pair::in_town(&mut town, nodes, stuck(&first), Some(honest(&Tally::default())));
-    let slow = honest(&second);
-    let clock = town.clock.clone();
-    let run = move |plan: Plan| {
-        let (pause, run) = (clock.sleep(100), slow.run.clone());
-        Box::pin(async move {
-            pause.await;
-            run(plan).await
-        }) as BoxFuture<_>
-    };
-    let again = Workshop { bounds: bounds(), run: Arc::new(run) };
-    town.provider_with(nodes[1], key(2), offer(), Arc::new(CommandRunner(again)));
-    town.tell(async move {
-        let order = pair.done(&["make"]).await;
-        assert_eq!((order.state, order.paid), (State::Released, Some(PRICE)));
-        until(&pair.clock, "the other lets go", || async { first.dropped() == first.begun() })
-            .await;
-        assert_eq!(payable(&pair.store, key(2).public_key()).await, PRICE.0);
     });
 }
 

@@ -1,9 +1,10 @@
 //! Nodes that meet at one relay, without sockets: what a node publishes reaches the intake of every node.
 
 use std::collections::BTreeMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 
 use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -145,6 +146,34 @@ enum Place {
     Database(testbed::Database),
 }
 
+/// Stops a service in the middle of whatever it does, and lets it go on.
+#[derive(Clone, Default)]
+pub(crate) struct Hold(Arc<Mutex<(bool, Option<Waker>)>>);
+
+impl Hold {
+    pub(crate) fn stop(&self) {
+        self.0.lock().unwrap().0 = true;
+    }
+
+    pub(crate) fn go_on(&self) {
+        let mut held = self.0.lock().unwrap();
+        held.0 = false;
+        held.1.take().into_iter().for_each(Waker::wake);
+    }
+
+    fn over(self, mut service: BoxFuture<()>) -> BoxFuture<()> {
+        Box::pin(poll_fn(move |cx| {
+            let mut held = self.0.lock().unwrap();
+            if held.0 {
+                held.1 = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            drop(held);
+            service.as_mut().poll(cx)
+        }))
+    }
+}
+
 /// A node with its store.
 pub(crate) struct Node {
     pub(crate) store: Store,
@@ -253,6 +282,17 @@ impl Town {
         options: provider::Options,
         worker: Arc<dyn Worker>,
     ) -> Provider {
+        self.provider_held(node, key, (options, worker), Hold::default())
+    }
+
+    /// A provider that can be stopped and let go on, as a process can.
+    pub(crate) fn provider_held(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        (options, worker): (provider::Options, Arc<dyn Worker>),
+        hold: Hold,
+    ) -> Provider {
         let hub = self.hub.clone();
         let broadcast: provider::Broadcast = Arc::new(move |event| {
             let hub = hub.clone();
@@ -266,7 +306,7 @@ impl Town {
             registry: Arc::new(Registry::builtin()),
         };
         let (provider, service) = Provider::new(options, key, worker, broadcast, parts).unwrap();
-        self.running.push(Box::pin(service.run(self.shutdown.clone())));
+        self.running.push(hold.over(Box::pin(service.run(self.shutdown.clone()))));
         provider
     }
 
@@ -314,7 +354,16 @@ impl Town {
     }
 
     /// Runs a story while all services run, then ends them in order.
-    pub(crate) fn tell<F: Future<Output = ()>>(mut self, story: F) {
+    pub(crate) fn tell<F: Future<Output = ()>>(self, story: F) {
+        self.tell_and(story, std::future::ready(()));
+    }
+
+    /// The same, with what is to be seen once the services have ended.
+    pub(crate) fn tell_and<F, G>(mut self, story: F, epilogue: G)
+    where
+        F: Future<Output = ()>,
+        G: Future<Output = ()>,
+    {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let told = async {
             let running = &mut self.running;
@@ -323,6 +372,7 @@ impl Town {
                 Either::Left(((), all)) => {
                     self.shutdown.trigger();
                     all.await;
+                    epilogue.await;
                 }
                 Either::Right(_) => panic!("the services ended before the story"),
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Bundle;
-use guild_market::{order, sandbox_run};
+use guild_market::{claim, order, sandbox_run};
 use guild_network::client::Pool;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Shutdown};
@@ -32,6 +32,15 @@ pub(crate) fn outside() -> Result<Account> {
 pub(super) async fn open_accounts(treasury: &Treasury) -> Result<()> {
     treasury.open(outside()?).await?;
     treasury.open(order::wallet()?).await?;
+    Ok(())
+}
+
+/// Whoever claimed work before is dead, if the database is a file: only one process has it at a time. On a server
+/// others may be at work, and what the dead had claimed is free when its time is over.
+pub(super) async fn forget_claims(parts: &Parts) -> Result<()> {
+    if parts.database_clock.is_none() {
+        parts.store.write(claim::forget_all).await?;
+    }
     Ok(())
 }
 

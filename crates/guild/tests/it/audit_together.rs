@@ -6,6 +6,7 @@ use std::path::Path;
 
 use guild_ledger::policy::{Bundle, Tier};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
+use guild_market::claim::Claimant;
 use guild_market::job::{self, Offer, Shop};
 use guild_market::order::{self, NewOrder};
 use guild_market::settle::{Keys, settle};
@@ -110,12 +111,17 @@ fn hire(buyers: &Home, providers: &Home, name: &'static str) -> Receipt {
     let result = result.draft(1_768_465_801).unwrap().sign(&provider()).unwrap();
     do_it(providers, &request, &result);
     write(buyers, move |tx| {
-        let order_id = order::deliver(tx, &result, &buyer(), T0 + 5)?.order.order_id;
+        let order_id = order::deliver(tx, &result, &buyer(), &claimant(), T0 + 5)?.order.order_id;
         let subject = Subject { job: &job, provider: &provider().public_key(), output_text: &text };
         let verdict = verify(&Registry::builtin(), &Strictness::default(), &subject)?;
         let keys = Keys { key: &buyer(), random: &Dice };
-        Ok(settle(tx, &order_id, &verdict, keys, T0 + 6)?.receipt.unwrap())
+        let claim = order::claim(tx, &order_id, &claimant(), T0 + 6)?.unwrap();
+        Ok(settle(tx, &order_id, &claim, &verdict, keys, T0 + 6)?.receipt.unwrap())
     })
+}
+
+fn claimant() -> Claimant {
+    Claimant { token: "one".to_owned(), ttl_ms: 1_000, at_once: 1 }
 }
 
 fn do_it(providers: &Home, request: &Event, result: &Event) {
@@ -131,9 +137,11 @@ fn do_it(providers: &Home, request: &Event, result: &Event) {
     write(providers, move |tx| {
         let asked = Request::parse(&request, None)?;
         let registry = &Registry::builtin();
-        let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()) };
+        let claimant = &claimant();
+        let shop = Shop { offer: &offer, registry, can_do: &|_| Ok(()), claimant };
         job::take(tx, &request, &asked, &shop, T0 + 1)?;
-        job::deliver(tx, &request.id, &result, T0 + 2)
+        let claim = job::claim(tx, &request.id, claimant, T0 + 2)?.unwrap();
+        job::deliver(tx, &request.id, &claim, &result, T0 + 2)
     });
 }
 

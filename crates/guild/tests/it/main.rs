@@ -6,6 +6,7 @@ mod audit_together;
 mod bad_input;
 mod bus;
 mod checks;
+mod claims;
 mod cluster;
 mod config;
 mod demo;

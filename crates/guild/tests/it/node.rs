@@ -61,6 +61,15 @@ impl Node {
         kill_process(pid, signal).unwrap();
     }
 
+    /// Stops it where it is, and lets it go on.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
     pub(crate) fn stop(mut self) -> i32 {
         self.signal(Signal::TERM);
         let code = self.child.wait().unwrap().code().unwrap();

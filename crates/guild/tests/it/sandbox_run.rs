@@ -216,7 +216,7 @@ fn every_end_is_a_valid_result() {
     }
 }
 
-fn fund(home: &Home) {
+pub(crate) fn fund(home: &Home) {
     let fund = ["ledger", "transfer", "--from", "outside/main", "--to", "node/wallet"];
     let run = home.run(&[&fund[..], &["--asset", "BTC_LN", "--units", "10000"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
@@ -283,7 +283,7 @@ fn running(word: &str) -> usize {
     processes.filter_map(line).filter(has).count()
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..600 {
         if holds() {
             return;
@@ -334,7 +334,7 @@ fn a_node_that_is_killed_in_a_run_does_it_again_and_is_paid_once() {
     assert_eq!(running("4.75312"), 0);
 }
 
-fn image_of(home: &Home) -> String {
+pub(crate) fn image_of(home: &Home) -> String {
     let (_, images) = home.json(&["sandbox", "images"]);
     images["images"][0]["digest"].as_str().unwrap().to_owned()
 }

@@ -16,6 +16,10 @@ pub enum Bug {
     DeliveredAgain,
     /// A role that starts anew goes on a little too late.
     CursorAhead,
+    /// A job is handed in without a look at who has claimed it.
+    UnfencedHandIn,
+    /// Whoever looks for work does not see that it is claimed.
+    ClaimUnseen,
     /// A receipt that was taken is not remembered, so its job stays unpaid.
     ReceiptForgotten,
 }
@@ -46,6 +50,17 @@ impl Bug {
             Bug::CursorAhead => {
                 &[("SELECT seq FROM role_cursor", "SELECT seq + 4 FROM role_cursor")]
             }
+            Bug::UnfencedHandIn => &[(
+                "AND claim_token = $4 AND claim_epoch = $5",
+                "AND $4 IS NOT NULL AND $5 IS NOT NULL",
+            )],
+            Bug::ClaimUnseen => &[
+                ("claim_until_ms <= $3 OR", "$3 IS NOT NULL OR"),
+                (
+                    "claim_token, claim_until_ms, claim_epoch FROM market_job",
+                    "NULL, NULL, claim_epoch FROM market_job",
+                ),
+            ],
             Bug::ReceiptForgotten => &[(
                 "state = $2, paid_units = $3, receipt_id = $4, changed_ms = $5",
                 "changed_ms = $5 + 0 * length($2 || $3 || $4)",

@@ -13,7 +13,7 @@ use guild_protocol::nostr::kind;
 use guild_store::{Decode, Val, args};
 use serde_json::json;
 
-use super::{CHEAT, FUNDS, Shared, key, lock};
+use super::{CHEAT, CLAIM_MS, FUNDS, Shared, key, lock};
 use crate::database::Database;
 
 /// Everything that can be seen once it is over.
@@ -24,6 +24,7 @@ pub(super) fn at_the_end(shared: &Shared) {
     check_answers(shared);
     check_books(shared);
     check_in_time(shared);
+    check_claims(shared);
     if shared.is_strict() {
         for Between { node, problem } in compare(&nodes).problems {
             shared.world.violate(format!("[{}] node {node}: {problem}", problem.code.name));
@@ -149,6 +150,34 @@ fn check_books(shared: &Shared) {
             if booked != receipts {
                 let message = format!("[jobs] {booked} jobs are paid by {receipts} receipts");
                 shared.world.violate(message);
+            }
+        }
+    }
+}
+
+/// Whoever worked had the right to, alone.
+fn check_claims(shared: &Shared) {
+    let world = &shared.world;
+    for node in 0..shared.databases.len() {
+        let sql = "SELECT what, id, early_ms FROM sim_claim";
+        for (what, id, early_ms) in shared.rows::<(String, String, i64)>(node, sql, args![]) {
+            if what == "unfenced" {
+                world.violate(format!("[unfenced] {id} was closed by one that had lost it"));
+                continue;
+            }
+            world.count("taken over");
+            // Where clocks differ, nobody can tell what is early.
+            if shared.is_strict() && early_ms > -CLAIM_MS {
+                world.violate(format!("[stolen] {id} was taken from one that held it"));
+            }
+        }
+        let sql = "SELECT job_hash, max(claim_epoch) FROM market_job WHERE job_hash IS NOT NULL GROUP BY job_hash";
+        for (job_hash, claims) in shared.rows::<(String, i64)>(node, sql, args![]) {
+            let begun = lock(&shared.begun).get(&(node, job_hash.clone())).copied().unwrap_or(0);
+            if begun > claims {
+                world.violate(format!(
+                    "[unclaimed] {job_hash} was begun {begun} times by {claims} claims"
+                ));
             }
         }
     }

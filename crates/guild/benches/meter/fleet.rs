@@ -5,12 +5,11 @@ use guild_hosting::sandbox::MINUTE_MS;
 use guild_hosting::{Result, UserId, money};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
 use guild_protocol::amount::{Amount, AssetId};
-use guild_store::{Column, Hooks, Migrations, Options, Service, Sql, Store, Tx};
+use guild_store::{Column, Hooks, Options, Service, Sql, Store, Tx};
 
+use crate::hall::{self, T0};
 use crate::said;
 
-/// When everything begins.
-pub(crate) const T0: i64 = 1_768_435_200_000;
 /// How many sandboxes run.
 pub(crate) const SANDBOXES: usize = 100_000;
 const OF_A_JOB: usize = 10;
@@ -56,9 +55,8 @@ impl Fleet {
         options: &Options,
         runtime: &tokio::runtime::Runtime,
     ) -> Result<Fleet, String> {
-        let all =
-            Migrations::store().and(guild_ledger::migrations()).and(guild_hosting::migrations());
-        let service = Service::open(options, &all, Hooks::default(), T0).map_err(said)?;
+        let service =
+            Service::open(options, &hall::migrations(), Hooks::default(), T0).map_err(said)?;
         let store = service.handle();
         let jobs = SANDBOXES / OF_A_JOB;
         runtime
