@@ -8,7 +8,7 @@ use axum::routing::{delete, get, post};
 use crate::Shared;
 
 mod access;
-mod asked;
+pub(crate) mod asked;
 mod billing;
 pub(crate) mod document;
 mod inside;

@@ -23,10 +23,14 @@ use crate::{Error, Result};
 mod billing;
 mod inside;
 mod jobs;
+mod page;
 mod sandboxes;
 mod sign_in;
 
 pub use inside::Output;
+pub use page::{
+    Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage, Viewer,
+};
 
 /// How the desk works.
 #[derive(Debug, Clone)]

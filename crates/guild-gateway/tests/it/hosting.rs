@@ -24,6 +24,9 @@ use tower::ServiceExt;
 
 use crate::{Counting, Scene};
 
+mod pages;
+mod pictures;
+
 const T0: UnixMs = 1_800_000_000_000;
 
 struct SetClock(AtomicI64);
