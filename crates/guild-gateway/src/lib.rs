@@ -68,6 +68,7 @@ use tokio::sync::Semaphore;
 use socket::Limited;
 
 pub use error::{Error, Result, code};
+pub use explore::encoded;
 pub use health::Services;
 pub use meter::{REQUEST_MS, Render};
 

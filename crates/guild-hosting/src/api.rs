@@ -22,7 +22,7 @@ pub use access::{
     KeyView, Keys, NewKeyBody, NewKeyView, NonceView, Proof, RevokedView, SessionView, WhoView,
 };
 pub use billing::{
-    BalanceView, BuysView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient, Line,
+    BalanceView, BuysView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient, Line,
     QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
 };
 pub use guild_sandbox::agent::Frame;

@@ -7,8 +7,10 @@ use guild_hosting::api::dollars;
 use guild_protocol::env::Clock;
 use serde_json::{Value, json};
 
+use super::Context;
+use super::table::{self, Column};
 use crate::error::{Error, Result, code};
-use crate::output::Output;
+use crate::output::{Answer, Output};
 use crate::real::SystemClock;
 
 /// An amount of money: `2.50usd`, `40c` or `1110` micro-USD.
@@ -113,6 +115,23 @@ pub(super) fn text(value: &Value, field: &str) -> String {
 /// Micro-USD as dollars.
 pub(super) fn usd(value: &Value, field: &str) -> String {
     dollars(value[field].as_i64().unwrap_or(0))
+}
+
+/// Prints a page of a list: as it came, or as a table.
+pub(super) fn list<const N: usize>(
+    page: &Value,
+    field: &str,
+    columns: [Column; N],
+    row: impl Fn(&Value) -> [String; N],
+    cx: &mut Context<'_>,
+) -> Result<Answer> {
+    if cx.out.json() {
+        cx.out.object(true, page)?;
+        return Ok(Answer::Yes);
+    }
+    let rows: Vec<_> = page[field].as_array().into_iter().flatten().map(row).collect();
+    table::print(columns, &rows, cx.out)?;
+    Ok(Answer::Yes)
 }
 
 /// Says what was granted, if it is less than what was asked for.

@@ -97,7 +97,7 @@ impl Host {
         (self.sign_in_on_page(1).await.cookie(), self.paste("secret").await.cookie())
     }
 
-    /// Somebody with money, a job and a sandbox that has run for three minutes.
+    /// Somebody with money, a job and a sandbox that has run for almost three minutes.
     pub(super) async fn customer(&self, secret: u64, name: &str) -> Customer {
         let token = self.sign_in(secret).await;
         let (_, me) = self.get(&token, "/v1/auth/me").await;
@@ -160,8 +160,8 @@ async fn a_wallet_signs_in_and_its_browser_can_only_read() {
     let got = host.page(&cookie, "/hosting").await;
     assert_eq!(got.status, StatusCode::OK, "{}", got.text);
     assert_eq!(got.headers["cache-control"], "no-store");
-    // Four minutes are paid: three have passed, and the next before it begins.
-    assert!(got.text.contains("1.24667 USD") && got.text.contains("0.00111 USD"), "{}", got.text);
+    // Two minutes and forty seconds have passed: four are paid, the last before it begins.
+    assert!(got.text.contains("1.24556 USD") && got.text.contains("0.00111 USD"), "{}", got.text);
     assert!(!got.text.contains("<script>alert"));
     assert!(got.text.contains("&lt;script&gt;alert"));
     let job = host.page(&cookie, &format!("/hosting/jobs/{}", customer.job_id)).await;
@@ -176,7 +176,7 @@ async fn a_wallet_signs_in_and_its_browser_can_only_read() {
     let minutes = lines["lines"].as_array().unwrap().iter();
     let minutes = minutes.filter(|line| line["memo"].as_str().unwrap().starts_with("sandbox.minute"));
     let ids: Vec<&str> = minutes.map(|line| line["transfer_id"].as_str().unwrap()).collect();
-    assert_eq!(ids.len(), 3);
+    assert_eq!(ids.len(), 4);
     for id in ids {
         for got in [&job, &page, &statement] {
             assert!(got.text.contains(&format!("title=\"{id}\"")), "{id}: {}", got.text);
@@ -211,8 +211,8 @@ async fn a_nostr_key_signs_in_once_for_each_event() {
     let host = Host::new();
     let key: SecretKey = format!("{:064x}", 3).parse().unwrap();
     let tags = vec![
-        tag::tag(&["u", "http://127.0.0.1:4848/hosting/sign-in"]),
-        tag::tag(&["method", "POST"]),
+        tag::tag(["u", "http://127.0.0.1:4848/hosting/sign-in"]),
+        tag::tag(["method", "POST"]),
     ];
     let draft = Draft { created_at: unix_s(T0), kind: kind::HTTP_AUTH, tags, content: String::new() };
     let header = nip98::header(&draft.sign(&key).unwrap());
@@ -298,9 +298,9 @@ async fn a_statement_is_a_file_and_a_change_is_told() {
     let cookie = host.sign_in_on_page(1).await.cookie();
     let csv = host.page(&cookie, "/hosting/statement.csv").await;
     assert_eq!(csv.headers["content-type"], "text/csv; charset=utf-8");
-    // A credit, the hold of the first minute, and three minutes.
-    assert_eq!(csv.text.lines().count(), 6, "{}", csv.text);
-    assert!(csv.text.lines().nth(5).unwrap().contains("post,\"hosting.credit wire 1\",1250000,"));
+    // A credit, the hold of the first minute, and four minutes.
+    assert_eq!(csv.text.lines().count(), 7, "{}", csv.text);
+    assert!(csv.text.lines().nth(6).unwrap().contains("post,\"hosting.credit wire 1\",1250000,"));
     let json: Value =
         serde_json::from_str(&host.page(&cookie, "/hosting/statement.json").await.text).unwrap();
     let (_, told) = host.get(&customer.token, "/v1/billing/statement").await;
