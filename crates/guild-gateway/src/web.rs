@@ -45,6 +45,15 @@ const MENU: [(Area, &str, &str); 5] = [
 
 /// A whole page around its content. `json` is where a program finds the same.
 fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String {
+    whole((title, area, true), json, content)
+}
+
+/// The same for a page about which there is no news.
+fn still(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String {
+    whole((title, area, false), json, content)
+}
+
+fn whole((title, area, live): (&str, Area, bool), json: Option<&str>, content: &Markup) -> String {
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -54,7 +63,7 @@ fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String
                 title { (title) " · Guildhall" }
                 link rel="icon" type="image/svg+xml" href=(asset::icon().path());
                 link rel="stylesheet" href=(asset::style().path());
-                script defer src=(asset::live().path()) {}
+                @if live { script defer src=(asset::live().path()) {} }
                 @if area == Area::Hosting { script defer src=(asset::hosting().path()) {} }
             }
             body {

@@ -22,8 +22,8 @@ pub use access::{
     KeyView, Keys, NewKeyBody, NewKeyView, NonceView, Proof, RevokedView, SessionView, WhoView,
 };
 pub use billing::{
-    BalanceView, BuysView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient, Line,
-    QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
+    BalanceView, BuysView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient,
+    Line, QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
 };
 pub use guild_sandbox::agent::Frame;
 pub use inside::{

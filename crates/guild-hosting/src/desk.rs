@@ -30,7 +30,8 @@ mod sign_in;
 pub use billing::accept_clock;
 pub use inside::Output;
 pub use page::{
-    Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage, Viewer,
+    Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage,
+    Viewer,
 };
 
 /// How the desk works.

@@ -8,8 +8,8 @@ use guild_protocol::env::Random;
 use guild_protocol::hash::to_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use ureq::{Agent, RequestBuilder};
 use ureq::http::Response;
+use ureq::{Agent, RequestBuilder};
 
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};

@@ -22,8 +22,8 @@ const OPERATOR: &str = "operator_";
 pub(super) fn viewer(shared: &Shared, headers: &HeaderMap, address: IpAddr) -> Result<Viewer> {
     let value = read(headers).unwrap_or_default();
     if value.starts_with(OPERATOR) {
-        let good = is_here(headers, address)
-            && same(value.as_bytes(), operator(&shared.token).as_bytes());
+        let good =
+            is_here(headers, address) && same(value.as_bytes(), operator(&shared.token).as_bytes());
         return if good { Ok(Viewer::Operator) } else { Err(nobody()) };
     }
     Ok(Viewer::User(value.parse::<Token>()?))
@@ -76,7 +76,8 @@ mod tests {
     fn one_cookie_is_ours_and_two_are_none() {
         assert_eq!(read(&headers(&["a=b; guild_page=x; c=d"])), Some("x"));
         assert_eq!(read(&headers(&["a=b", "guild_page=x"])), Some("x"));
-        for none in [&["guild_page"][..], &["xguild_page=x"], &["guild_page=x; guild_page=y"], &[]] {
+        for none in [&["guild_page"][..], &["xguild_page=x"], &["guild_page=x; guild_page=y"], &[]]
+        {
             assert_eq!(read(&headers(none)), None, "{none:?}");
         }
         assert_eq!(read(&headers(&["guild_page=x", "guild_page=x"])), None);

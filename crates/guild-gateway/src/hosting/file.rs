@@ -56,7 +56,10 @@ mod tests {
 
     #[test]
     fn texts_stay_in_their_cell() {
-        assert_eq!(quoted("hosting.credit wire \"4711\", late"), "\"hosting.credit wire \"\"4711\"\", late\"");
+        assert_eq!(
+            quoted("hosting.credit wire \"4711\", late"),
+            "\"hosting.credit wire \"\"4711\"\", late\""
+        );
         assert_eq!(quoted("=1+1"), "\"'=1+1\"");
     }
 }

@@ -120,18 +120,17 @@ async fn pasted(shared: &Shared, at: &At, headers: &HeaderMap, body: &[u8]) -> R
     }
     let token: guild_hosting::access::Token = token.parse()?;
     if token.kind() != TokenKind::Key {
-        return Err(Error::bad("token", "paste an API key; a session may do too much for a browser"));
+        return Err(Error::bad(
+            "token",
+            "paste an API key; a session may do too much for a browser",
+        ));
     }
     let value = token.reveal().to_owned();
     at.desk.look(token).await?;
     Ok(value)
 }
 
-pub(super) async fn sign_out(
-    page: AtPage,
-    visit: Result<Visit>,
-    Raw(_): Raw,
-) -> Result<Response> {
+pub(super) async fn sign_out(page: AtPage, visit: Result<Visit>, Raw(_): Raw) -> Result<Response> {
     if let Ok(Visit { desk, viewer: Viewer::User(token) }) = visit
         && token.kind() == TokenKind::Page
     {

@@ -3,7 +3,8 @@
 
 use axum::Json;
 use guild_hosting::api::{
-    ClockView, ConfirmBody, CreditBody, CreditView, FailBody, PageQuery, Problem, WithdrawalView, Withdrawals,
+    ClockView, ConfirmBody, CreditBody, CreditView, FailBody, PageQuery, Problem, WithdrawalView,
+    Withdrawals,
 };
 
 use super::asked::{Asked, At, Body, Id};

@@ -94,8 +94,11 @@ fn stat(value: &Markup, label: &str) -> Markup {
     html! { li class="stat" { b { (value) } span { (label) } } }
 }
 
+/// An amount that stands out, its unit less so.
 fn money(micro_usd: i64) -> Markup {
-    html! { (dollars(micro_usd)) }
+    let text = dollars(micro_usd);
+    let (amount, unit) = text.split_once(' ').unwrap_or((&text, ""));
+    html! { (amount) " " small { (unit) } }
 }
 
 /// A span that a script counts down.
@@ -206,7 +209,7 @@ pub(crate) fn sandbox(detail: &SandboxPage, now_ms: i64) -> String {
     let content = html! {
         div class="lead" {
             a class="back" href={ "/hosting/jobs/" (sandbox.job_id) } { "← " bdi { (text::clean(&detail.job.name, 60)) } }
-            h1 { "Sandbox " (text::short(&sandbox.sandbox_id)) }
+            h1 { "Sandbox" }
             div class="buttons" { (part::pill(&state)) (part::id(&sandbox.sandbox_id)) }
         }
         @if let Some(why) = list::why(sandbox) {

@@ -91,9 +91,8 @@ impl Scopes {
     pub const ALL: Scopes = Scopes((1 << Scope::ALL.len()) - 1);
 
     /// Those that only read.
-    pub const READ: Scopes = Scopes(
-        Scope::JobsRead.bit() | Scope::SandboxesRead.bit() | Scope::BillingRead.bit(),
-    );
+    pub const READ: Scopes =
+        Scopes(Scope::JobsRead.bit() | Scope::SandboxesRead.bit() | Scope::BillingRead.bit());
 
     /// Whether this right is among them.
     pub fn has(self, scope: Scope) -> bool {

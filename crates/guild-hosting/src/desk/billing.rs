@@ -6,8 +6,8 @@ use guild_store::{Rx, Store};
 use crate::access::idempotency::Reply;
 use crate::access::{Caller, Scope, Token};
 use crate::api::{
-    BalanceView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Line, PageQuery, QuoteView,
-    Statement, WithdrawBody, WithdrawalView, Withdrawals, next_of,
+    BalanceView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Line, PageQuery,
+    QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals, next_of,
 };
 use crate::clamp::Policy;
 use crate::error::code;

@@ -106,7 +106,12 @@ impl Overview {
     /// Everything in it that changes by what happens, and not by time passing: whoever follows compares it.
     pub fn mark(&self) -> String {
         let jobs = self.jobs.iter().map(|card| {
-            (&card.job.status, card.job.version, card.job.spent_micro_usd, card.job.last_activity_ms)
+            (
+                &card.job.status,
+                card.job.version,
+                card.job.spent_micro_usd,
+                card.job.last_activity_ms,
+            )
         });
         let sandboxes = self.open.iter().chain(&self.ended).map(|card| {
             let sandbox = &card.sandbox;
@@ -177,7 +182,11 @@ pub struct StatementPage {
 impl Desk {
     /// Who looks, if its token is good and may read and nothing more: a browser keeps no token that could do harm.
     pub async fn look(&self, token: Token) -> Result<String> {
-        Ok(self.user_of(&Viewer::User(token)).await?.map(|user| user.to_string()).unwrap_or_default())
+        Ok(self
+            .user_of(&Viewer::User(token))
+            .await?
+            .map(|user| user.to_string())
+            .unwrap_or_default())
     }
 
     async fn user_of(&self, viewer: &Viewer) -> Result<Option<UserId>> {

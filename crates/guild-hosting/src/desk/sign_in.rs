@@ -117,7 +117,9 @@ impl Desk {
             scheme: None,
             domain: origin.authority().to_owned(),
             address: Address::from_bytes(bytes),
-            statement: Some("Look at your sandboxes and your account. Nothing can be changed.".to_owned()),
+            statement: Some(
+                "Look at your sandboxes and your account. Nothing can be changed.".to_owned(),
+            ),
             uri: format!("{origin}/hosting"),
             chain_id,
             nonce: asked.nonce.parse()?,

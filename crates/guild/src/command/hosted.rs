@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-pub(super) use guild_hosting::api::span;
 use guild_hosting::api::dollars;
+pub(super) use guild_hosting::api::span;
 use guild_protocol::env::Clock;
 use serde_json::{Value, json};
 

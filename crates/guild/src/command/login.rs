@@ -86,7 +86,10 @@ fn key_for_page(loaded: &Loaded, cx: &mut Context<'_>) -> Result<Answer> {
     let page = format!("{}/hosting", host.url());
     if cx.out.json() {
         let expires_ms = &made["key"]["expires_ms"];
-        cx.out.object(true, json!({ "url": page, "token": made["token"], "expires_ms": expires_ms }))?;
+        cx.out.object(
+            true,
+            json!({ "url": page, "token": made["token"], "expires_ms": expires_ms }),
+        )?;
         return Ok(Answer::Yes);
     }
     let token = made["token"].as_str().unwrap_or("-");

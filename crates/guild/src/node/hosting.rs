@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
-use guild_hosting::clamp::Policy;
 use guild_hosting::api::ClockView;
+use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{self, Desk, Options};
 use guild_hosting::machine::driver::{self, Driver};
 use guild_hosting::machine::image::{Images, Source, tree_digest};

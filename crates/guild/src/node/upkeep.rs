@@ -63,7 +63,8 @@ fn keeper(loaded: &Loaded, parts: &Parts) -> Result<Option<Keeper>> {
         topic: topic.to_owned(),
         keep_ms: i64::from(days).saturating_mul(DAY_MS),
     };
-    let policies: Vec<Policy> = kept.into_iter().filter(|(_, days)| *days > 0).map(policy).collect();
+    let policies: Vec<Policy> =
+        kept.into_iter().filter(|(_, days)| *days > 0).map(policy).collect();
     if policies.is_empty() {
         return Ok(None);
     }

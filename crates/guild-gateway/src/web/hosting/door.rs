@@ -3,7 +3,7 @@
 use maud::html;
 
 use super::{API, BUY};
-use crate::web::{Area, page, text};
+use crate::web::{Area, still, text};
 
 /// Where somebody signs in; `wrong` says what was wrong with the last try.
 pub(crate) fn sign_in(wrong: Option<&str>) -> String {
@@ -52,7 +52,7 @@ pub(crate) fn sign_in(wrong: Option<&str>) -> String {
             }
         }
     };
-    page("Sign in", Area::Hosting, API, &content)
+    still("Sign in", Area::Hosting, API, &content)
 }
 
 /// A node that sells nothing.
@@ -66,5 +66,5 @@ pub(crate) fn closed() -> String {
             p { "Its operator opens the shop with " code { "guild up --set hosting.enabled=true" } }
         }
     };
-    page("Hosting", Area::Hosting, None, &content)
+    still("Hosting", Area::Hosting, None, &content)
 }

@@ -23,7 +23,7 @@ pub(super) fn bar(spent: i64, most: i64) -> Markup {
 
 pub(super) fn jobs(cards: &[JobCard], operator: bool) -> Markup {
     html! {
-        ul class="rows" {
+        ul class="rows wide" {
             @for JobCard { job, user_id, live, burn } in cards {
                 li {
                     div {
@@ -46,7 +46,7 @@ pub(super) fn jobs(cards: &[JobCard], operator: bool) -> Markup {
 
 pub(super) fn sandboxes(cards: &[SandboxCard], operator: bool, now_ms: i64) -> Markup {
     html! {
-        ul class="rows" {
+        ul class="rows wide" {
             @for card in cards {
                 (line(&card.sandbox, operator.then_some(card.user_id.as_str()), now_ms))
             }
@@ -56,7 +56,7 @@ pub(super) fn sandboxes(cards: &[SandboxCard], operator: bool, now_ms: i64) -> M
 
 /// The same where everybody knows whose they are.
 pub(super) fn of_job(sandboxes: &[SandboxView], now_ms: i64) -> Markup {
-    html! { ul class="rows" { @for sandbox in sandboxes { (line(sandbox, None, now_ms)) } } }
+    html! { ul class="rows wide" { @for sandbox in sandboxes { (line(sandbox, None, now_ms)) } } }
 }
 
 fn line(sandbox: &SandboxView, owner: Option<&str>, now_ms: i64) -> Markup {
@@ -80,7 +80,7 @@ fn line(sandbox: &SandboxView, owner: Option<&str>, now_ms: i64) -> Markup {
                 @if let Some(ends_ms) = sandbox.ends_ms.filter(|ends_ms| *ends_ms > now_ms && runs(sandbox)) {
                     span class="sub" { "paid for " (countdown(ends_ms.saturating_sub(now_ms))) }
                 }
-                @if runs(sandbox) {
+                @if matches!(sandbox.status.as_str(), "starting" | "running") {
                     span class="sub money" { (dollars(sandbox.price_micro_usd_per_minute)) " a minute" }
                 } @else if let (Some(started_ms), Some(ends_ms)) = (sandbox.started_ms, sandbox.ends_ms) {
                     span class="sub" { "ran " (span(ends_ms.min(now_ms).saturating_sub(started_ms).max(0))) }
@@ -98,8 +98,12 @@ pub(super) fn job_state(status: &str) -> State {
     let (class, word, means) = match status {
         "running" => ("good dot", "Open", "Its sandboxes may run."),
         "stopped" => ("", "Stopped", "Its owner stopped it."),
-        "stopped_due_to_budget" => ("bad", "Budget spent", "The next minute was more than its budget had left."),
-        "stopped_due_to_balance" => ("bad", "Account empty", "The account did not pay for the next minute."),
+        "stopped_due_to_budget" => {
+            ("bad", "Budget spent", "The next minute was more than its budget had left.")
+        }
+        "stopped_due_to_balance" => {
+            ("bad", "Account empty", "The account did not pay for the next minute.")
+        }
         "expired" => ("", "Time over", "Its time was over."),
         "idle" => ("", "Unused", "Nobody used it for as long as its owner allowed."),
         _ => ("", "Unknown", "This page does not know the word."),
@@ -118,9 +122,13 @@ pub(super) fn sandbox_state(sandbox: &SandboxView) -> State {
 
 fn word_of(status: &str) -> State {
     let (class, word, means) = match status {
-        "starting" => ("busy dot", "Starting", "Its first minute is held; it is paid when it starts."),
+        "starting" => {
+            ("busy dot", "Starting", "Its first minute is held; it is paid when it starts.")
+        }
         "running" => ("good dot", "Running", "Each minute is paid before it begins."),
-        "ending" => ("busy", "Ending", "Its end is decided; it runs until what is paid is over at most."),
+        "ending" => {
+            ("busy", "Ending", "Its end is decided; it runs until what is paid is over at most.")
+        }
         "stopped" => ("", "Stopped", "It runs no more. Its files are kept for a while."),
         "destroying" => ("", "Going", "It is being removed, with its files."),
         "destroyed" => ("", "Gone", "Nothing is left of it."),

@@ -38,21 +38,18 @@ fn lines(lines: &[Line]) -> Markup {
             table {
                 thead {
                     tr {
-                        th scope="col" { "When" } th scope="col" { "For" } th scope="col" { "What" }
-                        th scope="col" class="number" { "Amount" } th scope="col" class="number" { "Free after" }
-                        th scope="col" { "Transfer" }
+                        th scope="col" { "When, UTC" }
+                        th scope="col" class="number" { "USD" } th scope="col" class="number" { "Free after" }
+                        th scope="col" { "For" } th scope="col" { "Transfer" }
                     }
                 }
                 tbody {
                     @for line in lines {
                         tr {
-                            td { (text::moment(line.booked_ms)) }
-                            td { (purpose(&line.memo)) }
-                            td { (step(&line.step)) }
-                            td class=(if line.amount_micro_usd > 0 { "number in" } else { "number" }) {
-                                (dollars(line.amount_micro_usd))
-                            }
-                            td class="number" { (dollars(line.free_micro_usd)) }
+                            td { (moment(line.booked_ms)) }
+                            td class={ "number " (tone(line)) } { (places(line.amount_micro_usd)) }
+                            td class="number" { (places(line.free_micro_usd)) }
+                            td { (step(&line.step)) (purpose(&line.memo)) }
                             td { (part::id(&line.transfer_id)) }
                         }
                     }
@@ -62,32 +59,62 @@ fn lines(lines: &[Line]) -> Markup {
     }
 }
 
+/// Money that comes in stands out; what is only set aside or given back stands back.
+fn tone(line: &Line) -> &'static str {
+    match line.step.as_str() {
+        "hold" | "void" | "expire" => "aside",
+        _ if line.amount_micro_usd > 0 => "in",
+        _ => "",
+    }
+}
+
+/// Micro-USD as dollars with all places, so that they stand below each other.
+fn places(micro_usd: i64) -> String {
+    let (sign, units) = (if micro_usd < 0 { "−" } else { "" }, micro_usd.unsigned_abs());
+    format!("{sign}{}.{:06}", units.div_euclid(1_000_000), units.rem_euclid(1_000_000))
+}
+
+/// A moment below a heading that says that it is UTC.
+fn moment(at_ms: i64) -> String {
+    let text = text::moment(at_ms);
+    text.strip_suffix(" UTC").unwrap_or(&text).to_owned()
+}
+
 /// What a transfer is for: a minute has a link to its sandbox.
 fn purpose(memo: &str) -> Markup {
     let mut words = memo.split(' ');
     match (words.next(), words.next(), words.next()) {
-        (Some("sandbox.minute"), Some(id), Some(number)) if is_word(id) && is_word(number) => html! {
-            "minute " (number) " of " a href={ "/hosting/sandboxes/" (id) } { (text::short(id)) }
-        },
+        (Some("sandbox.minute"), Some(id), Some(number)) if is_word(id) && is_word(number) => {
+            html! {
+                "minute " (number) " of " (link(id))
+            }
+        }
         (Some("sandbox.hold" | "sandbox.void"), Some(id), None) if is_word(id) => html! {
-            "first minute of " a href={ "/hosting/sandboxes/" (id) } { (text::short(id)) }
+            "minute 0 of " (link(id))
         },
+        (Some("hosting.credit"), ..) => {
+            let reference = memo.strip_prefix("hosting.credit ").unwrap_or_default();
+            html! { "credit, " bdi { (text::clean(reference, 120)) } }
+        }
         _ => html! { bdi { (text::clean(memo, 120)) } },
     }
+}
+
+fn link(sandbox_id: &str) -> Markup {
+    html! { a href={ "/hosting/sandboxes/" (sandbox_id) } { (text::short(sandbox_id)) } }
 }
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
+/// What happened, where it is not a plain payment.
 fn step(step: &str) -> &'static str {
     match step {
-        "post" => "paid",
-        "hold" => "set aside",
-        "settle" => "paid from what was set aside",
-        "void" => "given back",
-        "expire" => "given back, unused",
-        _ => "booked",
+        "hold" => "set aside: ",
+        "void" => "given back: ",
+        "expire" => "given back, unused: ",
+        _ => "",
     }
 }
 
@@ -105,8 +132,8 @@ pub(super) fn minutes(minutes: &[Minute], title: &str, of_many: bool) -> Markup 
                             tr {
                                 th scope="col" class="number" { "Minute" }
                                 @if of_many { th scope="col" { "Sandbox" } }
-                                th scope="col" { "Begins" }
-                                th scope="col" class="number" { "Paid" }
+                                th scope="col" { "Begins, UTC" }
+                                th scope="col" class="number" { "Paid, USD" }
                                 th scope="col" class="number" { "Ahead" }
                                 th scope="col" { "Transfer" }
                             }
@@ -124,12 +151,12 @@ fn row(minute: &Minute, of_many: bool) -> Markup {
         tr {
             td class="number" { (text::grouped(minute.number)) }
             @if of_many {
-                td { a href={ "/hosting/sandboxes/" (minute.sandbox_id) } { (text::short(&minute.sandbox_id)) } }
+                td { (link(&minute.sandbox_id)) }
             }
-            td { (text::moment(minute.begins_ms)) }
+            td { (moment(minute.begins_ms)) }
             @match minute.booked {
                 Some((units, at_ms)) => {
-                    td class="number" { (dollars(units)) }
+                    td class="number" { (places(units)) }
                     td class="number" { (ahead(minute.begins_ms.saturating_sub(at_ms))) }
                 }
                 None => { td class="number" { "?" } td class="number" { "?" } }
@@ -186,10 +213,12 @@ mod tests {
     fn a_memo_of_a_stranger_makes_no_link() {
         let shown = |memo: &str| purpose(memo).into_string();
         assert!(shown("sandbox.minute sbx_1 7").contains("href=\"/hosting/sandboxes/sbx_1\""));
-        for memo in ["sandbox.minute ../x 7", "sandbox.minute \"><script> 7", "hosting.credit <b>"] {
+        for memo in ["sandbox.minute ../x 7", "sandbox.minute \"><script> 7", "hosting.credit <b>"]
+        {
             assert!(!shown(memo).contains("href") && !shown(memo).contains("<script>"), "{memo}");
             assert!(!shown(memo).contains("<b>"));
         }
         assert_eq!(ahead(18_250), "18.2 s");
+        assert_eq!([places(-1_110), places(i64::MIN)], ["−0.001110", "−9223372036854.775808"]);
     }
 }

@@ -161,7 +161,11 @@ async fn a_wallet_signs_in_and_its_browser_can_only_read() {
     assert_eq!(got.status, StatusCode::OK, "{}", got.text);
     assert_eq!(got.headers["cache-control"], "no-store");
     // Two minutes and forty seconds have passed: four are paid, the last before it begins.
-    assert!(got.text.contains("1.24556 USD") && got.text.contains("0.00111 USD"), "{}", got.text);
+    assert!(
+        got.text.contains("<b>1.24556 <small>USD") && got.text.contains("0.00111 USD"),
+        "{}",
+        got.text
+    );
     assert!(!got.text.contains("<script>alert"));
     assert!(got.text.contains("&lt;script&gt;alert"));
     let job = host.page(&cookie, &format!("/hosting/jobs/{}", customer.job_id)).await;
@@ -174,7 +178,8 @@ async fn a_wallet_signs_in_and_its_browser_can_only_read() {
     // Each minute on its page is a transfer of the statement.
     let (_, lines) = host.get(&customer.token, "/v1/billing/statement").await;
     let minutes = lines["lines"].as_array().unwrap().iter();
-    let minutes = minutes.filter(|line| line["memo"].as_str().unwrap().starts_with("sandbox.minute"));
+    let minutes =
+        minutes.filter(|line| line["memo"].as_str().unwrap().starts_with("sandbox.minute"));
     let ids: Vec<&str> = minutes.map(|line| line["transfer_id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), 4);
     for id in ids {
@@ -214,7 +219,8 @@ async fn a_nostr_key_signs_in_once_for_each_event() {
         tag::tag(["u", "http://127.0.0.1:4848/hosting/sign-in"]),
         tag::tag(["method", "POST"]),
     ];
-    let draft = Draft { created_at: unix_s(T0), kind: kind::HTTP_AUTH, tags, content: String::new() };
+    let draft =
+        Draft { created_at: unix_s(T0), kind: kind::HTTP_AUTH, tags, content: String::new() };
     let header = nip98::header(&draft.sign(&key).unwrap());
     let page = [("origin", ORIGIN), ("authorization", header.as_str())];
     let got = host.send("/hosting/sign-in", &page, "").await;
@@ -231,14 +237,17 @@ async fn a_page_of_another_site_signs_nobody_in_or_out() {
     let host = Host::new();
     let session = host.sign_in(1).await;
     let scopes = ["jobs:read", "sandboxes:read", "billing:read"];
-    let key = host.made(&session, "/v1/keys", &json!({"name": "p", "scopes": scopes}), "token").await;
+    let key =
+        host.made(&session, "/v1/keys", &json!({"name": "p", "scopes": scopes}), "token").await;
     let form = ("content-type", "application/x-www-form-urlencoded");
     let body = format!("token={key}");
     for origin in ["https://evil.example", "null", "http://127.0.0.1:9999", "", "127.0.0.1:4848"] {
         for path in ["/hosting/sign-in", "/hosting/sign-out", "/hosting/sign-in/message"] {
             let got = host.send(path, &[("origin", origin), form], &body).await;
             assert_eq!(got.status, StatusCode::FORBIDDEN, "{origin} {path}");
-            assert!(got.headers.get(SET_COOKIE).is_none() && got.text.contains("gateway.foreign_page"));
+            assert!(
+                got.headers.get(SET_COOKIE).is_none() && got.text.contains("gateway.foreign_page")
+            );
         }
     }
     assert_eq!(host.send("/hosting/sign-in", &[form], &body).await.status, StatusCode::FORBIDDEN);
@@ -255,7 +264,9 @@ async fn a_page_of_another_site_signs_nobody_in_or_out() {
 async fn only_a_key_that_only_reads_is_taken() {
     let host = Host::new();
     let session = host.sign_in(1).await;
-    for scopes in [&["jobs:read"][..], &["jobs:read", "sandboxes:read", "billing:read", "jobs:write"]] {
+    for scopes in
+        [&["jobs:read"][..], &["jobs:read", "sandboxes:read", "billing:read", "jobs:write"]]
+    {
         let wanted = json!({"name": "p", "scopes": scopes});
         let key = host.made(&session, "/v1/keys", &wanted, "token").await;
         let got = host.paste(&key).await;
@@ -275,9 +286,10 @@ async fn what_is_another_one_s_is_not_there() {
     let host = Host::new();
     let ours = host.customer(1, "ours").await;
     let theirs = host.sign_in_on_page(2).await.cookie();
-    for path in
-        [format!("/hosting/jobs/{}", ours.job_id), format!("/hosting/sandboxes/{}", ours.sandbox_id)]
-    {
+    for path in [
+        format!("/hosting/jobs/{}", ours.job_id),
+        format!("/hosting/sandboxes/{}", ours.sandbox_id),
+    ] {
         let got = host.page(&theirs, &path).await;
         assert_eq!(got.status, StatusCode::NOT_FOUND, "{path}");
         assert!(got.text.contains("Nothing is here") && !got.text.contains(&ours.user_id));

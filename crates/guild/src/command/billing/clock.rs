@@ -107,7 +107,9 @@ fn show(seen: &Value, accepted: bool, cx: &mut Context<'_>) -> Result<Answer> {
     if accepted {
         cx.out.remark("accepted: the meter goes on from here");
     } else if !steady {
-        cx.out.remark("no minute is metered; if the present time is right: guild billing clock --accept");
+        cx.out.remark(
+            "no minute is metered; if the present time is right: guild billing clock --accept",
+        );
     }
     Ok(Answer::of(steady))
 }
