@@ -366,3 +366,22 @@ async fn a_node_that_sells_nothing_says_so() {
     let text = String::from_utf8(body.to_vec()).unwrap();
     assert!(text.contains("This node sells no sandboxes") && text.contains("hosting.enabled=true"));
 }
+
+#[test]
+fn the_script_of_the_page_signs_in_with_what_the_browser_has() {
+    let here = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut node = std::process::Command::new("node");
+    node.arg(here.join("tests/it/hosting/door.js")).arg(here.join("src/web/hosting.js"));
+    let output = node.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r#"
+    a wallet: true a key: false
+    POST /hosting/sign-in/message content-type {"address":"0x7e5f4552091a69125d5dfcb7b8c2659029395bdf","chain_id":8453}
+    POST /hosting/sign-in content-type {"message":"grüezi","signature":"signed grüezi by 0x7e5f"}
+    reloads: 1
+    a key, later: true
+    POST /hosting/sign-in authorization [["u","http://127.0.0.1:4848/hosting/sign-in"],["method","POST"]]
+    refused: That did not work: no 2
+    counted: 58 s
+    "#);
+}
