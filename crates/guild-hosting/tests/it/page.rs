@@ -112,7 +112,10 @@ fn each_minute_is_shown_with_the_transfer_that_paid_it() {
         }
         // A minute that the ledger does not know is not made up.
         let plant = |tx: &mut guild_store::Tx<'_>| {
-            Ok(tx.exec("UPDATE hosting_run SET paid_minutes = paid_minutes + 1", &[])?)
+            Ok(tx.exec(
+                "UPDATE hosting_run SET paid_minutes = paid_minutes + 1 WHERE paid_minutes > 0",
+                &[],
+            )?)
         };
         node.write(plant).unwrap();
         let planted = block_on(desk.sandbox_page(&owner, &id, None)).unwrap();
