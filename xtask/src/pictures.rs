@@ -14,8 +14,13 @@ pub(crate) struct Options {
 }
 
 /// The pictures that documents show. The test makes more.
-const SHOWN: [&str; 4] =
-    ["overview-light.png", "request-dark.png", "receipt-phone.png", "overview-phone.png"];
+const SHOWN: [&str; 5] = [
+    "overview-light.png",
+    "request-dark.png",
+    "receipt-phone.png",
+    "overview-phone.png",
+    "hosting-light.png",
+];
 
 pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     setup::ensure(&[setup::BROWSER, setup::FONT])?;

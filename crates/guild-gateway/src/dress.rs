@@ -26,9 +26,13 @@ const POLICY: &str =
 pub(crate) async fn dress(request: Request, next: Next) -> Response {
     let by_person = matches!(*request.method(), Method::GET | Method::HEAD)
         && explore::wants_page(request.headers(), request.uri().path());
+    let of_hosting = is_of_hosting(request.uri().path());
     let mut response = next.run(request).await;
     if let (true, Some(told)) = (by_person, response.extensions_mut().remove::<Told>()) {
-        let page = web::problem(told.status, told.code, &told.message);
+        let page = match of_hosting && told.code == &guild_hosting::access::code::UNAUTHENTICATED {
+            true => web::hosting::sign_in(None),
+            false => web::problem(told.status, told.code, &told.message),
+        };
         *response.body_mut() = page.into();
         let headers = response.headers_mut();
         headers.remove(CONTENT_LENGTH);
@@ -37,6 +41,12 @@ pub(crate) async fn dress(request: Request, next: Next) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    // Forms of hosting must say where they come from; to other sites neither policy says anything.
+    let referrer = if of_hosting { "same-origin" } else { "no-referrer" };
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static(referrer));
     response
+}
+
+fn is_of_hosting(path: &str) -> bool {
+    path == "/hosting" || path.starts_with("/hosting/")
 }

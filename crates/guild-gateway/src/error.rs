@@ -30,6 +30,9 @@ pub mod code {
         NO_TOKEN = "gateway.no_token", Denied,
             "Writing needs the node's token.",
             "Send `authorization: Bearer <token>` with the token from node.json in the data directory.";
+        FOREIGN_PAGE = "gateway.foreign_page", Denied,
+            "The request does not come from a page of this node.",
+            "Sign in at the address of this node; programs use /v1.";
         TOO_MANY_STREAMS = "gateway.too_many_streams", Unavailable,
             "Too many streams are open.", "Close one, then try again.";
         TOO_LARGE = "gateway.too_large", Invalid,
@@ -79,6 +82,9 @@ pub enum Error {
     /// No token, or a wrong one.
     #[error("writing needs the node's token")]
     NoToken,
+    /// Not a page of this node.
+    #[error("the request does not come from a page of this node")]
+    ForeignPage,
     /// The limit is reached.
     #[error("{0} streams are open, which is the limit")]
     TooManyStreams(usize),
@@ -116,6 +122,7 @@ impl Error {
             Error::NoSuchMethod(_) => &code::NO_SUCH_METHOD,
             Error::UnknownHost(_) => &code::UNKNOWN_HOST,
             Error::NoToken => &code::NO_TOKEN,
+            Error::ForeignPage => &code::FOREIGN_PAGE,
             Error::TooManyStreams(_) => &code::TOO_MANY_STREAMS,
             Error::TooLarge(_) => &code::TOO_LARGE,
             Error::TooSlow(_) => &code::TOO_SLOW,
@@ -134,15 +141,10 @@ impl Error {
         }
     }
 
-    pub(crate) fn bad(field: &str, message: impl Into<String>) -> Error {
-        Error::BadRequest { field: field.to_owned(), message: message.into() }
-    }
-}
-
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
+    /// The status of its answer.
+    pub(crate) fn status(&self) -> StatusCode {
         let code = self.code();
-        let status = match self {
+        match self {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::NeedsWebSocket => StatusCode::UPGRADE_REQUIRED,
@@ -150,7 +152,17 @@ impl IntoResponse for Error {
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             _ => StatusCode::from_u16(code.kind.http_status())
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
-        };
+        }
+    }
+
+    pub(crate) fn bad(field: &str, message: impl Into<String>) -> Error {
+        Error::BadRequest { field: field.to_owned(), message: message.into() }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let (code, status) = (self.code(), self.status());
         if status.is_server_error() {
             tracing::error!(code = code.name, error = %self, "a request failed");
         }

@@ -72,21 +72,21 @@ fn begin(query: Result<Query<StreamQuery>, QueryRejection>, headers: &HeaderMap)
     }
 }
 
-/// Something that is followed from a number on.
-trait Follow: Send + 'static {
+/// Something that is followed.
+pub(crate) trait Follow: Send + 'static {
     /// The next events; waits until there are any.
-    fn next(&mut self) -> impl Future<Output = guild_roles::Result<Vec<Event>>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Vec<Event>>> + Send;
 }
 
 impl Follow for audit_log::Follower {
-    async fn next(&mut self) -> guild_roles::Result<Vec<Event>> {
+    async fn next(&mut self) -> Result<Vec<Event>> {
         let entries = audit_log::Follower::next(self).await?;
         Ok(entries.iter().map(|entry| event("audit", entry.seq, entry)).collect())
     }
 }
 
 impl Follow for explorer::Follower {
-    async fn next(&mut self) -> guild_roles::Result<Vec<Event>> {
+    async fn next(&mut self) -> Result<Vec<Event>> {
         let happenings = explorer::Follower::next(self).await?;
         Ok(happenings.iter().map(|happening| event("market", happening.seq, happening)).collect())
     }
@@ -97,7 +97,7 @@ fn event(name: &str, seq: i64, entry: &impl Serialize) -> Event {
     Event::default().id(seq.to_string()).event(name).data(data)
 }
 
-fn stream<F: Follow>(
+pub(crate) fn stream<F: Follow>(
     shared: Shared,
     follower: F,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>> {

@@ -24,6 +24,7 @@ use crate::guard::Market;
 use crate::{Error, Result, Shared, web};
 
 pub(crate) use self::answer::wants_page;
+pub use self::query::encoded;
 
 pub(crate) async fn home(
     State(shared): State<Shared>,

@@ -49,9 +49,14 @@ pub(crate) async fn in_time(
 
 fn is_known(host: &str, hosts: &[String]) -> bool {
     let Some(name) = host_name(host) else { return false };
+    is_loopback(host) || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Whether this is a name of this very host.
+pub(crate) fn is_loopback(host: &str) -> bool {
     let loopback = ["127.0.0.1", "localhost", "[::1]"];
-    loopback.iter().any(|known| known.eq_ignore_ascii_case(name))
-        || hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+    let is = |name: &str| loopback.iter().any(|known| known.eq_ignore_ascii_case(name));
+    host_name(host).is_some_and(is)
 }
 
 /// `[::1]:4848` → `[::1]`, `localhost:4848` → `localhost`. Nothing, if it is not a name with or without a port.
@@ -103,7 +108,7 @@ fn require_token(shared: &Shared, headers: &HeaderMap) -> Result<()> {
 }
 
 /// Takes as long for a wrong token as for the right one.
-fn same(a: &[u8], b: &[u8]) -> bool {
+pub(crate) fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 

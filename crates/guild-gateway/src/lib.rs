@@ -22,6 +22,7 @@
 //! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `/v1/…` | hosting: sign-in, jobs, sandboxes, billing; `/v1` and `/v1/openapi.json` describe it |
+//! | `GET /hosting/…` | the same for people: pages, for whoever has signed in there |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
 mod body;
@@ -31,6 +32,7 @@ mod events;
 mod explore;
 mod guard;
 mod health;
+mod hosting;
 mod judgements;
 mod ledger;
 mod log;
@@ -66,6 +68,7 @@ use tokio::sync::Semaphore;
 use socket::Limited;
 
 pub use error::{Error, Result, code};
+pub use explore::encoded;
 pub use health::Services;
 pub use meter::{REQUEST_MS, Render};
 
@@ -246,6 +249,7 @@ fn router(shared: Shared) -> Router {
     let body_max_bytes = shared.options.body_max_bytes;
     Router::new()
         .merge(explorer_routes())
+        .merge(hosting::routes())
         .merge(v1::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))

@@ -8,7 +8,7 @@ use axum::routing::{delete, get, post};
 use crate::Shared;
 
 mod access;
-mod asked;
+pub(crate) mod asked;
 mod billing;
 pub(crate) mod document;
 mod inside;
@@ -54,6 +54,8 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/billing/withdrawals", get(billing::withdrawals).post(billing::withdraw))
         .route("/v1/billing/withdrawals/{withdrawal_id}", get(billing::withdrawal))
         .route("/v1/billing/quotes/{quote_id}", get(billing::quote))
+        .route("/v1/operator/clock", get(operator::clock))
+        .route("/v1/operator/clock/accept", post(operator::accept_clock))
         .route("/v1/operator/credits", post(operator::credit))
         .route("/v1/operator/withdrawals", get(operator::withdrawals))
         .route("/v1/operator/withdrawals/{withdrawal_id}/confirm", post(operator::confirm))

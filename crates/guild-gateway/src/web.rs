@@ -4,6 +4,7 @@
 mod api;
 pub(crate) mod asset;
 mod home;
+pub(crate) mod hosting;
 mod icon;
 mod part;
 mod problem;
@@ -30,18 +31,29 @@ enum Area {
     Providers,
     Requests,
     Receipts,
+    Hosting,
     Nowhere,
 }
 
-const MENU: [(Area, &str, &str); 4] = [
+const MENU: [(Area, &str, &str); 5] = [
     (Area::Home, "/", "Overview"),
     (Area::Providers, "/providers", "Providers"),
     (Area::Requests, "/requests", "Requests"),
     (Area::Receipts, "/receipts", "Receipts"),
+    (Area::Hosting, "/hosting", "Hosting"),
 ];
 
 /// A whole page around its content. `json` is where a program finds the same.
 fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String {
+    whole((title, area, true), json, content)
+}
+
+/// The same for a page about which there is no news.
+fn still(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String {
+    whole((title, area, false), json, content)
+}
+
+fn whole((title, area, live): (&str, Area, bool), json: Option<&str>, content: &Markup) -> String {
     let markup = html! {
         (DOCTYPE)
         html lang="en" {
@@ -51,7 +63,8 @@ fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String
                 title { (title) " · Guildhall" }
                 link rel="icon" type="image/svg+xml" href=(asset::icon().path());
                 link rel="stylesheet" href=(asset::style().path());
-                script defer src=(asset::live().path()) {}
+                @if live { script defer src=(asset::live().path()) {} }
+                @if area == Area::Hosting { script defer src=(asset::hosting().path()) {} }
             }
             body {
                 a class="skip" href="#main" { "Skip to the content" }
@@ -63,14 +76,18 @@ fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String
                                 a href=(path) aria-current=[(of == area).then_some("page")] { (name) }
                             }
                         }
-                        span id="live" class="live" role="status" hidden {}
+                        span id="live" class="live" role="status" data-events=[events(area)] hidden {}
                     }
                 }
                 main id="main" class="wrap" { (content) }
                 footer {
                     div class="wrap" {
                         span { "Guildhall " (env!("CARGO_PKG_VERSION")) }
-                        span { "1 sat is 1,000 msat, a hundred millionth of a bitcoin" }
+                        @if area == Area::Hosting {
+                            span { "A minute is paid before it begins, or it does not run" }
+                        } @else {
+                            span { "1 sat is 1,000 msat, a hundred millionth of a bitcoin" }
+                        }
                         @if let Some(json) = json {
                             span { "For programs: " a href=(json) { code { (json) } } }
                         }
@@ -80,6 +97,11 @@ fn page(title: &str, area: Area, json: Option<&str>, content: &Markup) -> String
         }
     };
     markup.into_string()
+}
+
+/// The stream that says when a page is to be asked for again, if it is not that of the market.
+fn events(area: Area) -> Option<&'static str> {
+    (area == Area::Hosting).then_some("/hosting/events")
 }
 
 /// What stands in for an empty list: what it would show, and how to get there.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`siwe`] | a wallet proves itself by a signed message (EIP-4361) with a [`nonce`] of ours |
 //! | [`nip98`] | a Nostr key proves itself by a signed event about this very request |
-//! | [`session`] | a proof becomes a token for a while |
+//! | [`session`] | a proof becomes a token for a while, or the cookie of a page, which only reads |
 //! | [`key`] | API keys: tokens with a part of their owner's rights |
 //! | [`scope`] | the rights |
 //! | [`idempotency`] | a repeated write has one effect and one answer |
@@ -81,6 +81,10 @@ pub mod code {
         SIWE_SIGNATURE = "access.siwe_signature", Denied,
             "The message to sign in is not signed by the account that it names.",
             "Sign the message as it is with the account that it names; only 65-byte signatures are read.";
+        SIWE_CONTRACT = "access.siwe_contract", Denied,
+            "The signature is one of a wallet that is a contract (EIP-1271, ERC-6492). This node asks no chain, so it \
+             cannot check it.",
+            "Sign in with an account that has a key of its own, or with a Nostr key.";
         NONCE_UNKNOWN = "access.nonce_unknown", Denied,
             "The nonce is not one of ours, has expired or was used before.",
             "Ask for a new nonce; each is good for one try within five minutes.";
@@ -106,7 +110,7 @@ pub mod code {
         KEY_UNKNOWN = "access.key_unknown", NotFound,
             "You have no such API key.", "List the keys first.";
         NEEDS_SESSION = "access.needs_session", Denied,
-            "An API key may not do this; only whoever is signed in may.", "Sign in.";
+            "An API key or the cookie of a page may not do this; only whoever is signed in may.", "Sign in.";
         RATE_LIMITED = "access.rate_limited", Unavailable,
             "Too many requests with one token or from one place.", "Wait as long as the answer says.";
         IDEMPOTENCY_MALFORMED = "access.idempotency_malformed", Invalid,
@@ -130,11 +134,12 @@ pub mod code {
 
 /// The HTTP status of an answer with this code. It is that of its kind, but for the few that HTTP has a word for.
 pub fn http_status(code: &'static Code) -> u16 {
-    const UNAUTHENTICATED: [&Code; 9] = [
+    const UNAUTHENTICATED: [&Code; 10] = [
         &code::UNAUTHENTICATED,
         &code::SIWE_MISMATCH,
         &code::SIWE_TIME,
         &code::SIWE_SIGNATURE,
+        &code::SIWE_CONTRACT,
         &code::NONCE_UNKNOWN,
         &code::NIP98_MALFORMED,
         &code::NIP98_MISMATCH,
@@ -161,6 +166,8 @@ pub enum Credential {
         /// Whether it is time to write down that it was used: [`key::used`], in a write of its own.
         use_due: bool,
     },
+    /// A session of a page: it reads.
+    Page(SessionId),
 }
 
 /// Whoever asks.
@@ -187,8 +194,9 @@ impl Caller {
     pub fn require_session(&self) -> Result<&SessionId> {
         match &self.credential {
             Credential::Session(session_id) => Ok(session_id),
-            Credential::Key { .. } => {
-                Err(Error::refused(&code::NEEDS_SESSION, "an API key may not do this"))
+            Credential::Key { .. } | Credential::Page(_) => {
+                let message = "an API key or the cookie of a page may not do this";
+                Err(Error::refused(&code::NEEDS_SESSION, message))
             }
         }
     }
@@ -196,7 +204,7 @@ impl Caller {
     /// The name under which its requests are counted.
     pub fn rate_key(&self) -> &str {
         match &self.credential {
-            Credential::Session(session_id) => session_id.as_str(),
+            Credential::Session(session_id) | Credential::Page(session_id) => session_id.as_str(),
             Credential::Key { key_id, .. } => key_id.as_str(),
         }
     }
@@ -205,7 +213,7 @@ impl Caller {
 /// Whose token this is. The token is looked up by its hash, so the time that takes says nothing about a secret.
 pub fn who(rx: &mut Rx<'_>, token: &Token, now_ms: UnixMs) -> Result<Caller> {
     let found = match token.kind() {
-        TokenKind::Session => session::of_token(rx, token, now_ms)?,
+        TokenKind::Session | TokenKind::Page => session::of_token(rx, token, now_ms)?,
         TokenKind::Key => key::of_token(rx, token, now_ms)?,
     };
     found.ok_or_else(unauthenticated)
@@ -219,7 +227,9 @@ pub(crate) fn unauthenticated() -> Error {
 /// Refuses if what the caller is known by has ended since.
 fn check_still(rx: &mut Rx<'_>, caller: &Caller, now_ms: UnixMs) -> Result<()> {
     let still = match &caller.credential {
-        Credential::Session(session_id) => session::is_open(rx, session_id, now_ms)?,
+        Credential::Session(session_id) | Credential::Page(session_id) => {
+            session::is_open(rx, session_id, now_ms)?
+        }
         Credential::Key { key_id, .. } => key::expiry(rx, key_id, now_ms)?.is_some(),
     };
     if still { Ok(()) } else { Err(unauthenticated()) }
@@ -299,7 +309,7 @@ mod tests {
     #[test]
     fn statuses_are_those_of_http() {
         let of = |status| code::ALL.iter().filter(move |code| http_status(code) == status).count();
-        assert_eq!([of(401), of(422), of(429), of(503)], [9, 1, 2, 0]);
+        assert_eq!([of(401), of(422), of(429), of(503)], [10, 1, 2, 0]);
         assert_eq!(http_status(&code::SCOPE_MISSING), 403);
         assert_eq!(http_status(&code::IDEMPOTENCY_IN_FLIGHT), 409);
         assert_eq!(http_status(&crate::code::MALFORMED), 400);

@@ -22,8 +22,8 @@ pub use access::{
     KeyView, Keys, NewKeyBody, NewKeyView, NonceView, Proof, RevokedView, SessionView, WhoView,
 };
 pub use billing::{
-    BalanceView, BuysView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient, Line,
-    QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
+    BalanceView, BuysView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Insufficient,
+    Line, QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals,
 };
 pub use guild_sandbox::agent::Frame;
 pub use inside::{
@@ -99,6 +99,40 @@ pub fn cents(micro_usd: i64) -> String {
         (units.checked_div(cent).unwrap_or(0), units.checked_rem(cent).unwrap_or(0));
     let text = format!("{sign}{whole}.{part:04}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Micro-USD as dollars for people, exact, with two places at least.
+///
+/// ```
+/// # use guild_hosting::api::dollars;
+/// assert_eq!(dollars(2_500_000), "2.50 USD");
+/// assert_eq!(dollars(-1_110), "-0.00111 USD");
+/// ```
+pub fn dollars(micro_usd: i64) -> String {
+    const DOLLAR: u64 = 1_000_000;
+    let (sign, units) = (if micro_usd < 0 { "-" } else { "" }, micro_usd.unsigned_abs());
+    let (whole, part) =
+        (units.checked_div(DOLLAR).unwrap_or(0), units.checked_rem(DOLLAR).unwrap_or(0));
+    let part = format!("{part:06}");
+    let part = part.trim_end_matches('0');
+    format!("{sign}{whole}.{part:0<2} USD")
+}
+
+/// A span of time for people.
+///
+/// ```
+/// # use guild_hosting::api::span;
+/// assert_eq!([59_000, 61_000, 7_260_000, 90_000_000].map(span), ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]);
+/// ```
+pub fn span(ms: i64) -> String {
+    let s = ms.div_euclid(1_000);
+    let (minutes, hours, days) = (s.div_euclid(60), s.div_euclid(3_600), s.div_euclid(86_400));
+    match s {
+        ..60 => format!("{s} s"),
+        60..3_600 => format!("{minutes} min {} s", s.rem_euclid(60)),
+        3_600..86_400 => format!("{hours} h {} min", minutes.rem_euclid(60)),
+        _ => format!("{days} d {} h", hours.rem_euclid(24)),
+    }
 }
 
 /// An amount that was given in one of the two ways; nothing if it was given in neither.

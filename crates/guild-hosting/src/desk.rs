@@ -18,15 +18,21 @@ use crate::error::code;
 use crate::machine::Abilities;
 use crate::machine::image::Images;
 use crate::machine::visit::Door;
-use crate::{Error, Result};
+use crate::{Error, Result, UserId};
 
 mod billing;
 mod inside;
 mod jobs;
+mod page;
 mod sandboxes;
 mod sign_in;
 
+pub use billing::accept_clock;
 pub use inside::Output;
+pub use page::{
+    Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage,
+    Viewer,
+};
 
 /// How the desk works.
 #[derive(Debug, Clone)]
@@ -78,6 +84,14 @@ pub struct Sent {
     pub query: String,
     /// Its body, byte for byte.
     pub body: Vec<u8>,
+}
+
+impl Sent {
+    /// What is compared when it is sent again.
+    fn request(&self, user_id: &UserId) -> Result<Request> {
+        let Sent { idempotency_key, method, path, query, body, .. } = self;
+        Request::new(user_id, method, path, idempotency_key, query, body)
+    }
 }
 
 impl Desk {
@@ -145,14 +159,7 @@ impl Desk {
         let caller = self.who(sent.token.clone()).await?;
         caller.require(scope)?;
         let now_ms = self.now_ms();
-        let request = Request::new(
-            &caller.user_id,
-            &sent.method,
-            &sent.path,
-            &sent.idempotency_key,
-            &sent.query,
-            &sent.body,
-        )?;
+        let request = sent.request(&caller.user_id)?;
         let write = self.0.store.write(move |tx| {
             // Again, in this transaction: it may have been revoked since.
             let caller = access::who(tx, &sent.token, now_ms)?;

@@ -27,7 +27,7 @@ mod read;
 mod state;
 
 pub(crate) use read::due;
-pub use read::{Job, find, get, page_before};
+pub use read::{Job, find, get, page_before, page_of_all};
 pub use state::Status;
 
 #[cfg(test)]

@@ -227,7 +227,7 @@ impl<'a> Purses<'a> {
     /// The transfer that pays the next minute of a sandbox.
     fn minute(&self, due: &Due) -> Result<NewTransfer> {
         let number = due.paid_minutes.to_string();
-        let words = ["sandbox.minute", &due.sandbox_id, &number];
+        let words = sandbox::minute_words(&due.sandbox_id, &number);
         let debit = self.users.get(due.user_id.as_str()).map(|(account_id, _)| account_id.clone());
         let step = Step::Post {
             debit: debit.ok_or(guild_store::Error::Panicked)?,

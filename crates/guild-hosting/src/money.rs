@@ -170,6 +170,14 @@ pub fn burn(rx: &mut Rx<'_>, user_id: &UserId) -> Result<i64> {
     Ok(sum.map_or(0, |(sum,)| sum))
 }
 
+/// How many sandboxes start or run, whoever owns them, and what their next minute costs.
+pub(crate) fn burn_of_all(rx: &mut Rx<'_>) -> Result<(i64, i64)> {
+    let sql = "SELECT count(*), CAST(coalesce(sum(coalesce(next_price, price)), 0) AS BIGINT) FROM hosting_sandbox
+               WHERE status IN ('starting', 'running')";
+    let row: Option<(i64, i64)> = rx.first(sql, args![])?;
+    Ok(row.unwrap_or_default())
+}
+
 /// The transfers that touched the account of a user, newest first; those before number `before_seq` if it is given.
 pub fn statement(
     rx: &mut Rx<'_>,
@@ -177,7 +185,17 @@ pub fn statement(
     before_seq: Option<i64>,
     limit: i64,
 ) -> Result<Vec<StatementLine>> {
-    match history::statement(rx, &account(user_id)?.account_id, before_seq, limit) {
+    statement_of(rx, &account(user_id)?.account_id, before_seq, limit)
+}
+
+/// The same of any account. One that was never opened has nothing to tell.
+pub(crate) fn statement_of(
+    rx: &mut Rx<'_>,
+    account_id: &AccountId,
+    before_seq: Option<i64>,
+    limit: i64,
+) -> Result<Vec<StatementLine>> {
+    match history::statement(rx, account_id, before_seq, limit) {
         Err(refused) if refused.code() == &guild_ledger::code::UNKNOWN_ACCOUNT => Ok(Vec::new()),
         lines => Ok(lines?),
     }

@@ -35,8 +35,8 @@ pub(crate) use change::{forget, run_until_job_ends};
 pub use create::{NewSandbox, Placed, SecurityMode, create};
 pub(crate) use end::{Ends, end_all, give_back, set_run};
 pub use life::{KEEP_MS, destroyed, failed, placed, reported, secrets_released, started, stopped};
-pub use read::{NextShape, Sandbox, find, get, open_after, page_before, page_of_job};
-pub(crate) use read::{all_after, count_live, known, live_of_job, with_ids};
+pub use read::{NextShape, Sandbox, find, get, open_after, page_before, page_of_all, page_of_job};
+pub(crate) use read::{all_after, burns, count_live, known, live_of_job, open_of_user, with_ids};
 pub use state::{Reason, Status};
 
 #[cfg(test)]
@@ -65,6 +65,16 @@ pub(crate) fn due_before(ends_ms: UnixMs) -> UnixMs {
 /// The transfer that holds the first minute.
 pub(crate) fn hold_id(sandbox_id: &SandboxId, created_ms: UnixMs) -> TransferId {
     TransferId::named(created_ms, &["sandbox.hold", sandbox_id.as_str()])
+}
+
+/// The transfer that pays the first minute.
+pub(crate) fn start_id(sandbox_id: &SandboxId, created_ms: UnixMs) -> TransferId {
+    TransferId::named(created_ms, &["sandbox.start", sandbox_id.as_str()])
+}
+
+/// The words of the transfer that pays a later minute.
+pub(crate) fn minute_words<'a>(sandbox_id: &'a str, number: &'a str) -> [&'a str; 3] {
+    ["sandbox.minute", sandbox_id, number]
 }
 
 /// Tells how a sandbox stands. The version names the happening.

@@ -11,11 +11,11 @@ use guild_protocol::env::UnixMs;
 use guild_store::{Migration, Rx, Sql, Tx, args};
 
 use crate::account::{Account, AccountId};
-use crate::book::{Entry, Outcome};
+use crate::book::{Booked, Entry, Outcome};
 use crate::error::code;
 use crate::head::Head;
 use crate::record::{Record, What};
-use crate::row::{Opened, Row, columns, unreadable};
+use crate::row::{Opened, Row, columns, unreadable, with_accounts};
 use crate::rule::Rule;
 use crate::transfer::{NewTransfer, TransferId, check_time};
 use crate::{Error, Result};
@@ -135,6 +135,14 @@ pub fn is_booked(rx: &mut Rx<'_>, transfer_id: &TransferId) -> Result<bool> {
     let sql = "SELECT seq FROM ledger_transfer WHERE transfer_id = $1";
     let row: Option<(i64,)> = rx.first(sql, args![transfer_id.as_str()])?;
     Ok(row.is_some())
+}
+
+/// The transfers with these ids that are booked.
+pub fn booked(rx: &mut Rx<'_>, ids: &[TransferId]) -> Result<BTreeMap<TransferId, Booked>> {
+    let ids: Vec<&str> = ids.iter().map(TransferId::as_str).collect();
+    let rows = load::transfers_by_id(rx, &ids)?;
+    let booked = with_accounts(rx, rows)?.into_iter();
+    Ok(booked.map(|(booked, _)| (booked.transfer_id.clone(), booked)).collect())
 }
 
 /// The accounts with these ids, as they stand.

@@ -18,6 +18,7 @@ use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::node::{NodeFile, Parts};
 use crate::real::{SystemClock, runtime};
+use crate::reply;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -194,6 +195,11 @@ impl Client {
         }
     }
 
+    /// Says that the present time is right; what the meter of sandboxes makes of it then.
+    pub(crate) fn accept_clock(&self) -> Result<Value> {
+        self.post("/v1/operator/clock/accept", &json!({}))
+    }
+
     /// Orders work; the order as it stands.
     pub(crate) fn hire(&self, order: &Value) -> Result<Value> {
         self.post("/api/orders", order)
@@ -311,21 +317,11 @@ impl Client {
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
-    /// A refusal of the node becomes the same refusal here.
-    fn accepted(&self, mut answer: Response<ureq::Body>) -> Result<Response<ureq::Body>> {
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
-        let error = &body["error"];
-        let message = error["message"].as_str().unwrap_or("the node refuses").to_owned();
-        let name = error["code"].as_str().unwrap_or_default();
-        let known = crate::error::all_codes().into_iter().find(|code| code.name == name);
-        Err(Error::new(known.unwrap_or(&code::NODE_UNREACHABLE), message))
+    fn accepted(&self, answer: Response<ureq::Body>) -> Result<Response<ureq::Body>> {
+        reply::accepted(&self.url, answer)
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Error {
-        let message = format!("the node at {} does not answer: {error}", self.url);
-        Error::new(&code::NODE_UNREACHABLE, message)
+        reply::unreachable(&self.url, error)
     }
 }

@@ -8,14 +8,15 @@ use guild_protocol::env::Random;
 use guild_protocol::hash::to_hex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use ureq::Agent;
 use ureq::http::Response;
+use ureq::{Agent, RequestBuilder};
 
 use crate::config::Loaded;
-use crate::error::{Error, Result, all_codes, code};
+use crate::error::{Error, Result, code};
 use crate::input::{Existing, write_whole};
 use crate::keystore::{OWNER_ONLY, refuse_readable_by_others};
 use crate::real::SystemRandom;
+use crate::reply;
 
 const FILE: &str = "hosting.json";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -116,28 +117,25 @@ impl Host {
     }
 
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
-        let mut answer = self.retried(|| {
-            let request = self.agent.get(format!("{}{path}", self.url));
-            let request = match &self.authorization {
-                Some(value) => request.header("authorization", value),
-                None => request,
-            };
-            request.call()
-        })?;
+        let mut answer = self.asked(path)?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
     /// A stream or a file, as it comes.
     pub(crate) fn read(&self, path: &str) -> Result<impl Read + use<>> {
-        let answer = self.retried(|| {
-            let request = self.agent.get(format!("{}{path}", self.url));
-            let request = match &self.authorization {
-                Some(value) => request.header("authorization", value),
-                None => request,
-            };
-            request.call()
-        })?;
-        Ok(answer.into_body().into_reader())
+        Ok(self.asked(path)?.into_body().into_reader())
+    }
+
+    fn asked(&self, path: &str) -> Result<Response<ureq::Body>> {
+        self.retried(|| self.authorized_by(self.agent.get(format!("{}{path}", self.url))).call())
+    }
+
+    /// The request with the word for who asks, if there is one.
+    fn authorized_by<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        match &self.authorization {
+            Some(value) => request.header("authorization", value),
+            None => request,
+        }
     }
 
     /// Writes: under a key of its own, so that it happens once however often it must be sent.
@@ -150,12 +148,7 @@ impl Host {
     fn post_as(&self, path: &str, body: &Value, key: &str) -> Result<Value> {
         let mut answer = self.retried(|| {
             let request = self.agent.post(format!("{}{path}", self.url));
-            let request = request.header("idempotency-key", key);
-            let request = match &self.authorization {
-                Some(value) => request.header("authorization", value),
-                None => request,
-            };
-            request.send_json(body)
+            self.authorized_by(request).header("idempotency-key", key).send_json(body)
         })?;
         let text = answer.body_mut().read_to_vec().map_err(|e| self.unreachable(&e))?;
         if text.is_empty() {
@@ -167,12 +160,7 @@ impl Host {
 
     pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> Result<Value> {
         let mut answer = self.retried(|| {
-            let request = self.agent.put(format!("{}{path}", self.url));
-            let request = match &self.authorization {
-                Some(value) => request.header("authorization", value),
-                None => request,
-            };
-            request.send(bytes)
+            self.authorized_by(self.agent.put(format!("{}{path}", self.url))).send(bytes)
         })?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
@@ -191,21 +179,11 @@ impl Host {
         }
     }
 
-    /// A refusal of the node becomes the same refusal here.
-    fn accepted(&self, mut answer: Response<ureq::Body>) -> Result<Response<ureq::Body>> {
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        let body: Value = answer.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
-        let error = &body["error"];
-        let message = error["message"].as_str().unwrap_or("the node refuses").to_owned();
-        let name = error["code"].as_str().unwrap_or_default();
-        let known = all_codes().into_iter().find(|code| code.name == name);
-        Err(Error::new(known.unwrap_or(&code::NODE_UNREACHABLE), message))
+    fn accepted(&self, answer: Response<ureq::Body>) -> Result<Response<ureq::Body>> {
+        reply::accepted(&self.url, answer)
     }
 
     fn unreachable(&self, error: &ureq::Error) -> Error {
-        let message = format!("the node at {} does not answer: {error}", self.url);
-        Error::new(&code::NODE_UNREACHABLE, message)
+        reply::unreachable(&self.url, error)
     }
 }

@@ -15,6 +15,7 @@ mod keystore;
 mod node;
 mod output;
 mod real;
+mod reply;
 mod sandbox;
 mod suggest;
 mod telemetry;

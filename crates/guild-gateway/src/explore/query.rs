@@ -84,7 +84,11 @@ impl ListQuery {
 }
 
 /// A value as it stands in an address: everything but letters, digits and a few signs by its bytes.
-fn encoded(text: &str) -> String {
+///
+/// ```
+/// assert_eq!(guild_gateway::encoded("a/b é"), "a%2Fb%20%C3%A9");
+/// ```
+pub fn encoded(text: &str) -> String {
     let byte = |b: u8| match b {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
             char::from(b).to_string()

@@ -24,9 +24,9 @@ pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempote
 const REPEATED: HeaderName = HeaderName::from_static("idempotency-repeated");
 
 /// The desk, for a request that is counted by its address.
-pub(super) struct At {
-    pub(super) desk: Desk,
-    pub(super) address: IpAddr,
+pub(crate) struct At {
+    pub(crate) desk: Desk,
+    pub(crate) address: IpAddr,
 }
 
 impl FromRequestParts<Shared> for At {
@@ -100,7 +100,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Write<T> {
 }
 
 /// The body, read strictly; an empty one is an object without fields.
-pub(super) fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T> {
+pub(crate) fn read<T: DeserializeOwned>(bytes: &Bytes) -> Result<T> {
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { bytes };
     json::decode(text).map_err(|e| malformed(&e))
 }
@@ -118,7 +118,7 @@ fn idempotency_key(headers: &HeaderMap) -> Result<String> {
 }
 
 /// A body without a token: to sign in, or from the operator.
-pub(super) struct Body<T>(pub(super) T);
+pub(crate) struct Body<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
     type Rejection = Error;
@@ -130,7 +130,7 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Body<T> {
 }
 
 /// The name in a path.
-pub(super) struct Id(pub(super) String);
+pub(crate) struct Id(pub(crate) String);
 
 impl FromRequestParts<Shared> for Id {
     type Rejection = Error;
@@ -144,7 +144,7 @@ impl FromRequestParts<Shared> for Id {
 }
 
 /// The parameters of a read; an unknown one is refused.
-pub(super) struct Asked<T>(pub(super) T);
+pub(crate) struct Asked<T>(pub(crate) T);
 
 impl<T: DeserializeOwned> FromRequestParts<Shared> for Asked<T> {
     type Rejection = Error;

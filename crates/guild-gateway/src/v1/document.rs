@@ -41,6 +41,7 @@ pub(crate) struct Idempotent {
         billing::balance, billing::statement, billing::withdraw, billing::withdrawals, billing::withdrawal,
         billing::quote,
         operator::credit, operator::withdrawals, operator::confirm, operator::fail,
+        operator::clock, operator::accept_clock,
     ),
     security(("token" = [])),
     modifiers(&Schemes),

@@ -1,8 +1,10 @@
-//! What only the operator of this node may do, by the node's own token: say that money has arrived or was sent.
+//! What only the operator of this node may do, by the node's own token: say that money has arrived or was sent, and
+//! that the clock is right.
 
 use axum::Json;
 use guild_hosting::api::{
-    ConfirmBody, CreditBody, CreditView, FailBody, PageQuery, Problem, WithdrawalView, Withdrawals,
+    ClockView, ConfirmBody, CreditBody, CreditView, FailBody, PageQuery, Problem, WithdrawalView,
+    Withdrawals,
 };
 
 use super::asked::{Asked, At, Body, Id};
@@ -67,4 +69,22 @@ pub(crate) async fn fail(
     Body(body): Body<FailBody>,
 ) -> Result<Json<WithdrawalView>> {
     Ok(Json(at.desk.fail_withdrawal(&id, body).await?))
+}
+
+/// What the meter makes of the clock. Unless it is steady, no minute is metered.
+#[utoipa::path(get, path = "/v1/operator/clock", tag = "operator", security(("node" = [])), responses(
+    (status = 200, description = "What it saw.", body = ClockView),
+    (status = "default", description = "What went wrong.", body = Problem),
+))]
+pub(crate) async fn clock(at: At, _: Owner) -> Result<Json<ClockView>> {
+    Ok(Json(at.desk.meter_clock().await?))
+}
+
+/// The present time is right, also if the meter saw a later one: it goes on from here.
+#[utoipa::path(post, path = "/v1/operator/clock/accept", tag = "operator", security(("node" = [])), responses(
+    (status = 200, description = "What the meter makes of it now.", body = ClockView),
+    (status = "default", description = "What went wrong.", body = Problem),
+))]
+pub(crate) async fn accept_clock(at: At, _: Owner) -> Result<Json<ClockView>> {
+    Ok(Json(at.desk.accept_clock().await?))
 }

@@ -40,6 +40,9 @@ static STYLE: LazyLock<Asset> = LazyLock::new(|| {
 static LIVE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new("live", "js", "text/javascript; charset=utf-8", include_str!("live.js"))
 });
+static HOSTING: LazyLock<Asset> = LazyLock::new(|| {
+    Asset::new("hosting", "js", "text/javascript; charset=utf-8", include_str!("hosting.js"))
+});
 static ICON: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("icon", "svg", "image/svg+xml", include_str!("icon.svg")));
 
@@ -53,13 +56,18 @@ pub(crate) fn live() -> &'static Asset {
     &LIVE
 }
 
+/// What signs in on a page, and counts down.
+pub(crate) fn hosting() -> &'static Asset {
+    &HOSTING
+}
+
 /// The sign of the house.
 pub(crate) fn icon() -> &'static Asset {
     &ICON
 }
 
 pub(crate) async fn asset(Path(name): Path<String>) -> Result<Response> {
-    let known = [style(), live(), icon()].into_iter().find(|asset| asset.name == name);
+    let known = [style(), live(), hosting(), icon()].into_iter().find(|asset| asset.name == name);
     let Some(asset) = known else {
         return Err(Error::NoSuchPath(format!(
             "/assets/{}",

@@ -22,6 +22,8 @@
     asking = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
+      // Whoever is signed in no longer is told so by the whole page.
+      if (answer.status === 401) location.reload();
       if (answer.ok) {
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         const [old, fresh] = [document.getElementById("main"), page.getElementById("main")];
@@ -46,10 +48,11 @@
 
   const open = () => {
     if (source || document.hidden) return;
-    source = new EventSource("/api/market/events?last=0");
+    source = new EventSource((sign.dataset && sign.dataset.events) || "/api/market/events?last=0");
     source.onopen = () => { show(true); soon(); };
     source.onerror = () => show(false);
     source.addEventListener("market", soon);
+    source.addEventListener("hosting", soon);
   };
 
   const close = () => {

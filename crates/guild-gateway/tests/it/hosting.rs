@@ -16,13 +16,16 @@ use guild_hosting::machine::image::{Images, Source};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::visit::{Door, Limits};
 use guild_hosting::meter;
-use guild_protocol::env::{BoxFuture, Clock, UnixMs};
+use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
 use guild_protocol::identity::SecretKey;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use crate::{Counting, Scene};
+
+mod pages;
+mod pictures;
 
 const T0: UnixMs = 1_800_000_000_000;
 
@@ -45,6 +48,10 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new() -> Host {
+        Host::with(Arc::new(Counting::default()))
+    }
+
+    fn with(random: Arc<dyn Random>) -> Host {
         let scene = Scene::new(Options::default());
         let clock = Arc::new(SetClock(AtomicI64::new(T0)));
         let options = DeskOptions {
@@ -63,7 +70,6 @@ impl Host {
         };
         let images = Images::new().with("sandbox-base:v1.0.0".parse().unwrap(), Source::Host);
         let store = scene.store.as_ref().unwrap().handle();
-        let random = Arc::new(Counting::default());
         let key: SecretKey = format!("{:064x}", 99).parse().unwrap();
         let link = Link::new(Arc::new(key), clock.clone(), random.clone());
         let door = Door::new(store.clone(), link, Limits::default());

@@ -140,7 +140,7 @@ pub fn make(tx: &mut Tx<'_>, caller: &Caller, new: &NewKey, now_ms: UnixMs) -> R
         return wider("the new key would have scopes that the caller has not");
     }
     let made_by = match &caller.credential {
-        Credential::Session(_) => None,
+        Credential::Session(_) | Credential::Page(_) => None,
         Credential::Key { key_id, .. } => Some(key_id.clone()),
     };
     if let Some(maker) = &made_by
@@ -255,6 +255,7 @@ pub fn revoke(tx: &mut Tx<'_>, caller: &Caller, key_id: &KeyId, now_ms: UnixMs) 
     let keys = of_user(tx, &caller.user_id, now_ms)?;
     let reach = match &caller.credential {
         Credential::Session(_) => keys.iter().map(|key| &key.key_id).collect(),
+        Credential::Page(_) => BTreeSet::new(),
         Credential::Key { key_id: own, .. } if key_id == own => BTreeSet::from([own]),
         Credential::Key { key_id: own, .. } => {
             caller.require(Scope::KeysWrite)?;

@@ -90,6 +90,10 @@ impl Scopes {
     /// All of them.
     pub const ALL: Scopes = Scopes((1 << Scope::ALL.len()) - 1);
 
+    /// Those that only read.
+    pub const READ: Scopes =
+        Scopes(Scope::JobsRead.bit() | Scope::SandboxesRead.bit() | Scope::BillingRead.bit());
+
     /// Whether this right is among them.
     pub fn has(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0

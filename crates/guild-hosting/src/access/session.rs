@@ -62,6 +62,12 @@ impl NewSession {
         let token = Token::make(TokenKind::Session, random);
         NewSession { session_id: SessionId::make(clock, random), token, lifetime_ms }
     }
+
+    /// A new one for the cookie of a page. The token says what it is, so its holder may only read.
+    pub fn for_page(clock: &dyn Clock, random: &dyn Random, lifetime_ms: i64) -> NewSession {
+        let token = Token::make(TokenKind::Page, random);
+        NewSession { session_id: SessionId::make(clock, random), token, lifetime_ms }
+    }
 }
 
 /// An open session, without its token.
@@ -141,10 +147,15 @@ pub(super) fn of_token(rx: &mut Rx<'_>, token: &Token, now_ms: UnixMs) -> Result
          WHERE token_hash = $1 AND expires_ms > $2",
         args![&token.hash(), now_ms],
     )?;
+    // The hash is of the whole token: one of a page is not found as one of a session.
+    let (scopes, credential): (Scopes, fn(SessionId) -> Credential) = match token.kind() {
+        TokenKind::Page => (Scopes::READ, Credential::Page),
+        TokenKind::Session | TokenKind::Key => (Scopes::ALL, Credential::Session),
+    };
     Ok(session.map(|session| Caller {
         user_id: session.user_id,
-        scopes: Scopes::ALL,
-        credential: Credential::Session(session.session_id),
+        scopes,
+        credential: credential(session.session_id),
     }))
 }
 
@@ -174,6 +185,22 @@ pub fn close(
     now_ms: UnixMs,
 ) -> Result<()> {
     caller.require_session()?;
+    end(tx, caller, session_id, now_ms)
+}
+
+/// Ends the very session that the caller is known by, also that of a page.
+pub fn leave(tx: &mut Tx<'_>, caller: &Caller, now_ms: UnixMs) -> Result<()> {
+    match &caller.credential {
+        Credential::Session(session_id) | Credential::Page(session_id) => {
+            end(tx, caller, session_id, now_ms)
+        }
+        Credential::Key { .. } => {
+            Err(Error::refused(&code::NEEDS_SESSION, "an API key has no session to end"))
+        }
+    }
+}
+
+fn end(tx: &mut Tx<'_>, caller: &Caller, session_id: &SessionId, now_ms: UnixMs) -> Result<()> {
     check_still(tx, caller, now_ms)?;
     let closed = tx.exec(
         "DELETE FROM access_session WHERE session_id = $1 AND user_id = $2",

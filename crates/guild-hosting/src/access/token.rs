@@ -17,15 +17,18 @@ pub enum TokenKind {
     Session,
     /// `ghk_…`
     Key,
+    /// `ghw_…`: the cookie of a page. It reads, and nothing else.
+    Page,
 }
 
 impl TokenKind {
-    const ALL: [TokenKind; 2] = [TokenKind::Session, TokenKind::Key];
+    const ALL: [TokenKind; 3] = [TokenKind::Session, TokenKind::Key, TokenKind::Page];
 
     fn prefix(self) -> &'static str {
         match self {
             TokenKind::Session => "ghs_",
             TokenKind::Key => "ghk_",
+            TokenKind::Page => "ghw_",
         }
     }
 }

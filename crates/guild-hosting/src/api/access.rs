@@ -78,7 +78,9 @@ pub struct WhoView {
 impl WhoView {
     pub(crate) fn of(caller: &Caller) -> WhoView {
         let (session_id, key_id) = match &caller.credential {
-            Credential::Session(session_id) => (Some(session_id.to_string()), None),
+            Credential::Session(session_id) | Credential::Page(session_id) => {
+                (Some(session_id.to_string()), None)
+            }
             Credential::Key { key_id, .. } => (None, Some(key_id.to_string())),
         };
         let scopes = words(caller.scopes);

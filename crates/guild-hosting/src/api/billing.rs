@@ -8,6 +8,7 @@ use utoipa::ToSchema;
 
 use super::{ProblemDetail, amount_needed, cents};
 use crate::Result;
+use crate::meter::{self, Seen, Sight};
 use crate::money::{Balance, Quote, Withdrawal};
 
 /// How an account stands.
@@ -265,6 +266,51 @@ pub struct CreditView {
     pub new: bool,
     /// How the account stands.
     pub balance: BalanceView,
+}
+
+/// What the meter makes of the clock.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClockView {
+    /// Whether minutes are metered.
+    pub steady: bool,
+    /// `steady`, `back`, `jumped`, or `never` if the meter has not looked yet.
+    pub sight: String,
+    /// By how much it ran back or jumped.
+    pub by_ms: i64,
+    /// The present time.
+    pub now_ms: UnixMs,
+    /// When the meter looked last.
+    pub last_ms: Option<UnixMs>,
+    /// How often it looked.
+    pub ticks: i64,
+    /// How often the clock had run back.
+    pub backs: i64,
+    /// How often it had jumped ahead.
+    pub jumps: i64,
+}
+
+impl ClockView {
+    /// What it makes of the present time.
+    pub fn of(seen: Option<&Seen>, now_ms: UnixMs) -> ClockView {
+        let (sight, by_ms) = match (seen, meter::sight(seen, now_ms).0) {
+            (None, _) => ("never", 0),
+            (Some(_), Sight::Steady) => ("steady", 0),
+            (Some(_), Sight::Back { by_ms }) => ("back", by_ms),
+            (Some(_), Sight::Jumped { by_ms }) => ("jumped", by_ms),
+        };
+        let counts = seen.map(|seen| (seen.ticks, seen.backs, seen.jumps));
+        let (ticks, backs, jumps) = counts.unwrap_or_default();
+        ClockView {
+            steady: by_ms == 0,
+            sight: sight.to_owned(),
+            by_ms,
+            now_ms,
+            last_ms: seen.map(|seen| seen.last_ms),
+            ticks,
+            backs,
+            jumps,
+        }
+    }
 }
 
 /// A withdrawal has arrived.

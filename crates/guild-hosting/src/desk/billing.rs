@@ -1,17 +1,18 @@
 //! Money.
 
-use guild_store::Rx;
+use guild_protocol::env::Clock;
+use guild_store::{Rx, Store};
 
 use crate::access::idempotency::Reply;
 use crate::access::{Caller, Scope, Token};
 use crate::api::{
-    BalanceView, ConfirmBody, CreditBody, CreditView, FailBody, Line, PageQuery, QuoteView,
-    Statement, WithdrawBody, WithdrawalView, Withdrawals, next_of,
+    BalanceView, ClockView, ConfirmBody, CreditBody, CreditView, FailBody, Line, PageQuery,
+    QuoteView, Statement, WithdrawBody, WithdrawalView, Withdrawals, next_of,
 };
 use crate::clamp::Policy;
 use crate::error::code;
 use crate::money::{self, NewWithdrawal, Withdrawal};
-use crate::{Error, HostingQuoteId, Result, UserId, WithdrawalId};
+use crate::{Error, HostingQuoteId, Result, UserId, WithdrawalId, meter};
 
 use super::{Desk, Sent, answer, parse};
 
@@ -134,6 +135,27 @@ impl Desk {
         let next = next_of(&all, limit, |withdrawal| withdrawal.withdrawal_id.to_string());
         Ok(Withdrawals { withdrawals: all.iter().map(WithdrawalView::of).collect(), next })
     }
+
+    /// What the meter makes of the clock. Only for the operator of this node.
+    pub async fn meter_clock(&self) -> Result<ClockView> {
+        let now_ms = self.now_ms();
+        self.0.store.read(move |rx| Ok(ClockView::of(meter::seen(rx)?.as_ref(), now_ms))).await
+    }
+
+    /// The present time is right, whatever the meter saw before. Only for the operator of this node.
+    pub async fn accept_clock(&self) -> Result<ClockView> {
+        accept_clock(&self.0.store, &*self.0.clock).await
+    }
+}
+
+/// The operator of this node says that the present time is right.
+pub async fn accept_clock(store: &Store, clock: &dyn Clock) -> Result<ClockView> {
+    let now_ms = clock.now_ms();
+    let accept = move |tx: &mut guild_store::Tx<'_>| {
+        meter::accept_clock(tx, now_ms)?;
+        Ok(ClockView::of(meter::seen(tx)?.as_ref(), now_ms))
+    };
+    store.write(accept).await
 }
 
 fn balance(

@@ -4,7 +4,7 @@ use guild_protocol::hash::Hash;
 use guild_sandbox::agent::{Download, ExecId, ExecStream, Secrets};
 use guild_store::Tx;
 
-use crate::access::idempotency::{self, Begun, Reply, Request};
+use crate::access::idempotency::{self, Begun, Reply};
 use crate::access::{Scope, Token};
 use crate::api::{
     Directory, ExecBody, ExecView, FileView, SecretsBody, SecretsView, SignalBody, StdinBody,
@@ -50,14 +50,7 @@ impl Desk {
         caller.require(Scope::SandboxesExec)?;
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
         let visit = self.door().enter(&caller.user_id, &sandbox_id).await?;
-        let request = Request::new(
-            &caller.user_id,
-            &sent.method,
-            &sent.path,
-            &sent.idempotency_key,
-            &sent.query,
-            &sent.body,
-        )?;
+        let request = sent.request(&caller.user_id)?;
         let now_ms = self.now_ms();
         let begin = move |tx: &mut Tx<'_>| idempotency::begin(tx, &request, FLIGHT_MS, now_ms);
         let ticket = match self.0.store.write::<Begun, Error, _>(begin).await? {

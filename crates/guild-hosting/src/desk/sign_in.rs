@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use guild_protocol::env::UnixMs;
+use guild_protocol::evm::Address;
+use guild_protocol::hash::from_hex_exact;
 
 use crate::access::idempotency::{Answer, Reply};
 use crate::access::key::{self, KeyId, NewKey};
 use crate::access::nip98::{self, Asked};
 use crate::access::session::{self, NewSession, Via};
-use crate::access::{Nonce, Place, Scope, Scopes, SessionId, Token, nonce, siwe};
+use crate::access::{Nonce, Origin, Place, Scope, Scopes, Token, nonce, siwe};
 use crate::api::{
     KeyView, Keys, NewKeyBody, NewKeyView, NonceView, Proof, RevokedView, SessionView, WhoView,
     malformed, seconds,
@@ -16,7 +18,7 @@ use crate::api::{
 use crate::error::code;
 use crate::{Error, Result, UserId};
 
-use super::{Desk, Sent, answer, parse, text};
+use super::{Browser, Desk, Sent, answer, parse, text};
 
 /// How long an API key is good if nothing is said.
 const KEY_LIFETIME_S: i64 = 90 * 86_400;
@@ -46,9 +48,12 @@ impl Desk {
 
     /// A wallet signs in.
     pub async fn sign_in(&self, proof: Proof) -> Result<SessionView> {
+        self.sign_in_as(proof, self.new_session()).await
+    }
+
+    async fn sign_in_as(&self, proof: Proof, new: NewSession) -> Result<SessionView> {
         let now_ms = self.now_ms();
         let checked = siwe::check(&proof.message, &proof.signature, &self.0.options.siwe, now_ms);
-        let new = self.new_session();
         let token = new.token.clone();
         let write = self.0.store.write(move |tx| siwe::sign_in(tx, &checked, &new, now_ms));
         let session = write.await?.session()?;
@@ -57,10 +62,18 @@ impl Desk {
 
     /// A Nostr key signs in, by a header of NIP-98.
     pub async fn sign_in_nostr(&self, header: &str, asked: &Asked<'_>) -> Result<SessionView> {
+        self.sign_in_nostr_as(header, asked, self.new_session()).await
+    }
+
+    async fn sign_in_nostr_as(
+        &self,
+        header: &str,
+        asked: &Asked<'_>,
+        new: NewSession,
+    ) -> Result<SessionView> {
         let now_ms = self.now_ms();
         let asked = Asked { origins: &self.0.options.siwe.origins, ..*asked };
         let proof = nip98::check(header, &asked, now_ms)?;
-        let new = self.new_session();
         let token = new.token.clone();
         let write = self.0.store.write(move |tx| nip98::sign_in(tx, &proof, &new, now_ms));
         Ok(SessionView::of(&write.await?, &token))
@@ -80,6 +93,71 @@ impl Desk {
         Ok(SessionView::of(&write.await?, &token))
     }
 
+    /// The message that a wallet is to sign for the pages at this origin, with a nonce in it. The address may be
+    /// written without its checksum, as wallets give it to pages.
+    pub async fn page_message(
+        &self,
+        from: IpAddr,
+        origin: &str,
+        (address, chain_id): (&str, u64),
+    ) -> Result<String> {
+        self.knock(from)?;
+        let origin = self.origin(origin)?;
+        let Some(bytes) = address
+            .strip_prefix("0x")
+            .and_then(|digits| from_hex_exact::<20>(&digits.to_ascii_lowercase()))
+        else {
+            return malformed("address: is 0x and 40 hex digits".to_owned());
+        };
+        let chain_ids = &self.0.options.siwe.chain_ids;
+        let chain_id = chain_ids.get(&chain_id).or(chain_ids.first()).copied().unwrap_or(1);
+        let asked = self.nonce(from).await?;
+        let now_ms = self.now_ms();
+        let message = siwe::Message {
+            scheme: None,
+            domain: origin.authority().to_owned(),
+            address: Address::from_bytes(bytes),
+            statement: Some(
+                "Look at your sandboxes and your account. Nothing can be changed.".to_owned(),
+            ),
+            uri: format!("{origin}/hosting"),
+            chain_id,
+            nonce: asked.nonce.parse()?,
+            issued_at: siwe::Time::at(now_ms)?,
+            expiration_time: None,
+            not_before: None,
+            request_id: None,
+            resources: None,
+        };
+        Ok(message.text())
+    }
+
+    /// A browser proves who looks: a session that only reads, for its cookie.
+    pub async fn sign_in_page(&self, from: IpAddr, browser: Browser<'_>) -> Result<SessionView> {
+        self.knock(from)?;
+        let (clock, random) = (&*self.0.clock, &*self.0.random);
+        let new = NewSession::for_page(clock, random, self.0.options.session_ms);
+        match browser {
+            Browser::Wallet(proof) => self.sign_in_as(proof, new).await,
+            Browser::Nostr(header, asked) => self.sign_in_nostr_as(header, &asked, new).await,
+        }
+    }
+
+    /// Counts a try to sign in from this address.
+    pub fn knock(&self, from: IpAddr) -> Result<()> {
+        let now_ms = self.now_ms();
+        Ok(self.gate(|gate| gate.knock(from, now_ms))?)
+    }
+
+    /// This origin, if it is one of this node's.
+    pub fn origin(&self, text: &str) -> Result<&Origin> {
+        let known = self.0.options.siwe.origins.iter().find(|origin| origin.to_string() == text);
+        known.ok_or_else(|| {
+            let message = format!("{text:?} is not a public address of this node");
+            Error::refused(&code::NO_ORIGIN, message)
+        })
+    }
+
     fn new_session(&self) -> NewSession {
         NewSession::make(&*self.0.clock, &*self.0.random, self.0.options.session_ms)
     }
@@ -87,11 +165,8 @@ impl Desk {
     /// Ends the session of this token. What is ended already is fine.
     pub async fn sign_out(&self, token: Token) -> Result<()> {
         let caller = self.who(token).await?;
-        let session_id: SessionId = caller.require_session()?.clone();
         let now_ms = self.now_ms();
-        let close =
-            move |tx: &mut guild_store::Tx<'_>| session::close(tx, &caller, &session_id, now_ms);
-        self.0.store.write(close).await
+        self.0.store.write(move |tx| session::leave(tx, &caller, now_ms)).await
     }
 
     /// Whose token this is, for its owner.

@@ -110,6 +110,13 @@ pub fn page_before(
     )?)
 }
 
+/// A page of all jobs, the newest first: for the operator of this node.
+pub fn page_of_all(rx: &mut Rx<'_>, before: Option<&HostingJobId>, limit: i64) -> Result<Vec<Job>> {
+    let before = before.map_or("job_g", HostingJobId::as_str);
+    let sql = select!("WHERE job_id < $1 ORDER BY job_id DESC LIMIT $2");
+    Ok(rx.all(sql, args![before, page(limit)])?)
+}
+
 /// The jobs that have ended by now without anybody having said so.
 pub(crate) fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Job>> {
     Ok(rx.all(DUE, args![now_ms, page(limit)])?)

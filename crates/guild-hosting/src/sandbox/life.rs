@@ -7,7 +7,7 @@ use guild_store::{Tx, args};
 use super::{
     MINUTE_MS, Reason, START_MAX_MS, Sandbox, SandboxId, Status, give_back, hold_id, told,
 };
-use super::{due_before, known, run_until, set_run};
+use super::{due_before, known, run_until, set_run, start_id};
 use crate::clamp::{check_text, check_time};
 use crate::error::code;
 use crate::event::tell;
@@ -82,7 +82,7 @@ pub fn started(
 /// Minute 0: what was held becomes ours.
 fn settle_first(tx: &mut Tx<'_>, sandbox: &Sandbox, now_ms: UnixMs) -> Result<()> {
     let (id, created_ms) = (&sandbox.sandbox_id, sandbox.created_ms);
-    let settle = TransferId::named(created_ms, &["sandbox.start", id.as_str()]);
+    let settle = start_id(id, created_ms);
     let step = Step::Settle { hold: hold_id(id, created_ms), units: None };
     let settle = NewTransfer::new(settle, step, &format!("sandbox.minute {id} 0"))?;
     money::book_one(tx, settle, now_ms)??;

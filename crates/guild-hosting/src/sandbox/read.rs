@@ -230,6 +230,51 @@ pub fn page_of_job(
     )?)
 }
 
+/// A page of all sandboxes, the newest first: for the operator of this node.
+pub fn page_of_all(
+    rx: &mut Rx<'_>,
+    before: Option<&SandboxId>,
+    limit: i64,
+) -> Result<Vec<Sandbox>> {
+    let before = before.map_or(LAST, SandboxId::as_str);
+    let sql = select!("WHERE sandbox_id < $1 ORDER BY sandbox_id DESC LIMIT $2");
+    Ok(rx.all(sql, args![before, page(limit)])?)
+}
+
+/// The newest of a user's that start, run or end; of everybody's, if no user is named.
+pub(crate) fn open_of_user(
+    rx: &mut Rx<'_>,
+    user_id: Option<&UserId>,
+    limit: i64,
+) -> Result<Vec<Sandbox>> {
+    match user_id {
+        Some(user_id) => Ok(rx.all(
+            select!(
+                "WHERE user_id = $1 AND status IN ('starting', 'running', 'ending')
+                 ORDER BY sandbox_id DESC LIMIT $2"
+            ),
+            args![user_id.as_str(), page(limit)],
+        )?),
+        None => Ok(rx.all(
+            select!(
+                "WHERE status IN ('starting', 'running', 'ending') ORDER BY sandbox_id DESC LIMIT $1"
+            ),
+            args![page(limit)],
+        )?),
+    }
+}
+
+/// How many sandboxes of these jobs start or run, and what their next minute costs.
+pub(crate) fn burns(rx: &mut Rx<'_>, job_ids: &[&str]) -> Result<Vec<(String, i64, i64)>> {
+    const BURNS: Sql = Sql {
+        lite: "SELECT job_id, count(*), CAST(sum(coalesce(next_price, price)) AS BIGINT) FROM hosting_sandbox
+               WHERE job_id = $1 AND status IN ('starting', 'running') GROUP BY job_id",
+        pg: "SELECT job_id, count(*), CAST(sum(coalesce(next_price, price)) AS BIGINT) FROM hosting_sandbox
+             WHERE job_id = ANY ($1::text[]) AND status IN ('starting', 'running') GROUP BY job_id",
+    };
+    Ok(rx.all_set(BURNS, &[Column::Texts(job_ids)])?)
+}
+
 /// Those that start, run, end or are being destroyed, in the order of their ids, after this one: for whoever drives
 /// the machines.
 pub fn open_after(rx: &mut Rx<'_>, after: Option<&SandboxId>, limit: i64) -> Result<Vec<Sandbox>> {

@@ -8,6 +8,7 @@ mod machine;
 mod meter;
 mod model;
 mod money;
+mod page;
 mod races;
 mod sandbox;
 mod world;

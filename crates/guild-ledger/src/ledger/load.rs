@@ -91,14 +91,7 @@ pub(super) fn load(tx: &mut Tx<'_>, chains: &[Vec<NewTransfer>]) -> Result<(Head
 }
 
 fn load_row_by_row(rx: &mut Rx<'_>, wanted: &Wanted<'_>) -> Result<Found> {
-    const BY_ID: &str = concat!(
-        "SELECT ",
-        columns!(transfer),
-        " FROM ledger_transfer AS t",
-        columns!(transfer_joins),
-        "WHERE t.transfer_id = $1"
-    );
-    let transfers: Vec<TransferRow> = rx.all_set(BY_ID, &[Column::Texts(&wanted.transfers)])?;
+    let transfers = transfers_by_id(rx, &wanted.transfers)?;
     let mut accounts = accounts_by_id(rx, &wanted.accounts)?;
     let there: BTreeSet<i64> = accounts.iter().map(|a| a.entry.account_no).collect();
     let sides = transfers.iter().flat_map(|t| [t.debit_no, t.credit_no]);
@@ -139,6 +132,27 @@ fn padded_to<'a>(rows: usize, names: &[&'a str]) -> Vec<Option<&'a str>> {
     let mut padded: Vec<Option<&str>> = names.iter().copied().map(Some).collect();
     padded.resize(rows, None);
     padded
+}
+
+/// The transfers with these ids.
+pub(super) fn transfers_by_id(rx: &mut Rx<'_>, ids: &[&str]) -> Result<Vec<TransferRow>> {
+    const BY_ID: Sql = Sql {
+        lite: concat!(
+            "SELECT ",
+            columns!(transfer),
+            " FROM ledger_transfer AS t",
+            columns!(transfer_joins),
+            "WHERE t.transfer_id = $1"
+        ),
+        pg: concat!(
+            "SELECT ",
+            columns!(transfer),
+            " FROM ledger_transfer AS t",
+            columns!(transfer_joins),
+            "WHERE t.transfer_id = ANY ($1::text[])"
+        ),
+    };
+    Ok(rx.all_set(BY_ID, &[Column::Texts(ids)])?)
 }
 
 /// The accounts with these ids.

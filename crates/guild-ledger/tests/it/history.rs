@@ -139,3 +139,19 @@ fn a_hold_that_cannot_be_given_back_holds_up_no_other() {
         assert_eq!(s.problems(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn transfers_are_found_by_their_ids() {
+    both(2, |s| {
+        let (ann, bob) = (&s.ids[1], &s.ids[2]);
+        s.book(vec![vec![post("in", &s.ids[0], ann, 100)], vec![hold("h", ann, bob, 30, 100)]]);
+        let asked = [named("h"), named("never"), named("in"), named("h")];
+        let found = block_on(s.store.read(move |rx| ledger::booked(rx, &asked))).unwrap();
+        let units: Vec<i64> = found.values().map(|booked| booked.units).collect();
+        assert_eq!(
+            (found.len(), found[&named("in")].units, units.iter().sum::<i64>()),
+            (2, 100, 130)
+        );
+        assert!(block_on(s.store.read(|rx| ledger::booked(rx, &[]))).unwrap().is_empty());
+    });
+}

@@ -4,11 +4,13 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::hosted::{self, Amount, word};
-use super::table::{self, Column};
+use super::table::Column;
 use crate::error::{Error, Result, code};
 use crate::host::Host;
 use crate::node::NodeFile;
 use crate::output::Answer;
+
+mod clock;
 
 /// Look at your account at a node that sells sandboxes, and take money out
 #[derive(Debug, clap::Subcommand)]
@@ -24,6 +26,7 @@ pub(crate) enum Command {
     Open,
     Confirm(ConfirmArgs),
     Fail(FailArgs),
+    Clock(clock::Args),
 }
 
 /// List the transfers that touched your account, the newest first
@@ -99,6 +102,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
         }
         Command::Open => withdrawals(&operator(cx)?.get("/v1/operator/withdrawals")?, cx),
         Command::Credit(args) => credit(args, cx),
+        Command::Clock(args) => clock::run(args, cx),
         Command::Confirm(args) => {
             let path = format!("/v1/operator/withdrawals/{}/confirm", word(&args.withdrawal_id)?);
             let body = json!({ "reference": args.reference });
@@ -146,10 +150,6 @@ fn statement(args: &StatementArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let before = args.before.map(|seq| format!("&before={seq}")).unwrap_or_default();
     let path = format!("/v1/billing/statement?limit={}{before}", args.limit);
     let page = Host::of(&cx.config()?)?.get(&path)?;
-    if cx.out.json() {
-        cx.out.object(true, page)?;
-        return Ok(Answer::Yes);
-    }
     let columns = [
         Column::Right("no"),
         Column::Left("what"),
@@ -166,12 +166,11 @@ fn statement(args: &StatementArgs, cx: &mut Context<'_>) -> Result<Answer> {
             hosted::usd(line, "free_micro_usd"),
         ]
     };
-    let rows: Vec<_> = page["lines"].as_array().into_iter().flatten().map(row).collect();
-    table::print(columns, &rows, cx.out)?;
-    if let Some(next) = page["next"].as_str() {
+    let answer = hosted::list(&page, "lines", columns, row, cx)?;
+    if let (false, Some(next)) = (cx.out.json(), page["next"].as_str()) {
         cx.out.remark(&format!("there is more: --before {next}"));
     }
-    Ok(Answer::Yes)
+    Ok(answer)
 }
 
 fn credit(args: &CreditArgs, cx: &mut Context<'_>) -> Result<Answer> {
@@ -210,10 +209,6 @@ fn withdrawal(made: &Value, cx: &mut Context<'_>) -> Result<Answer> {
 }
 
 fn withdrawals(page: &Value, cx: &mut Context<'_>) -> Result<Answer> {
-    if cx.out.json() {
-        cx.out.object(true, page)?;
-        return Ok(Answer::Yes);
-    }
     let columns = [
         Column::Left("withdrawal"),
         Column::Left("user"),
@@ -230,7 +225,5 @@ fn withdrawals(page: &Value, cx: &mut Context<'_>) -> Result<Answer> {
             hosted::text(made, "status"),
         ]
     };
-    let rows: Vec<_> = page["withdrawals"].as_array().into_iter().flatten().map(row).collect();
-    table::print(columns, &rows, cx.out)?;
-    Ok(Answer::Yes)
+    hosted::list(page, "withdrawals", columns, row, cx)
 }

@@ -2,11 +2,15 @@
 
 use std::str::FromStr;
 
+use guild_hosting::api::dollars;
+pub(super) use guild_hosting::api::span;
 use guild_protocol::env::Clock;
 use serde_json::{Value, json};
 
+use super::Context;
+use super::table::{self, Column};
 use crate::error::{Error, Result, code};
-use crate::output::Output;
+use crate::output::{Answer, Output};
 use crate::real::SystemClock;
 
 /// An amount of money: `2.50usd`, `40c` or `1110` micro-USD.
@@ -108,28 +112,26 @@ pub(super) fn text(value: &Value, field: &str) -> String {
     value[field].as_str().unwrap_or("-").to_owned()
 }
 
-/// Micro-USD as dollars, with as many places as are needed and at least two.
+/// Micro-USD as dollars.
 pub(super) fn usd(value: &Value, field: &str) -> String {
     dollars(value[field].as_i64().unwrap_or(0))
 }
 
-pub(super) fn dollars(micro_usd: i64) -> String {
-    let (sign, units) = (if micro_usd < 0 { "-" } else { "" }, micro_usd.unsigned_abs());
-    let text = format!("{sign}{}.{:06}", units / 1_000_000, units % 1_000_000);
-    let cut = text.trim_end_matches('0');
-    let places = cut.len() - cut.find('.').unwrap_or(0) - 1;
-    format!("{cut}{} USD", "0".repeat(2_usize.saturating_sub(places)))
-}
-
-/// A span of time for people.
-pub(super) fn span(ms: i64) -> String {
-    let s = ms / 1_000;
-    match s {
-        ..60 => format!("{s} s"),
-        60..3_600 => format!("{} min {} s", s / 60, s % 60),
-        3_600..86_400 => format!("{} h {} min", s / 3_600, s % 3_600 / 60),
-        _ => format!("{} d {} h", s / 86_400, s % 86_400 / 3_600),
+/// Prints a page of a list: as it came, or as a table.
+pub(super) fn list<const N: usize>(
+    page: &Value,
+    field: &str,
+    columns: [Column; N],
+    row: impl Fn(&Value) -> [String; N],
+    cx: &mut Context<'_>,
+) -> Result<Answer> {
+    if cx.out.json() {
+        cx.out.object(true, page)?;
+        return Ok(Answer::Yes);
     }
+    let rows: Vec<_> = page[field].as_array().into_iter().flatten().map(row).collect();
+    table::print(columns, &rows, cx.out)?;
+    Ok(Answer::Yes)
 }
 
 /// Says what was granted, if it is less than what was asked for.
@@ -172,14 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn money_and_time_are_shown_for_people() {
-        assert_eq!(dollars(2_500_000), "2.50 USD");
-        assert_eq!(dollars(1_110), "0.00111 USD");
-        assert_eq!(dollars(-5), "-0.000005 USD");
-        assert_eq!(
-            [59_000, 61_000, 7_260_000, 90_000_000].map(super::span),
-            ["59 s", "1 min 1 s", "2 h 1 min", "1 d 1 h"]
-        );
+    fn an_id_cannot_change_a_path() {
         assert!(word("../x").is_err() && word("job_1").is_ok());
     }
 }

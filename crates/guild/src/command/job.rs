@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use super::hosted::{self, Amount, Span};
-use super::table::{self, Column};
+use super::table::Column;
 use crate::error::Result;
 use crate::host::Host;
 use crate::output::Answer;
@@ -101,10 +101,6 @@ fn extend(args: &ExtendArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer
 
 fn ls(args: &LsArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer> {
     let page = host.get(&format!("/v1/jobs?limit={}", args.limit))?;
-    if cx.out.json() {
-        cx.out.object(true, page)?;
-        return Ok(Answer::Yes);
-    }
     let columns = [
         Column::Left("job"),
         Column::Left("name"),
@@ -123,9 +119,7 @@ fn ls(args: &LsArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer> {
             hosted::span(job["left_ms"].as_i64().unwrap_or(0)),
         ]
     };
-    let rows: Vec<_> = page["jobs"].as_array().into_iter().flatten().map(row).collect();
-    table::print(columns, &rows, cx.out)?;
-    Ok(Answer::Yes)
+    hosted::list(&page, "jobs", columns, row, cx)
 }
 
 fn one(job: &Value, cx: &mut Context<'_>) -> Result<Answer> {

@@ -1,5 +1,6 @@
 //! `guild login`, `guild logout`
 
+use guild_hosting::access::Scopes;
 use guild_hosting::access::siwe::{Message, Time};
 use guild_protocol::env::Clock;
 use guild_protocol::evm::Address;
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Context;
+use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::host::{Host, Session};
 use crate::keystore::Keystore;
@@ -28,6 +30,9 @@ pub(crate) struct Args {
     /// Sign in with the Nostr key, by NIP-98
     #[arg(long)]
     nostr: bool,
+    /// Make a key for the node's pages, where you are signed in: it only reads, and is good for a day
+    #[arg(long, conflicts_with_all = ["host", "nostr"])]
+    page: bool,
 }
 
 #[derive(Serialize)]
@@ -39,6 +44,9 @@ struct Body<'a> {
 
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
+    if args.page {
+        return key_for_page(&loaded, cx);
+    }
     let url = match &args.host {
         Some(url) => url.clone(),
         None => match NodeFile::of_running(&loaded.config.data_dir)? {
@@ -66,6 +74,27 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     } else {
         cx.out.fields(&[("signed in as", &session.user_id), ("at", &session.url)])?;
     }
+    Ok(Answer::Yes)
+}
+
+/// A key that is pasted on a page: a browser gets nothing that could change anything.
+fn key_for_page(loaded: &Loaded, cx: &mut Context<'_>) -> Result<Answer> {
+    let host = Host::of(loaded)?;
+    let scopes: Vec<String> = Scopes::READ.iter().map(|scope| scope.to_string()).collect();
+    let body = json!({ "name": "page", "scopes": scopes, "lifetime_s": 86_400 });
+    let made = host.post("/v1/keys", &body)?;
+    let page = format!("{}/hosting", host.url());
+    if cx.out.json() {
+        let expires_ms = &made["key"]["expires_ms"];
+        cx.out.object(
+            true,
+            json!({ "url": page, "token": made["token"], "expires_ms": expires_ms }),
+        )?;
+        return Ok(Answer::Yes);
+    }
+    let token = made["token"].as_str().unwrap_or("-");
+    cx.out.fields(&[("page", &page), ("key", token)])?;
+    cx.out.remark("paste the key there; it is shown once, only reads, and is good for a day");
     Ok(Answer::Yes)
 }
 

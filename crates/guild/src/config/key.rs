@@ -265,6 +265,11 @@ pub(crate) static KEYS: &[Key] = &[
     key("hosting.ram_gib_micro_usd", "What a minute of a gibibyte of memory costs, in micro-USD.")
         .range(0, 1_000_000_000),
     key(
+        "hosting.keep_sign_ins_days",
+        "How long it is kept who signed in and which keys were made and revoked, in days; 0 keeps it for ever.",
+    )
+    .range(0, 36_500),
+    key(
         "hosting.sign_in_without_proof",
         "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
     ),

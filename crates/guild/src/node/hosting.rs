@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
+use guild_hosting::api::ClockView;
 use guild_hosting::clamp::Policy;
-use guild_hosting::desk::{Desk, Options};
+use guild_hosting::desk::{self, Desk, Options};
 use guild_hosting::machine::driver::{self, Driver};
 use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::link::Link;
@@ -126,6 +127,13 @@ fn images(settings: &Hosting) -> Result<Images> {
         images = images.with(name.parse()?, source);
     }
     Ok(images)
+}
+
+impl Parts {
+    /// The operator says that the present time is right, while no node runs.
+    pub(crate) async fn accept_clock(&self) -> Result<ClockView> {
+        Ok(desk::accept_clock(&self.store, &*self.clock).await?)
+    }
 }
 
 /// Ready when a bell of hosting rings.

@@ -1,5 +1,6 @@
 //! The services that look after the store and the money, beside those that serve.
 
+use guild_hosting::access;
 use guild_protocol::env::Shutdown;
 use guild_roles::sweeper::{Options as SweeperOptions, Sweeper};
 use guild_store::retention::{Keeper, Policy};
@@ -51,12 +52,21 @@ pub(super) fn start(
     Ok(())
 }
 
-/// What forgets old entries of the audit log, if the settings ask for it.
+/// What forgets old events, if the settings ask for it: entries of the audit log, and who signed in.
 fn keeper(loaded: &Loaded, parts: &Parts) -> Result<Option<Keeper>> {
-    let days = i64::from(loaded.config.store.keep_events_days);
-    if days == 0 {
+    let config = &loaded.config;
+    let kept = [
+        (audit::TOPIC, config.store.keep_events_days),
+        (access::TOPIC, config.hosting.keep_sign_ins_days),
+    ];
+    let policy = |(topic, days): (&str, u32)| Policy {
+        topic: topic.to_owned(),
+        keep_ms: i64::from(days).saturating_mul(DAY_MS),
+    };
+    let policies: Vec<Policy> =
+        kept.into_iter().filter(|(_, days)| *days > 0).map(policy).collect();
+    if policies.is_empty() {
         return Ok(None);
     }
-    let policy = Policy { topic: audit::TOPIC.to_owned(), keep_ms: days.saturating_mul(DAY_MS) };
-    Ok(Some(Keeper::new(vec![policy], parts.store.clone(), parts.clock.clone())?))
+    Ok(Some(Keeper::new(policies, parts.store.clone(), parts.clock.clone())?))
 }

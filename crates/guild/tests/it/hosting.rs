@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use guild_store::{Db, Sqlite};
 use serde_json::Value;
 
 use crate::node::Node;
@@ -64,6 +65,9 @@ fn a_new_wallet_buys_a_minute_and_is_stopped_at_its_budget() {
     let statement = good(&buyer, &["billing", "statement"]);
     let minutes = statement["lines"].as_array().unwrap().iter();
     assert_eq!(minutes.filter(|line| line["step"] == "settle").count(), 1, "{statement}");
+    let page = good(&buyer, &["login", "--page"]);
+    assert_eq!(text(&page, "url"), format!("{url}/hosting"));
+    assert!(text(&page, "token").starts_with("ghk_"), "a key, and no session");
     good(&buyer, &["logout"]);
     assert_eq!(buyer.run(&["job", "ls"]).code, 2);
     node.stop();
@@ -79,6 +83,56 @@ fn until_ended(buyer: &Home, id: &str) -> Value {
         std::thread::sleep(Duration::from_millis(500));
     }
     panic!("{id} does not end");
+}
+
+/// Changes the database of a home; whether it could.
+fn plant(home: &Home, sql: &str) -> bool {
+    let file = home.path().join(".local/share/guildhall/node.db");
+    Sqlite::open(&file).unwrap().batch(sql).is_ok()
+}
+
+#[test]
+fn a_clock_that_ran_back_is_accepted_with_a_node_and_without() {
+    let home = Home::new();
+    assert_eq!(home.run(&["billing", "clock"]).code, 2, "there is no database yet");
+    assert_eq!(Node::up(&home, &["--set", "gateway.listen=127.0.0.1:0"]).stop(), 0);
+    let (code, answer) = home.json(&["billing", "clock"]);
+    assert_eq!((code, &answer["clock"]["sight"]), (0, &"never".into()), "{answer}");
+
+    // The meter has seen a day far ahead.
+    let ahead = "INSERT INTO hosting_meter (one, last_ms, suspect_ms, ticks, backs, jumps)
+        VALUES (1, 4000000000000, NULL, 7, 0, 0) ON CONFLICT (one) DO UPDATE SET last_ms = excluded.last_ms";
+    assert!(plant(&home, ahead));
+    let (code, answer) = home.json(&["billing", "clock"]);
+    assert_eq!((code, &answer["clock"]["sight"]), (1, &"back".into()), "{answer}");
+    let nobody = home.run_without_terminal(&["billing", "clock", "--accept"]);
+    assert_eq!(nobody.code, 2, "{nobody:?}");
+    assert!(nobody.stderr.contains("say --yes"), "{nobody:?}");
+    let accept = ["billing", "clock", "--accept", "--yes"];
+    let (code, answer) = home.json(&accept);
+    assert_eq!((code, &answer["accepted"]), (0, &true.into()), "{answer}");
+    let (code, answer) = home.json(&accept);
+    assert_eq!(
+        (code, &answer["accepted"]),
+        (0, &false.into()),
+        "there is nothing to accept: {answer}"
+    );
+
+    // The same while a node runs; it also forgets who signed in long ago.
+    assert!(plant(&home, ahead));
+    let signed_in = "INSERT INTO event (topic, id, kind, at_ms, body) VALUES ('access', 'old', 'x', 1000, '{}')";
+    assert!(plant(&home, signed_in));
+    let node = Node::up(&home, &HOSTING);
+    let (code, answer) = home.json(&["billing", "clock"]);
+    assert_eq!((code, &answer["clock"]["sight"]), (1, &"back".into()), "{answer}");
+    let (code, answer) = home.json(&accept);
+    assert_eq!((code, &answer["clock"]["steady"]), (0, &true.into()), "{answer}");
+    let run = home.run(&["billing", "clock"]);
+    assert!(run.stdout.contains("is steady"), "{run:?}");
+    let gone = "CREATE TEMP TABLE gone (n CHECK (n = 0));
+        INSERT INTO gone SELECT count(*) FROM event WHERE id = 'old'";
+    while !plant(&home, gone) {}
+    assert_eq!(node.stop(), 0);
 }
 
 #[test]

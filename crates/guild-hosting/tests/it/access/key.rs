@@ -183,7 +183,7 @@ fn the_use_of_a_key_is_written_down_once_an_hour() {
         let (made, token) = node.make_key(&owner, "keys:write", NOW + DAY_MS).unwrap();
         let due = |now_ms| match node.who(&token, now_ms).unwrap().credential {
             Credential::Key { use_due, .. } => use_due,
-            Credential::Session(_) => false,
+            Credential::Session(_) | Credential::Page(_) => false,
         };
         let used = |now_ms| {
             let key_id = made.key_id.clone();

@@ -90,10 +90,10 @@ fn only_the_account_that_the_message_names_can_sign_it() {
         assert_eq!(tried(&by_another, &good(&by_another, &wallet(2))), "access.siwe_signature");
         let (one, other) = (text(), text());
         assert_eq!(tried(&one, &good(&other, &wallet(1))), "access.siwe_signature");
-        // A contract's signature may have any length, and is not read.
+        // A contract's signature may have any length, and is not read: the refusal says so.
         let long = text();
         let signature = format!("{}{}", good(&long, &wallet(1)), "6492".repeat(16));
-        assert_eq!(tried(&long, &signature), "access.siwe_signature");
+        assert_eq!(tried(&long, &signature), "access.siwe_contract");
         for bad in ["", "0x", "0x00", &"0".repeat(132), &format!("0x{}", "0".repeat(130))] {
             assert_eq!(tried(&text(), bad), "access.siwe_signature");
         }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use guild_gateway::encoded;
 use guild_protocol::env::Clock;
 use serde_json::{Value, json};
 
 use super::super::Context;
 use super::super::hosted::{self, Amount, Span, word};
-use super::super::table::{self, Column};
+use super::super::table::Column;
 use crate::error::{Error, Result, code};
 use crate::host::Host;
 use crate::input::{Existing, write_whole};
@@ -183,10 +184,6 @@ pub(super) fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
         None => format!("/v1/sandboxes?limit={}", args.limit),
     };
     let page = host(cx)?.get(&path)?;
-    if cx.out.json() {
-        cx.out.object(true, page)?;
-        return Ok(Answer::Yes);
-    }
     let columns = [
         Column::Left("sandbox"),
         Column::Left("status"),
@@ -209,9 +206,7 @@ pub(super) fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
             hosted::span(sandbox["left_ms"].as_i64().unwrap_or(0)),
         ]
     };
-    let rows: Vec<_> = page["sandboxes"].as_array().into_iter().flatten().map(row).collect();
-    table::print(columns, &rows, cx.out)?;
-    Ok(Answer::Yes)
+    hosted::list(&page, "sandboxes", columns, row, cx)
 }
 
 pub(super) fn show(args: &IdArgs, cx: &mut Context<'_>) -> Result<Answer> {
@@ -411,15 +406,4 @@ fn read_file(path: &Path) -> Result<Vec<u8>> {
 fn is_executable(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o100 != 0)
-}
-
-/// A path as it stands in an address.
-fn encoded(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-            char::from(b).to_string()
-        }
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(byte).collect()
 }
