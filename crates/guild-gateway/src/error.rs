@@ -1,6 +1,6 @@
 //! The one mapping from errors to HTTP.
 
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -134,6 +134,14 @@ impl Error {
         }
     }
 
+    /// After how many whole seconds it is worth trying again, if waiting helps. A day, if it never is.
+    fn retry_after_s(&self) -> Option<i64> {
+        const DAY_S: i64 = 86_400;
+        let Error::Hosting(error) = self else { return None };
+        let seconds = error.retry_after_ms()?.saturating_add(999).div_euclid(1_000);
+        Some(seconds.clamp(1, DAY_S))
+    }
+
     pub(crate) fn bad(field: &str, message: impl Into<String>) -> Error {
         Error::BadRequest { field: field.to_owned(), message: message.into() }
     }
@@ -142,6 +150,7 @@ impl Error {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let code = self.code();
+        let retry_after_s = self.retry_after_s();
         let status = match self {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
@@ -165,6 +174,9 @@ impl IntoResponse for Error {
         let mut response = (status, Extension(told), Json(body)).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = retry_after_s {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

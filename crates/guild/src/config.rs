@@ -286,6 +286,7 @@ pub(crate) struct Hosting {
     pub(crate) images: HostedImages,
     pub(crate) vcpu_micro_usd: u32,
     pub(crate) ram_gib_micro_usd: u32,
+    pub(crate) requests_per_minute: u32,
     pub(crate) sign_in_without_proof: bool,
 }
 
@@ -298,6 +299,7 @@ impl Default for Hosting {
             images: HostedImages::default(),
             vcpu_micro_usd: 840,
             ram_gib_micro_usd: 270,
+            requests_per_minute: 600,
             sign_in_without_proof: false,
         }
     }

@@ -265,6 +265,11 @@ pub(crate) static KEYS: &[Key] = &[
     key("hosting.ram_gib_micro_usd", "What a minute of a gibibyte of memory costs, in micro-USD.")
         .range(0, 1_000_000_000),
     key(
+        "hosting.requests_per_minute",
+        "How many requests of one token pass in a minute; twice as many from one address. A fifth may come at once.",
+    )
+    .range(1, 10_000_000),
+    key(
         "hosting.sign_in_without_proof",
         "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
     ),

@@ -102,6 +102,7 @@ fn each_layer_wins_over_the_one_below() {
     images = "sandbox-base:v1.0.0=host"
     vcpu_micro_usd = 840
     ram_gib_micro_usd = 270
+    requests_per_minute = 600
     sign_in_without_proof = false
     "#);
     let (_, answer) = home.json(&args);
