@@ -104,7 +104,7 @@ fn options(
         policy: Policy { rates, ..Policy::default() },
         siwe: siwe::Policy { origins, chain_ids: settings.chain_ids.0.clone(), skew_ms: SKEW_MS },
         session_ms: DAY_MS,
-        rate: rates(settings.requests_per_minute),
+        rate: requests(settings.requests_per_minute),
         nonces: nonce::Limits::default(),
         machine: "local".to_owned(),
         abilities,
@@ -114,7 +114,7 @@ fn options(
 
 /// How many requests pass: so many of one token, twice as many from one place, and a burst of a fifth of that. Who
 /// signs in leaves rows behind, so that stays as it is.
-fn rates(per_minute: u32) -> rate::Options {
+fn requests(per_minute: u32) -> rate::Options {
     let rate = |per_minute: u32| rate::Rate { per_minute, burst: (per_minute / 5).max(1) };
     rate::Options {
         per_token: rate(per_minute),
