@@ -34,6 +34,9 @@ pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
 pub(crate) use sandbox::Chosen;
 pub use sandbox::{NewSandboxBody, PriceQuery, PriceView, ResizeBody, SandboxView, Sandboxes};
 
+/// What a reader of a command gets: a frame, nothing at its end, or why it cannot be read.
+pub type FrameRead = Result<Option<Frame>, guild_sandbox::agent::Error>;
+
 /// One cent, in micro-USD.
 const CENT: i64 = 10_000;
 /// How many items a page has if nothing is said.

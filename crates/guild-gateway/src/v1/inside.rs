@@ -2,23 +2,28 @@
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::{Either, ready, select};
 use futures_util::stream;
 use guild_hosting::api::{
     Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, Problem, SecretsBody,
     SecretsView, SignalBody, StdinBody,
 };
 use guild_hosting::desk::Output;
+use guild_protocol::env::BoxFuture;
 
 use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Ids, Write};
 use super::document::Idempotent;
-use crate::{Error, Result};
+use crate::{Error, Result, Shared};
 
 /// The largest file that goes in by one request: it is held in memory, because its hash goes ahead of it.
 pub(super) const FILE_MAX_BYTES: usize = 32 << 20;
+
+/// So long a reader waits for the first frame before it hears that the command is there.
+const QUIET_MS: i64 = 1_000;
 
 /// Starts a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec", tag = "inside", request_body(content = ExecBody),
@@ -39,32 +44,42 @@ pub(crate) async fn exec(Id(sandbox_id): Id, write: Write<ExecBody>) -> Result<A
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn output(
+    State(shared): State<Shared>,
     Caller { desk, token }: Caller,
     Ids(sandbox_id, exec_id): Ids,
     Asked(query): Asked<FromQuery>,
 ) -> Result<Response> {
-    let output = desk.output(token, &sandbox_id, &exec_id, &query).await?;
-    // The first frame before the answer begins: an unknown command is an error, not an empty stream.
-    let mut output = output;
-    let first = output.frames.next().await.map_err(guild_hosting::Error::from)?;
-    let lines = stream::unfold((Some(output), first), |(output, frame)| async move {
-        let (mut output, frame) = (output?, frame?);
-        let line = serde_json::to_vec(&frame).ok()?;
-        let next = next(&mut output).await;
+    let reading = read(desk.output(token, &sandbox_id, &exec_id, &query).await?);
+    // The first frame before the answer begins: an unknown command is an error, not an empty stream. But a command may
+    // print nothing for long, and its reader hears at once that there is one.
+    let reading = match select(reading, shared.clock.sleep(QUIET_MS)).await {
+        Either::Left(((output, frame), _)) => {
+            let frame = frame.map_err(guild_hosting::Error::from)?;
+            Box::pin(ready((output, Ok(frame)))) as Reading
+        }
+        Either::Right((_, reading)) => reading,
+    };
+    let lines = stream::unfold(Some(reading), |reading| async move {
+        // If it cannot be read any more, the stream breaks off, and its reader asks again.
+        let (output, frame) = reading?.await;
+        let line = serde_json::to_vec(&frame.ok().flatten()?).ok()?;
+        // Whoever reads uses the sandbox. It may have ended meanwhile; what it printed is still to be had.
+        let _ = output.visit.touch().await;
         let line = [line.as_slice(), b"\n"].concat();
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), (Some(output), next)))
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), Some(read(output))))
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))];
     Ok((kind, Body::from_stream(lines)).into_response())
 }
 
-/// The next frame. Whoever reads uses the sandbox; if it cannot be read any more, the stream breaks off, and its reader
-/// asks again.
-async fn next(output: &mut Output) -> Option<guild_hosting::api::Frame> {
-    let frame = output.frames.next().await.ok().flatten()?;
-    // It may have ended meanwhile; what it printed is still to be had.
-    let _ = output.visit.touch().await;
-    Some(frame)
+/// A frame that is waited for. Never dropped before it has come, so none is lost.
+type Reading = BoxFuture<(Output, guild_hosting::api::FrameRead)>;
+
+fn read(mut output: Output) -> Reading {
+    Box::pin(async move {
+        let frame = output.frames.next().await;
+        (output, frame)
+    })
 }
 
 /// Writes to a command, and ends its input.

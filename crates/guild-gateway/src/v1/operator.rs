@@ -8,7 +8,7 @@ use guild_hosting::api::{
 use super::asked::{Asked, At, Body, Id};
 use super::document::WithdrawalPage;
 use crate::Result;
-use crate::guard::Owner;
+use crate::guard::Operator;
 
 /// Money has arrived for a user. Booked once for each reference.
 #[utoipa::path(post, path = "/v1/operator/credits", tag = "operator", request_body(content = CreditBody),
@@ -18,7 +18,7 @@ use crate::guard::Owner;
 ))]
 pub(crate) async fn credit(
     at: At,
-    _: Owner,
+    _: Operator,
     Body(body): Body<CreditBody>,
 ) -> Result<Json<CreditView>> {
     Ok(Json(at.desk.credit(body).await?))
@@ -32,7 +32,7 @@ pub(crate) async fn credit(
 ))]
 pub(crate) async fn withdrawals(
     at: At,
-    _: Owner,
+    _: Operator,
     Asked(page): Asked<PageQuery>,
 ) -> Result<Json<Withdrawals>> {
     Ok(Json(at.desk.open_withdrawals(page).await?))
@@ -47,7 +47,7 @@ pub(crate) async fn withdrawals(
 ))]
 pub(crate) async fn confirm(
     at: At,
-    _: Owner,
+    _: Operator,
     Id(id): Id,
     Body(body): Body<ConfirmBody>,
 ) -> Result<Json<WithdrawalView>> {
@@ -63,7 +63,7 @@ pub(crate) async fn confirm(
 ))]
 pub(crate) async fn fail(
     at: At,
-    _: Owner,
+    _: Operator,
     Id(id): Id,
     Body(body): Body<FailBody>,
 ) -> Result<Json<WithdrawalView>> {

@@ -20,7 +20,7 @@ const RAM_MIB_MAX: i64 = 16_777_216;
 #[serde(deny_unknown_fields)]
 pub struct NewSandboxBody {
     /// Its image, by version: `sandbox-base:v1.0.0`.
-    #[schema(min_length = 1, max_length = 200)]
+    #[schema(min_length = 1, max_length = 200, example = "sandbox-base:v1.0.0")]
     pub image: String,
     /// Thousandths of a virtual processor; one if not said.
     #[schema(minimum = 1, maximum = 1000000)]

@@ -112,13 +112,17 @@ fn options(
     })
 }
 
-/// How many requests pass: so many of one token, twice as many from one place, and a burst of a fifth of that. Who
-/// signs in leaves rows behind, so that stays as it is.
+/// How many requests pass: so many of one token, twice as many from one place, and a burst of a fifth of that. Whoever
+/// signs in leaves rows behind: a twentieth.
 fn requests(per_minute: u32) -> rate::Options {
     let rate = |per_minute: u32| rate::Rate { per_minute, burst: (per_minute / 5).max(1) };
     rate::Options {
         per_token: rate(per_minute),
         per_place: rate(per_minute.saturating_mul(2)),
+        sign_ins: rate::Rate {
+            per_minute: (per_minute / 20).max(1),
+            burst: (per_minute / 20).max(1),
+        },
         ..rate::Options::default()
     }
 }
