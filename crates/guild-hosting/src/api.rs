@@ -27,8 +27,8 @@ pub use billing::{
 };
 pub use guild_sandbox::agent::Frame;
 pub use inside::{
-    Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, SecretsBody, SecretsView,
-    SignalBody, StdinBody,
+    Directory, DirectoryQuery, ExecBody, ExecView, FileQuery, FileView, FromQuery, SecretsBody,
+    SecretsView, SignalBody, StdinBody,
 };
 pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
 pub(crate) use sandbox::Chosen;

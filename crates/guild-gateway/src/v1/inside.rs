@@ -9,8 +9,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, ready, select};
 use futures_util::stream;
 use guild_hosting::api::{
-    Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, Problem, SecretsBody,
-    SecretsView, SignalBody, StdinBody,
+    Directory, DirectoryQuery, ExecBody, ExecView, FileQuery, FileView, FromQuery, Problem,
+    SecretsBody, SecretsView, SignalBody, StdinBody,
 };
 use guild_hosting::desk::Output;
 use guild_protocol::env::BoxFuture;
@@ -176,14 +176,14 @@ pub(crate) async fn delete(
 
 /// What is in a directory.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/directory", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery), responses(
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), DirectoryQuery), responses(
     (status = 200, description = "Its entries.", body = Directory),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn directory(
     Caller { desk, token }: Caller,
     Id(sandbox_id): Id,
-    Asked(query): Asked<FileQuery>,
+    Asked(query): Asked<DirectoryQuery>,
 ) -> Result<Json<Directory>> {
     Ok(Json(desk.directory(token, &sandbox_id, &query.path).await?))
 }

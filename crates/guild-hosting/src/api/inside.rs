@@ -126,6 +126,17 @@ pub struct FileQuery {
     pub executable: bool,
 }
 
+/// Which directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DirectoryQuery {
+    /// Below `/workspace`, without `..`; links are not followed. That itself, if not said.
+    #[serde(default)]
+    #[param(max_length = 4096)]
+    pub path: String,
+}
+
 /// A file that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FileView {

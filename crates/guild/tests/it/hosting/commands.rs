@@ -47,7 +47,7 @@ fn input_signals_directories_and_pauses() {
         let (status, _) = shop.ask("PUT", &format!("{sandbox}/files?path={path}"), b"hello");
         assert_eq!(status, 200, "{path}");
     }
-    let (status, listed) = shop.get(&format!("{sandbox}/directory?path="));
+    let (status, listed) = shop.get(&format!("{sandbox}/directory"));
     assert_eq!(status, 200, "{listed}");
     let entries = listed["entries"].as_array().unwrap();
     let names: Vec<&str> = entries.iter().map(|entry| entry["name"].as_str().unwrap()).collect();
