@@ -1,4 +1,5 @@
 //! What is done inside of a sandbox, over HTTP: input, signals, directories, pauses, secrets.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use serde_json::json;
 

@@ -1,4 +1,5 @@
 //! A node that sells sandboxes, and somebody with money there, over plain HTTP.
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ChildStderr;
