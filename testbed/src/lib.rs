@@ -14,6 +14,7 @@ pub mod nostr_relay;
 mod port;
 pub mod postgres;
 mod process;
+pub mod schemathesis;
 mod victim;
 
 pub use browser::{Browser, Look};

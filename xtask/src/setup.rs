@@ -120,6 +120,24 @@ pub(crate) fn judge_tools(tree: &Workspace) -> Result {
     std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }
 
+/// Installs the program that makes up calls to the API, once, into the build directory.
+pub(crate) fn schemathesis(tree: &Workspace) -> Result {
+    let directory = tree.target(testbed::schemathesis::DIRECTORY);
+    let list = directory.join("installed.txt");
+    let wanted = testbed::schemathesis::REQUIREMENTS;
+    if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
+        return Ok(());
+    }
+    ensure(&[PYTHON])?;
+    println!("  installing schemathesis, once");
+    let mut make = tree.program("python3");
+    workspace::run(make.args(["-m", "venv", "--clear"]).arg(&directory))?;
+    let mut install = tree.program(directory.join("bin/pip"));
+    install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]);
+    workspace::run(install.arg(tree.path("testbed/schemathesis.txt")))?;
+    std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
+}
+
 fn missing(tools: &[Tool], is_present: impl Fn(&str) -> bool) -> Vec<Tool> {
     tools.iter().filter(|tool| !is_present(tool.program)).copied().collect()
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::bench::growth::{self, Database};
 use crate::workspace::{self, Workspace};
-use crate::{Result, fuzz, setup, sim};
+use crate::{Result, fuzz, setup, sim, suite};
 
 /// How much.
 struct Amount {
@@ -22,6 +22,7 @@ struct Subject {
 }
 
 const SUBJECTS: &[Subject] = &[
+    Subject { name: "api", run: api },
     Subject { name: "fuzz", run: fuzz_for },
     Subject { name: "growth", run: |tree, amount| grow(tree, Database::Sqlite, amount) },
     Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
@@ -81,6 +82,28 @@ fn hired(tree: &Workspace, amount: &Amount) -> Result {
     workspace::run(&mut command)
 }
 
+/// Calls that are made up from the description of the API, to a real node: at least so many.
+fn api(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(calls) = amount.runs else {
+        return Err("say how many calls are made: --runs 2000".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args([
+            "test",
+            "-p",
+            "guild",
+            "--test",
+            "it",
+            "--",
+            "--nocapture",
+            "hosting::schema::made_up",
+        ])
+        .env(suite::API_CALLS, calls.to_string());
+    setup::schemathesis(tree)?;
+    workspace::run(&mut command)
+}
+
 /// What to run and how long.
 #[derive(clap::Args)]
 #[group(skip)]
@@ -101,7 +124,7 @@ pub(crate) struct Options {
     /// How often a process is killed.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     kills: Option<u64>,
-    /// How often a job is done.
+    /// How often a job is done, or how many calls are made.
     #[arg(long, value_parser = clap::value_parser!(u64).range(2..=5_000))]
     runs: Option<u64>,
 }

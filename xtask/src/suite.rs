@@ -11,6 +11,9 @@ use crate::{Result, fuzz, setup, tidy};
 const SIM_SECONDS: &str = "GUILD_SIM_SECONDS";
 const FULL_SIM_SECONDS: u64 = 45;
 const QUICK_SIM_SECONDS: u64 = 5;
+/// How many calls to the API are made up, at least.
+pub(crate) const API_CALLS: &str = "GUILD_TEST_API_CALLS";
+const FULL_API_CALLS: u64 = 2_000;
 /// For each target, and libFuzzer adds one. There are some twenty: together they stay below a minute, which is enough
 /// to find what a changed parser breaks near the seeds.
 const FUZZ_SECONDS: u64 = 1;
@@ -115,7 +118,8 @@ fn toolchain(tree: &Workspace, _: bool, _: &Pulse) -> Result {
         setup::RUNSC,
     ])?;
     setup::nostr_relay(tree)?;
-    setup::judge_tools(tree)
+    setup::judge_tools(tree)?;
+    setup::schemathesis(tree)
 }
 
 fn format(tree: &Workspace, _: bool, _: &Pulse) -> Result {
@@ -140,6 +144,9 @@ fn tests(tree: &Workspace, quick: bool, pulse: &Pulse) -> Result {
     command.args(["test", "--workspace"]).args(what);
     command.env("INSTA_UPDATE", "no").envs(services.variables());
     let seconds = if quick { QUICK_SIM_SECONDS } else { FULL_SIM_SECONDS };
+    if !quick {
+        command.env(API_CALLS, FULL_API_CALLS.to_string());
+    }
     pulse.listen(command.env(SIM_SECONDS, seconds.to_string()))
 }
 

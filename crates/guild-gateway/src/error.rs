@@ -1,6 +1,6 @@
 //! The one mapping from errors to HTTP.
 
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
@@ -141,6 +141,14 @@ impl Error {
         }
     }
 
+    /// After how many whole seconds it is worth trying again, if waiting helps. A day, if it never is.
+    fn retry_after_s(&self) -> Option<i64> {
+        const DAY_S: i64 = 86_400;
+        let Error::Hosting(error) = self else { return None };
+        let seconds = error.retry_after_ms()?.saturating_add(999).div_euclid(1_000);
+        Some(seconds.clamp(1, DAY_S))
+    }
+
     /// The status of its answer.
     pub(crate) fn status(&self) -> StatusCode {
         let code = self.code();
@@ -162,7 +170,7 @@ impl Error {
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let (code, status) = (self.code(), self.status());
+        let (code, status, retry_after_s) = (self.code(), self.status(), self.retry_after_s());
         if status.is_server_error() {
             tracing::error!(code = code.name, error = %self, "a request failed");
         }
@@ -177,6 +185,9 @@ impl IntoResponse for Error {
         let mut response = (status, Extension(told), Json(body)).into_response();
         if status == StatusCode::UNAUTHORIZED {
             response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = retry_after_s {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
     }

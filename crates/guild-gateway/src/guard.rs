@@ -83,6 +83,20 @@ impl FromRequestParts<Shared> for Owner {
     }
 }
 
+/// The same for the paths of hosting, where whoever shows no token at all hears that one is needed (401).
+pub(crate) struct Operator;
+
+impl FromRequestParts<Shared> for Operator {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Operator> {
+        if !parts.headers.contains_key(AUTHORIZATION) {
+            return Err(guild_hosting::access::unauthenticated().into());
+        }
+        require_token(shared, &parts.headers).map(|()| Operator)
+    }
+}
+
 /// The market as whoever asks may see it: with the node's token also what is private. A wrong token is refused, so that
 /// nobody takes the public view for the whole.
 pub(crate) struct Market(pub(crate) Explorer);

@@ -219,7 +219,8 @@ pub fn who(rx: &mut Rx<'_>, token: &Token, now_ms: UnixMs) -> Result<Caller> {
     found.ok_or_else(unauthenticated)
 }
 
-pub(crate) fn unauthenticated() -> Error {
+/// The refusal of whoever shows no token, or one that is not good.
+pub fn unauthenticated() -> Error {
     let message = "the token is unknown, has expired or was revoked";
     Error::refused(&code::UNAUTHENTICATED, message)
 }

@@ -6,7 +6,7 @@
 
 use guild_protocol::env::UnixMs;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::clamp::NUMBER_MAX;
 use crate::error::code;
@@ -27,12 +27,15 @@ pub use billing::{
 };
 pub use guild_sandbox::agent::Frame;
 pub use inside::{
-    Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, SecretsBody, SecretsView,
-    SignalBody, StdinBody,
+    Directory, DirectoryQuery, ExecBody, ExecView, FileQuery, FileView, FromQuery, SecretsBody,
+    SecretsView, SignalBody, StdinBody,
 };
 pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
 pub(crate) use sandbox::Chosen;
 pub use sandbox::{NewSandboxBody, PriceQuery, PriceView, ResizeBody, SandboxView, Sandboxes};
+
+/// What a reader of a command gets: a frame, nothing at its end, or why it cannot be read.
+pub type FrameRead = Result<Option<Frame>, guild_sandbox::agent::Error>;
 
 /// One cent, in micro-USD.
 const CENT: i64 = 10_000;
@@ -42,15 +45,12 @@ const PAGE: i64 = 50;
 pub const PAGE_MAX: i64 = 200;
 
 /// Which part of a list.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
 pub struct PageQuery {
     /// Where the page before ended: its `next`. The newest come first.
-    #[param(min_length = 1, max_length = 64, pattern = "^[a-z0-9_]+$")]
     pub before: Option<String>,
     /// How many at most.
-    #[param(minimum = 1, maximum = 200, default = 50)]
     pub limit: Option<i64>,
 }
 
@@ -176,6 +176,22 @@ pub(crate) fn seconds(field: &str, seconds: i64) -> Result<i64> {
         return Ok(seconds.saturating_mul(1_000));
     }
     malformed(format!("{field}: must be 1 to {MOST_S} seconds"))
+}
+
+/// The version that somebody has read.
+pub(crate) fn version(version: i64) -> Result<i64> {
+    if (0..=NUMBER_MAX).contains(&version) {
+        return Ok(version);
+    }
+    malformed(format!("version: must be 0 to {NUMBER_MAX}"))
+}
+
+/// Refuses a number that is not 1 to so many.
+pub(crate) fn within(field: &str, number: i64, most: i64) -> Result<()> {
+    if (1..=most).contains(&number) {
+        return Ok(());
+    }
+    malformed(format!("{field}: must be 1 to {most}"))
 }
 
 /// How long it is from now until then, at least nothing.

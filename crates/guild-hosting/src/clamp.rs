@@ -227,9 +227,10 @@ pub(crate) fn check_idle(timeout_ms: Option<i64>) -> Result<()> {
 }
 
 /// A text that can be shown.
-pub(crate) fn check_text(field: &str, text: &str, max_bytes: usize) -> Result<()> {
-    if text.is_empty() || text.len() > max_bytes || text.chars().any(char::is_control) {
-        let message = format!("{field} must be 1 to {max_bytes} bytes of plain text");
+pub(crate) fn check_text(field: &str, text: &str, max_chars: usize) -> Result<()> {
+    let chars = text.chars().count();
+    if chars == 0 || chars > max_chars || text.chars().any(char::is_control) {
+        let message = format!("{field} must be 1 to {max_chars} characters of plain text");
         return Err(Error::refused(&code::MALFORMED, message));
     }
     Ok(())

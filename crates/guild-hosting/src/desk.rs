@@ -114,6 +114,12 @@ impl Desk {
         Ok(self.gate(|gate| gate.come(address, now_ms))?)
     }
 
+    /// Counts a request for a nonce or to sign in, beside [`Desk::come`]: each leaves rows behind, and anybody can ask.
+    pub fn knock(&self, address: IpAddr) -> Result<()> {
+        let now_ms = self.now_ms();
+        Ok(self.gate(|gate| gate.knock(address, now_ms))?)
+    }
+
     /// Whose token this is; its request is counted.
     pub async fn who(&self, token: Token) -> Result<Caller> {
         let now_ms = self.now_ms();

@@ -66,6 +66,16 @@ pub enum Error {
         /// Why, about this case.
         message: String,
     },
+    /// Too much of it for now.
+    #[error("{message}")]
+    Limited {
+        /// Why, as a code.
+        code: &'static Code,
+        /// Why, about this case.
+        message: String,
+        /// After so many milliseconds it is worth trying again.
+        retry_after_ms: i64,
+    },
     /// The agent of a sandbox refused, or could not be asked.
     #[error(transparent)]
     Agent(#[from] guild_sandbox::agent::Error),
@@ -92,11 +102,19 @@ impl Error {
     /// The stable code.
     pub fn code(&self) -> &'static Code {
         match self {
-            Error::Refused { code, .. } => code,
+            Error::Refused { code, .. } | Error::Limited { code, .. } => code,
             Error::Agent(error) => error.code(),
             Error::Protocol(error) => error.code(),
             Error::Ledger(error) => error.code(),
             Error::Store(error) => error.code(),
+        }
+    }
+
+    /// After how many milliseconds it is worth trying again, if waiting helps.
+    pub fn retry_after_ms(&self) -> Option<i64> {
+        match self {
+            Error::Limited { retry_after_ms, .. } => Some(*retry_after_ms),
+            _ => None,
         }
     }
 

@@ -43,7 +43,9 @@ typed_id! {
 
 /// The purpose of the account that minutes are paid to.
 pub const REVENUE: &str = "hosting_revenue";
-const REFERENCE_MAX_BYTES: usize = 128;
+const REFERENCE_MAX_CHARS: usize = 128;
+/// What fits into the memo of a transfer, behind a word about what it is.
+const REFERENCE_MAX_BYTES: usize = 180;
 
 /// The account of a user.
 pub fn account(user_id: &UserId) -> Result<Account> {
@@ -110,7 +112,11 @@ pub fn credit(
     now_ms: UnixMs,
 ) -> Result<bool> {
     check_spend(units)?;
-    check_text("reference", reference, REFERENCE_MAX_BYTES)?;
+    check_text("reference", reference, REFERENCE_MAX_CHARS)?;
+    if reference.len() > REFERENCE_MAX_BYTES {
+        let message = format!("reference must be at most {REFERENCE_MAX_BYTES} bytes");
+        return Err(Error::refused(&code::MALFORMED, message));
+    }
     // No time: whoever sees a payment a second time may see it at another one.
     let transfer_id = TransferId::named(0, &["hosting.credit", reference]);
     let new = !ledger::is_booked(tx, &transfer_id)?;

@@ -287,6 +287,7 @@ pub(crate) struct Hosting {
     pub(crate) vcpu_micro_usd: u32,
     pub(crate) ram_gib_micro_usd: u32,
     pub(crate) keep_sign_ins_days: u32,
+    pub(crate) requests_per_minute: u32,
     pub(crate) sign_in_without_proof: bool,
 }
 
@@ -300,6 +301,7 @@ impl Default for Hosting {
             vcpu_micro_usd: 840,
             ram_gib_micro_usd: 270,
             keep_sign_ins_days: 90,
+            requests_per_minute: 600,
             sign_in_without_proof: false,
         }
     }

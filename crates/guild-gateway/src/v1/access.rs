@@ -10,7 +10,7 @@ use guild_hosting::api::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::asked::{Answered, At, Body, Caller, Id, Nothing, Write, read};
+use super::asked::{Answered, Body, Caller, Id, Knock, Nothing, Write, read};
 use crate::Result;
 use crate::body::Raw;
 use crate::guard::header;
@@ -20,7 +20,7 @@ use crate::guard::header;
     (status = 200, description = "What the message must name.", body = NonceView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
-pub(crate) async fn nonce(at: At) -> Result<Json<NonceView>> {
+pub(crate) async fn nonce(Knock(at): Knock) -> Result<Json<NonceView>> {
     Ok(Json(at.desk.nonce(at.address).await?))
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn nonce(at: At) -> Result<Json<NonceView>> {
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn verify(
-    at: At,
+    Knock(at): Knock,
     uri: Uri,
     headers: HeaderMap,
     Raw(body): Raw,
@@ -61,7 +61,10 @@ pub(crate) struct Unproven {
     (status = 200, description = "A session.", body = SessionView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
-pub(crate) async fn bypass(at: At, Body(body): Body<Unproven>) -> Result<Json<SessionView>> {
+pub(crate) async fn bypass(
+    Knock(at): Knock,
+    Body(body): Body<Unproven>,
+) -> Result<Json<SessionView>> {
     Ok(Json(at.desk.sign_in_unproven(&body.user_id).await?))
 }
 
@@ -106,7 +109,7 @@ pub(crate) async fn create_key(write: Write<NewKeyBody>) -> Result<Answered> {
 
 /// Revokes an API key, and those that were made with it.
 #[utoipa::path(delete, path = "/v1/keys/{key_id}", tag = "keys",
-    params(("key_id" = String, Path, description = "Names the key."), super::document::Idempotent), responses(
+    params(("key_id" = String, Path, pattern = "^key_[0-9a-f]{32}$", description = "Names the key."), super::document::Idempotent), responses(
     (status = 200, description = "How many were revoked.", body = RevokedView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

@@ -44,6 +44,19 @@ impl FromRequestParts<Shared> for At {
     }
 }
 
+/// The desk, for whoever asks for a nonce or signs in: that is counted once more.
+pub(super) struct Knock(pub(super) At);
+
+impl FromRequestParts<Shared> for Knock {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Knock> {
+        let at = At::from_request_parts(parts, shared).await?;
+        at.desk.knock(at.address)?;
+        Ok(Knock(at))
+    }
+}
+
 /// The desk, for whoever shows a token. Whether it is good is the desk's to say.
 pub(super) struct Caller {
     pub(super) desk: Desk,
@@ -138,6 +151,20 @@ impl FromRequestParts<Shared> for Id {
     async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Id> {
         match Path::<String>::from_request_parts(parts, shared).await {
             Ok(Path(id)) => Ok(Id(id)),
+            Err(rejected) => Err(Error::bad("path", rejected.body_text())),
+        }
+    }
+}
+
+/// The names in a path: a sandbox, and a command in it.
+pub(super) struct Ids(pub(super) String, pub(super) String);
+
+impl FromRequestParts<Shared> for Ids {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Ids> {
+        match Path::<(String, String)>::from_request_parts(parts, shared).await {
+            Ok(Path((outer, inner))) => Ok(Ids(outer, inner)),
             Err(rejected) => Err(Error::bad("path", rejected.body_text())),
         }
     }

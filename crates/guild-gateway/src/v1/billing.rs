@@ -7,7 +7,7 @@ use guild_hosting::api::{
 };
 
 use super::asked::{Answered, Asked, Caller, Id, Write};
-use super::document::Idempotent;
+use super::document::{Idempotent, StatementPage, WithdrawalPage};
 use crate::Result;
 
 /// How the account stands, what a minute costs now, and how many are left.
@@ -20,7 +20,7 @@ pub(crate) async fn balance(Caller { desk, token }: Caller) -> Result<Json<Balan
 }
 
 /// Every transfer that touched the account, the newest first.
-#[utoipa::path(get, path = "/v1/billing/statement", tag = "billing", params(PageQuery), responses(
+#[utoipa::path(get, path = "/v1/billing/statement", tag = "billing", params(StatementPage), responses(
     (status = 200, description = "A page of them.", body = Statement),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -42,7 +42,7 @@ pub(crate) async fn withdraw(write: Write<WithdrawBody>) -> Result<Answered> {
 }
 
 /// The withdrawals, the newest first.
-#[utoipa::path(get, path = "/v1/billing/withdrawals", tag = "billing", params(PageQuery), responses(
+#[utoipa::path(get, path = "/v1/billing/withdrawals", tag = "billing", params(WithdrawalPage), responses(
     (status = 200, description = "A page of them.", body = Withdrawals),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -55,7 +55,7 @@ pub(crate) async fn withdrawals(
 
 /// One withdrawal.
 #[utoipa::path(get, path = "/v1/billing/withdrawals/{withdrawal_id}", tag = "billing",
-    params(("withdrawal_id" = String, Path, description = "Names the withdrawal.")), responses(
+    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -68,7 +68,7 @@ pub(crate) async fn withdrawal(
 
 /// A quote that was given with a 402.
 #[utoipa::path(get, path = "/v1/billing/quotes/{quote_id}", tag = "billing",
-    params(("quote_id" = String, Path, description = "Names the quote.")), responses(
+    params(("quote_id" = String, Path, pattern = "^quote_[0-9a-f]{32}$", description = "Names the quote.")), responses(
     (status = 200, description = "The quote.", body = QuoteView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

@@ -19,6 +19,30 @@ pub(crate) struct Idempotent {
     idempotency_key: String,
 }
 
+/// The page of a list, for each sort of thing that names its items. [`guild_hosting::api::PageQuery`] reads them all.
+macro_rules! pages {
+    ($($name:ident = $pattern:literal,)+) => {
+        $(#[derive(IntoParams)]
+        #[into_params(parameter_in = Query)]
+        #[expect(dead_code, reason = "describes parameters that are read by hand")]
+        pub(crate) struct $name {
+            /// Where the page before ended: its `next`.
+            #[param(pattern = $pattern)]
+            before: Option<String>,
+            /// How many at most.
+            #[param(minimum = 1, maximum = 200, default = 50)]
+            limit: Option<i64>,
+        })+
+    };
+}
+
+pages! {
+    JobPage = "^job_[0-9a-f]{32}$",
+    SandboxPage = "^sbx_[0-9a-f]{32}$",
+    WithdrawalPage = "^wd_[0-9a-f]{32}$",
+    StatementPage = "^[0-9]{1,15}$",
+}
+
 /// All of `/v1`.
 #[derive(OpenApi)]
 #[openapi(

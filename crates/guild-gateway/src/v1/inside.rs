@@ -2,27 +2,32 @@
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, Request};
+use axum::extract::{Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use futures_util::future::{Either, ready, select};
 use futures_util::stream;
 use guild_hosting::api::{
-    Directory, ExecBody, ExecView, FileQuery, FileView, FromQuery, Problem, SecretsBody,
-    SecretsView, SignalBody, StdinBody,
+    Directory, DirectoryQuery, ExecBody, ExecView, FileQuery, FileView, FromQuery, Problem,
+    SecretsBody, SecretsView, SignalBody, StdinBody,
 };
 use guild_hosting::desk::Output;
+use guild_protocol::env::BoxFuture;
 
-use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Write};
+use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Ids, Write};
 use super::document::Idempotent;
-use crate::{Error, Result};
+use crate::{Error, Result, Shared};
 
 /// The largest file that goes in by one request: it is held in memory, because its hash goes ahead of it.
 pub(super) const FILE_MAX_BYTES: usize = 32 << 20;
 
+/// So long a reader waits for the first frame before it hears that the command is there.
+const QUIET_MS: i64 = 1_000;
+
 /// Starts a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec", tag = "inside", request_body(content = ExecBody),
-    params(("sandbox_id" = String, Path, description = "Names the sandbox."), Idempotent), responses(
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
     (status = 201, description = "It runs; what it prints is read at `…/exec/{exec_id}`.", body = ExecView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -33,50 +38,60 @@ pub(crate) async fn exec(Id(sandbox_id): Id, write: Write<ExecBody>) -> Result<A
 /// What a command prints, as it comes: one JSON object a line (`seq`, `stream`, `data_b64`), the last with `exit`. A
 /// reader that was cut off asks again from the next number on.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}", tag = "inside", params(
-    ("sandbox_id" = String, Path, description = "Names the sandbox."),
-    ("exec_id" = String, Path, description = "Names the command."), FromQuery), responses(
+    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command."), FromQuery), responses(
     (status = 200, description = "Its frames.", body = String, content_type = "application/x-ndjson"),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn output(
+    State(shared): State<Shared>,
     Caller { desk, token }: Caller,
-    Path((sandbox_id, exec_id)): Path<(String, String)>,
+    Ids(sandbox_id, exec_id): Ids,
     Asked(query): Asked<FromQuery>,
 ) -> Result<Response> {
-    let output = desk.output(token, &sandbox_id, &exec_id, query.from.unwrap_or(1)).await?;
-    // The first frame before the answer begins: an unknown command is an error, not an empty stream.
-    let mut output = output;
-    let first = output.frames.next().await.map_err(guild_hosting::Error::from)?;
-    let lines = stream::unfold((Some(output), first), |(output, frame)| async move {
-        let (mut output, frame) = (output?, frame?);
-        let line = serde_json::to_vec(&frame).ok()?;
-        let next = next(&mut output).await;
+    let reading = read(desk.output(token, &sandbox_id, &exec_id, &query).await?);
+    // The first frame before the answer begins: an unknown command is an error, not an empty stream. But a command may
+    // print nothing for long, and its reader hears at once that there is one.
+    let reading = match select(reading, shared.clock.sleep(QUIET_MS)).await {
+        Either::Left(((output, frame), _)) => {
+            let frame = frame.map_err(guild_hosting::Error::from)?;
+            Box::pin(ready((output, Ok(frame)))) as Reading
+        }
+        Either::Right((_, reading)) => reading,
+    };
+    let lines = stream::unfold(Some(reading), |reading| async move {
+        // If it cannot be read any more, the stream breaks off, and its reader asks again.
+        let (output, frame) = reading?.await;
+        let line = serde_json::to_vec(&frame.ok().flatten()?).ok()?;
+        // Whoever reads uses the sandbox. It may have ended meanwhile; what it printed is still to be had.
+        let _ = output.visit.touch().await;
         let line = [line.as_slice(), b"\n"].concat();
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), (Some(output), next)))
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), Some(read(output))))
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))];
     Ok((kind, Body::from_stream(lines)).into_response())
 }
 
-/// The next frame. Whoever reads uses the sandbox; if it cannot be read any more, the stream breaks off, and its reader
-/// asks again.
-async fn next(output: &mut Output) -> Option<guild_hosting::api::Frame> {
-    let frame = output.frames.next().await.ok().flatten()?;
-    // It may have ended meanwhile; what it printed is still to be had.
-    let _ = output.visit.touch().await;
-    Some(frame)
+/// A frame that is waited for. Never dropped before it has come, so none is lost.
+type Reading = BoxFuture<(Output, guild_hosting::api::FrameRead)>;
+
+fn read(mut output: Output) -> Reading {
+    Box::pin(async move {
+        let frame = output.frames.next().await;
+        (output, frame)
+    })
 }
 
 /// Writes to a command, and ends its input.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/stdin", tag = "inside", params(
-    ("sandbox_id" = String, Path, description = "Names the sandbox."),
-    ("exec_id" = String, Path, description = "Names the command.")), request_body(content = StdinBody), responses(
+    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command.")), request_body(content = StdinBody), responses(
     (status = 204, description = "It was taken."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn stdin(
     Caller { desk, token }: Caller,
-    Path((sandbox_id, exec_id)): Path<(String, String)>,
+    Ids(sandbox_id, exec_id): Ids,
     Sent(body): Sent<StdinBody>,
 ) -> Result<StatusCode> {
     desk.stdin(token, &sandbox_id, &exec_id, body).await?;
@@ -85,14 +100,14 @@ pub(crate) async fn stdin(
 
 /// Sends a command a signal.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/signal", tag = "inside", params(
-    ("sandbox_id" = String, Path, description = "Names the sandbox."),
-    ("exec_id" = String, Path, description = "Names the command.")), request_body(content = SignalBody), responses(
+    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command.")), request_body(content = SignalBody), responses(
     (status = 204, description = "It was sent."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn signal(
     Caller { desk, token }: Caller,
-    Path((sandbox_id, exec_id)): Path<(String, String)>,
+    Ids(sandbox_id, exec_id): Ids,
     Sent(body): Sent<SignalBody>,
 ) -> Result<StatusCode> {
     desk.signal(token, &sandbox_id, &exec_id, body).await?;
@@ -101,7 +116,7 @@ pub(crate) async fn signal(
 
 /// Writes a file, of 32 MiB at most.
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, description = "Names the sandbox."), FileQuery),
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
     (status = 200, description = "The file.", body = FileView),
     (status = "default", description = "What went wrong.", body = Problem),
@@ -121,7 +136,7 @@ pub(crate) async fn upload(
 
 /// A file as it is; also of a sandbox that has stopped, for as long as its files are kept.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, description = "Names the sandbox."), FileQuery), responses(
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery), responses(
     (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -146,7 +161,7 @@ pub(crate) async fn download(
 
 /// Removes a file, or a directory with all that is in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, description = "Names the sandbox."), FileQuery), responses(
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery), responses(
     (status = 204, description = "It is gone."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -161,21 +176,21 @@ pub(crate) async fn delete(
 
 /// What is in a directory.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/directory", tag = "inside",
-    params(("sandbox_id" = String, Path, description = "Names the sandbox."), FileQuery), responses(
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), DirectoryQuery), responses(
     (status = 200, description = "Its entries.", body = Directory),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn directory(
     Caller { desk, token }: Caller,
     Id(sandbox_id): Id,
-    Asked(query): Asked<FileQuery>,
+    Asked(query): Asked<DirectoryQuery>,
 ) -> Result<Json<Directory>> {
     Ok(Json(desk.directory(token, &sandbox_id, &query.path).await?))
 }
 
 /// Releases secrets to a sandbox, once its agent has said that it runs what was bought. Another release replaces them.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/secrets", tag = "inside",
-    params(("sandbox_id" = String, Path, description = "Names the sandbox.")), request_body(content = SecretsBody),
+    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox.")), request_body(content = SecretsBody),
     responses(
     (status = 200, description = "Their names.", body = SecretsView),
     (status = "default", description = "What went wrong.", body = Problem),

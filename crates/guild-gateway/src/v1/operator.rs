@@ -8,8 +8,9 @@ use guild_hosting::api::{
 };
 
 use super::asked::{Asked, At, Body, Id};
+use super::document::WithdrawalPage;
 use crate::Result;
-use crate::guard::Owner;
+use crate::guard::Operator;
 
 /// Money has arrived for a user. Booked once for each reference.
 #[utoipa::path(post, path = "/v1/operator/credits", tag = "operator", request_body(content = CreditBody),
@@ -19,21 +20,21 @@ use crate::guard::Owner;
 ))]
 pub(crate) async fn credit(
     at: At,
-    _: Owner,
+    _: Operator,
     Body(body): Body<CreditBody>,
 ) -> Result<Json<CreditView>> {
     Ok(Json(at.desk.credit(body).await?))
 }
 
 /// The withdrawals that have to be sent, the oldest first; `before` is where the page before ended.
-#[utoipa::path(get, path = "/v1/operator/withdrawals", tag = "operator", params(PageQuery),
+#[utoipa::path(get, path = "/v1/operator/withdrawals", tag = "operator", params(WithdrawalPage),
     security(("node" = [])), responses(
     (status = 200, description = "A page of them.", body = Withdrawals),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn withdrawals(
     at: At,
-    _: Owner,
+    _: Operator,
     Asked(page): Asked<PageQuery>,
 ) -> Result<Json<Withdrawals>> {
     Ok(Json(at.desk.open_withdrawals(page).await?))
@@ -41,14 +42,14 @@ pub(crate) async fn withdrawals(
 
 /// A withdrawal has arrived.
 #[utoipa::path(post, path = "/v1/operator/withdrawals/{withdrawal_id}/confirm", tag = "operator",
-    params(("withdrawal_id" = String, Path, description = "Names the withdrawal.")),
+    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")),
     request_body(content = ConfirmBody), security(("node" = [])), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn confirm(
     at: At,
-    _: Owner,
+    _: Operator,
     Id(id): Id,
     Body(body): Body<ConfirmBody>,
 ) -> Result<Json<WithdrawalView>> {
@@ -57,14 +58,14 @@ pub(crate) async fn confirm(
 
 /// A withdrawal could not be sent: the money is back in the account.
 #[utoipa::path(post, path = "/v1/operator/withdrawals/{withdrawal_id}/fail", tag = "operator",
-    params(("withdrawal_id" = String, Path, description = "Names the withdrawal.")),
+    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")),
     request_body(content = FailBody), security(("node" = [])), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn fail(
     at: At,
-    _: Owner,
+    _: Operator,
     Id(id): Id,
     Body(body): Body<FailBody>,
 ) -> Result<Json<WithdrawalView>> {

@@ -1,8 +1,20 @@
 //! Hosting over HTTP: sign-in, jobs, sandboxes, billing, and what must be refused.
 
+mod amounts;
+mod books;
+mod idempotency;
+mod limits;
+mod money;
+mod owners;
+mod races;
+mod routes;
+mod scopes;
+mod sign_in;
+mod times;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -17,12 +29,13 @@ use guild_hosting::machine::link::Link;
 use guild_hosting::machine::visit::{Door, Limits};
 use guild_hosting::meter;
 use guild_protocol::env::{BoxFuture, Clock, Random, UnixMs};
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::SecretKey;
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::{Counting, Scene};
+use crate::{Place, Scene};
 
 mod pages;
 mod pictures;
@@ -39,6 +52,25 @@ impl Clock for SetClock {
     }
 }
 
+/// Never the same twice, in all of its bits.
+#[derive(Default)]
+struct Dice(AtomicU64);
+impl Random for Dice {
+    fn fill(&self, bytes: &mut [u8]) {
+        let hash = Hash::of(&self.0.fetch_add(1, Ordering::SeqCst).to_le_bytes());
+        for (place, byte) in bytes.iter_mut().zip(hash.as_bytes().iter().cycle()) {
+            *place = *byte;
+        }
+    }
+}
+
+impl SetClock {
+    /// Time passes, or is set back.
+    fn pass(&self, ms: i64) -> UnixMs {
+        self.0.fetch_add(ms, Ordering::SeqCst) + ms
+    }
+}
+
 /// A node that sells sandboxes, without machines.
 pub(crate) struct Host {
     scene: Scene,
@@ -48,11 +80,28 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new() -> Host {
-        Host::with(Arc::new(Counting::default()))
+        Host::with(Arc::new(Dice::default()))
     }
 
+    /// With this randomness.
     fn with(random: Arc<dyn Random>) -> Host {
-        let scene = Scene::new(Options::default());
+        Host::open(Scene::new(Options::default()), rate::Options::default(), random)
+    }
+
+    /// On this database, with more requests than a test makes.
+    fn on(file: &guild_store::Options, place: Place) -> Host {
+        let often = rate::Rate { per_minute: 1_000_000, burst: 1_000_000 };
+        let wide = rate::Options {
+            per_token: often,
+            per_place: often,
+            sign_ins: often,
+            ..rate::Options::default()
+        };
+        let scene = Scene::at(Options::default(), file, place);
+        Host::open(scene, wide, Arc::new(Dice::default()))
+    }
+
+    fn open(scene: Scene, rate: rate::Options, random: Arc<dyn Random>) -> Host {
         let clock = Arc::new(SetClock(AtomicI64::new(T0)));
         let options = DeskOptions {
             policy: Policy::default(),
@@ -62,10 +111,10 @@ impl Host {
                 skew_ms: 60_000,
             },
             session_ms: 86_400_000,
-            rate: rate::Options::default(),
+            rate,
             nonces: nonce::Limits::default(),
             machine: "local".to_owned(),
-            abilities: Abilities { pause: true, resize: false },
+            abilities: Abilities { pause: true, resize: true },
             bypass: false,
         };
         let images = Images::new().with("sandbox-base:v1.0.0".parse().unwrap(), Source::Host);
@@ -143,9 +192,24 @@ impl Host {
     }
 
     async fn tick(&self, later_ms: i64) {
-        let now_ms = self.clock.0.fetch_add(later_ms, Ordering::SeqCst) + later_ms;
+        let now_ms = self.clock.pass(later_ms);
         let store = self.scene.store.as_ref().unwrap().handle();
         store.write(move |tx| meter::tick(tx, now_ms, 1_000)).await.unwrap();
+    }
+}
+
+/// Runs a test on every kind of database. They are opened and closed outside of the runtime, as clients that block must
+/// be.
+fn both(test: impl AsyncFn(&Host)) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = guild_store::Options::file(&dir.path().join("node.db"));
+    let lite = Host::on(&file, Place::Directory(dir));
+    let database = testbed::Database::new().unwrap();
+    let file = guild_store::Options::at(&database.url());
+    let server = Host::on(&file, Place::Database(database));
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    for host in [&lite, &server] {
+        runtime.block_on(test(host));
     }
 }
 
@@ -349,7 +413,7 @@ async fn a_repeat_is_one_effect_and_rubbish_changes_nothing() {
     assert_eq!(code(&answer), (400, "hosting.not_enabled"));
     for image in ["sandbox-base:latest", "sandbox-base", "../etc", "sandbox-base:v9.9.9"] {
         let answer = host.post(&token, &sandboxes, image, &json!({"image": image})).await;
-        assert!(answer.0.is_client_error(), "{image}: {}", answer.1);
+        assert_eq!(code(&answer), (400, "hosting.no_such_image"), "{image}");
     }
 }
 

@@ -68,8 +68,15 @@ impl Random for Counting {
     }
 }
 
+/// Where the database of a scene is.
+#[expect(dead_code, reason = "held only so that it is removed at the end")]
+enum Place {
+    Directory(tempfile::TempDir),
+    Database(testbed::Database),
+}
+
 struct Scene {
-    _dir: tempfile::TempDir,
+    _place: Place,
     store: Option<StoreService>,
     log: AuditLog,
     turns: Turns,
@@ -97,8 +104,12 @@ impl Scene {
     fn new(options: Options) -> Scene {
         let dir = tempfile::tempdir().unwrap();
         let file = guild_store::Options::file(&dir.path().join("node.db"));
+        Scene::at(options, &file, Place::Directory(dir))
+    }
+
+    fn at(options: Options, file: &guild_store::Options, place: Place) -> Scene {
         let migrations = bazaar::migrations().and(guild_hosting::migrations());
-        let store = StoreService::open(&file, &migrations, Hooks::default(), 0).unwrap();
+        let store = StoreService::open(file, &migrations, Hooks::default(), 0).unwrap();
         let (bus, turns) = (Arc::new(Local::new()), Turns::new(store.handle()));
         let log = AuditLog::new(
             LogOptions::default(),
@@ -142,7 +153,7 @@ impl Scene {
         let shutdown = Shutdown::new();
         let gateway =
             Service::new(options, roles.clone(), Arc::new(Still), "secret", shutdown.clone());
-        Scene { _dir: dir, store: Some(store), log, turns, roles, bus, shutdown, gateway }
+        Scene { _place: place, store: Some(store), log, turns, roles, bus, shutdown, gateway }
     }
 
     async fn ask(&self, request: Request<Body>) -> (StatusCode, Value) {

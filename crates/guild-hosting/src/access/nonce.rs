@@ -85,10 +85,11 @@ pub fn issue(
     // Whoever asks makes room first, so the limits count hardly anything that has expired.
     sweep(tx, now_ms)?;
     let place = place.to_string();
-    let here = count(tx, "SELECT count(*) FROM access_nonce WHERE place = $1", args![&place])?;
+    let (here, first_ms) = outstanding(tx, &place)?;
     if here >= limits.per_place {
         let message = format!("{here} nonces were asked for from here and not used");
-        return Err(Error::refused(&code::NONCE_LIMIT, message));
+        let retry_after_ms = first_ms.unwrap_or(now_ms).saturating_sub(now_ms);
+        return Err(Error::Limited { code: &code::NONCE_LIMIT, message, retry_after_ms });
     }
     make_room(tx, limits.in_all)?;
     let expires_ms = now_ms.saturating_add(LIFETIME_MS);
@@ -97,6 +98,15 @@ pub fn issue(
         args![&nonce.hash(), &place, expires_ms],
     )?;
     Ok(expires_ms)
+}
+
+/// How many were given to this place, and when the first of them expires.
+fn outstanding(tx: &mut Tx<'_>, place: &str) -> Result<(i64, Option<UnixMs>)> {
+    let row: Option<(i64, Option<i64>)> = tx.first(
+        "SELECT count(*), min(expires_ms) FROM access_nonce WHERE place = $1",
+        args![place],
+    )?;
+    Ok(row.unwrap_or((0, None)))
 }
 
 /// Gives up the oldest, so that there are fewer than so many.

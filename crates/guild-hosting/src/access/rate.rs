@@ -154,8 +154,9 @@ impl From<Limited> for Error {
             Counted::Place => "from this address",
             Counted::SignIns => "to sign in from this address",
         };
-        let message = format!("too many requests {of}; try again in {} ms", limited.retry_after_ms);
-        Error::refused(&code::RATE_LIMITED, message)
+        let retry_after_ms = limited.retry_after_ms;
+        let message = format!("too many requests {of}; try again in {retry_after_ms} ms");
+        Error::Limited { code: &code::RATE_LIMITED, message, retry_after_ms }
     }
 }
 

@@ -9,9 +9,9 @@ use crate::{Error, Result};
 macro_rules! scopes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)+) => {
         /// One right.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, utoipa::ToSchema)]
         pub enum Scope {
-            $($(#[$doc])* $name,)+
+            $($(#[$doc])* #[schema(rename = $text)] $name,)+
         }
 
         impl Scope {

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::access::key::Key;
 use crate::access::session::{Session, Via};
-use crate::access::{Caller, Credential, Scopes, Token};
+use crate::access::{Caller, Credential, Scope, Scopes, Token};
 
 /// What a message to sign in must name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -97,11 +97,11 @@ fn words(scopes: Scopes) -> Vec<String> {
 #[serde(deny_unknown_fields)]
 pub struct NewKeyBody {
     /// What its owner calls it.
-    #[schema(min_length = 1, max_length = 64)]
+    #[schema(min_length = 1, max_length = 64, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub name: String,
     /// What it may do: `jobs:read`, `jobs:write`, `sandboxes:read`, `sandboxes:write`, `sandboxes:exec`,
     /// `billing:read`, `billing:withdraw`, `keys:write`.
-    #[schema(min_items = 1, max_items = 8)]
+    #[schema(value_type = Vec<Scope>, min_items = 1, max_items = 8)]
     pub scopes: Vec<String>,
     /// For how long: 366 days at most; 90 days if not said.
     #[schema(minimum = 1, maximum = 31622400)]

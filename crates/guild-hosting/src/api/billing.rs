@@ -170,7 +170,7 @@ pub struct WithdrawBody {
     #[schema(minimum = 1, maximum = 900719925474_i64)]
     pub amount_cents: Option<i64>,
     /// Where to.
-    #[schema(min_length = 1, max_length = 200)]
+    #[schema(min_length = 1, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub destination: String,
 }
 
@@ -236,7 +236,7 @@ pub struct Withdrawals {
 #[serde(deny_unknown_fields)]
 pub struct CreditBody {
     /// Whose account.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(pattern = "^(eip155:0x[0-9a-f]{40}|nostr:[0-9a-f]{64})$")]
     pub user_id: String,
     /// How much.
     #[schema(minimum = 1, maximum = 9007199254740991_i64)]
@@ -245,7 +245,7 @@ pub struct CreditBody {
     #[schema(minimum = 1, maximum = 900719925474_i64)]
     pub amount_cents: Option<i64>,
     /// What the outside calls the payment: it is booked once.
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub reference: String,
 }
 
@@ -318,7 +318,7 @@ impl ClockView {
 #[serde(deny_unknown_fields)]
 pub struct ConfirmBody {
     /// What the outside calls the payment.
-    #[schema(min_length = 1, max_length = 128)]
+    #[schema(min_length = 1, max_length = 128, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub reference: String,
 }
 
@@ -327,6 +327,6 @@ pub struct ConfirmBody {
 #[serde(deny_unknown_fields)]
 pub struct FailBody {
     /// Why.
-    #[schema(min_length = 1, max_length = 200)]
+    #[schema(min_length = 1, max_length = 200, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub words: String,
 }

@@ -6,6 +6,10 @@ use guild_sandbox::agent::{Bytes64, Entry, ExecId, ExecRequest, FileWritten};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::within;
+use crate::Result;
+use crate::clamp::NUMBER_MAX;
+
 /// A command.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +37,13 @@ pub struct ExecBody {
 }
 
 impl ExecBody {
+    /// Refuses what cannot be meant, before the sandbox is asked.
+    pub(crate) fn check(&self) -> Result<()> {
+        const DAY_MS: i64 = 86_400_000;
+        let timeout_ms = self.timeout_ms.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX));
+        timeout_ms.map_or(Ok(()), |ms| within("timeout_ms", ms, DAY_MS))
+    }
+
     pub(crate) fn asked(self, id: ExecId) -> ExecRequest {
         ExecRequest {
             id: Some(id),
@@ -61,8 +72,17 @@ pub struct ExecView {
 #[into_params(parameter_in = Query)]
 pub struct FromQuery {
     /// The number of the first frame that is wanted; they begin at 1.
-    #[param(minimum = 1)]
+    #[param(minimum = 1, maximum = 9007199254740991_i64)]
     pub from: Option<u64>,
+}
+
+impl FromQuery {
+    /// The first frame that is wanted.
+    pub(crate) fn first(&self) -> Result<u64> {
+        let from = self.from.unwrap_or(1);
+        within("from", i64::try_from(from).unwrap_or(i64::MAX), NUMBER_MAX)?;
+        Ok(from)
+    }
 }
 
 /// Input for a command.
@@ -86,6 +106,13 @@ pub struct SignalBody {
     pub signal: i32,
 }
 
+impl SignalBody {
+    /// Refuses what is no signal.
+    pub(crate) fn check(&self) -> Result<()> {
+        within("signal", i64::from(self.signal), 64)
+    }
+}
+
 /// Which file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -97,6 +124,17 @@ pub struct FileQuery {
     /// Whether it may be executed, for a file that goes in.
     #[serde(default)]
     pub executable: bool,
+}
+
+/// Which directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DirectoryQuery {
+    /// Below `/workspace`, without `..`; links are not followed. That itself, if not said.
+    #[serde(default)]
+    #[param(max_length = 4096)]
+    pub path: String,
 }
 
 /// A file that was written.

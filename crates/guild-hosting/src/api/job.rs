@@ -4,8 +4,8 @@ use guild_protocol::env::UnixMs;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{amount, amount_needed, cents, left_ms, seconds};
-use crate::clamp::{Bound, Clamped, Extend, Granted};
+use super::{amount, amount_needed, cents, left_ms, seconds, version};
+use crate::clamp::{Bound, Clamped, Extend, Granted, check_time};
 use crate::job::{Job, NewJob};
 use crate::{HostingJobId, Result, UserId};
 
@@ -14,7 +14,7 @@ use crate::{HostingJobId, Result, UserId};
 #[serde(deny_unknown_fields)]
 pub struct NewJobBody {
     /// What its owner calls it.
-    #[schema(min_length = 1, max_length = 100)]
+    #[schema(min_length = 1, max_length = 100, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub name: Option<String>,
     /// What all its sandboxes may spend.
     #[schema(minimum = 1, maximum = 9007199254740991_i64)]
@@ -58,7 +58,7 @@ pub struct ExtendBody {
     #[schema(minimum = 1, maximum = 900719925474_i64)]
     pub max_spend_cents: Option<i64>,
     /// When it ends; as it is, if not said.
-    #[schema(minimum = 0, maximum = 9007199254740991_i64)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 9007199254740991_i64)]
     pub expires_ms: Option<UnixMs>,
     /// After how long without use it ends; as it is, if not said.
     #[schema(minimum = 1, maximum = 31622400)]
@@ -68,8 +68,9 @@ pub struct ExtendBody {
 impl ExtendBody {
     pub(crate) fn asked(&self) -> Result<Extend> {
         let idle = self.idle_timeout_s.map(|idle| seconds("idle_timeout_s", idle)).transpose()?;
+        self.expires_ms.map_or(Ok(()), |at_ms| check_time("expires_ms", at_ms))?;
         Ok(Extend {
-            version: self.version,
+            version: version(self.version)?,
             spend: amount("max_spend", self.max_spend_micro_usd, self.max_spend_cents)?,
             expires_ms: self.expires_ms,
             idle_timeout_ms: idle,

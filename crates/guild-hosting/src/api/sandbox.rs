@@ -4,19 +4,23 @@ use guild_protocol::env::UnixMs;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{GrantsView, amount, cents, left_ms, malformed, seconds};
+use super::{GrantsView, amount, cents, left_ms, malformed, seconds, within};
 use crate::clamp::{Granted, NUMBER_MAX};
 use crate::money::HostingQuoteId;
 use crate::price::{Rates, Shape, per_minute};
 use crate::sandbox::{NewSandbox, Sandbox, SecurityMode};
 use crate::{HostingJobId, Result, SandboxId, UserId};
 
+/// More than any machine has; what is sold is less, and says so.
+const CPU_MILLI_MAX: i64 = 1_000_000;
+const RAM_MIB_MAX: i64 = 16_777_216;
+
 /// A sandbox that is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewSandboxBody {
     /// Its image, by version: `sandbox-base:v1.0.0`.
-    #[schema(min_length = 1, max_length = 200)]
+    #[schema(min_length = 1, max_length = 200, example = "sandbox-base:v1.0.0")]
     pub image: String,
     /// Thousandths of a virtual processor; one if not said.
     #[schema(minimum = 1, maximum = 1000000)]
@@ -143,6 +147,8 @@ pub struct PriceView {
 impl PriceQuery {
     pub(crate) fn answer(&self, rates: &Rates, images: Vec<String>) -> Result<PriceView> {
         let shape = shape(self.cpu_milli, self.ram_mib, None);
+        within("cpu_milli", shape.cpu_milli, CPU_MILLI_MAX)?;
+        within("ram_mib", shape.ram_mib, RAM_MIB_MAX)?;
         let price = per_minute(rates, &shape)?;
         Ok(PriceView {
             cpu_milli: shape.cpu_milli,

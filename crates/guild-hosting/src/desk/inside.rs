@@ -7,7 +7,8 @@ use guild_store::Tx;
 use crate::access::idempotency::{self, Begun, Reply};
 use crate::access::{Scope, Token};
 use crate::api::{
-    Directory, ExecBody, ExecView, FileView, SecretsBody, SecretsView, SignalBody, StdinBody,
+    Directory, ExecBody, ExecView, FileView, FromQuery, SecretsBody, SecretsView, SignalBody,
+    StdinBody,
 };
 use crate::machine::visit::{Door, Visit};
 use crate::{Error, Result, SandboxId};
@@ -46,6 +47,7 @@ impl Desk {
 
     /// Starts a command: once for each idempotency key, whatever dies in between.
     pub async fn exec(&self, sent: Sent, id: &str, body: ExecBody) -> Result<Reply> {
+        body.check()?;
         let caller = self.who(sent.token.clone()).await?;
         caller.require(Scope::SandboxesExec)?;
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
@@ -76,10 +78,16 @@ impl Desk {
     }
 
     /// What a command prints, from a frame on.
-    pub async fn output(&self, token: Token, id: &str, exec: &str, from: u64) -> Result<Output> {
-        let exec_id: ExecId = parse("exec_id", exec)?;
+    pub async fn output(
+        &self,
+        token: Token,
+        id: &str,
+        exec: &str,
+        from: &FromQuery,
+    ) -> Result<Output> {
+        let (exec_id, from): (ExecId, u64) = (parse("exec_id", exec)?, from.first()?);
         let visit = self.enter_to_read(token, id).await?;
-        Ok(Output { frames: visit.stream(&exec_id, from.max(1)), visit })
+        Ok(Output { frames: visit.stream(&exec_id, from), visit })
     }
 
     /// Writes to a command.
@@ -92,6 +100,7 @@ impl Desk {
 
     /// Sends a command a signal.
     pub async fn signal(&self, token: Token, id: &str, exec: &str, body: SignalBody) -> Result<()> {
+        body.check()?;
         let exec_id: ExecId = parse("exec_id", exec)?;
         let visit = self.enter(token, Scope::SandboxesExec, id).await?;
         visit.signal(&exec_id, body.signal).await

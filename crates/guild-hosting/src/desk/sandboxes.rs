@@ -87,6 +87,7 @@ impl Desk {
     /// Gives a sandbox another shape.
     pub async fn resize_sandbox(&self, sent: Sent, id: &str, body: ResizeBody) -> Result<Reply> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
+        let version = crate::api::version(body.version)?;
         let policy = self.0.options.policy.clone();
         let can = self.0.options.abilities.resize;
         self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
@@ -98,7 +99,7 @@ impl Desk {
                 ram_mib: body.ram_mib.unwrap_or(shape.ram_mib),
                 ..shape
             };
-            let (user_id, version) = (&caller.user_id, body.version);
+            let user_id = &caller.user_id;
             let sandbox =
                 sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
             answer(200, &SandboxView::of(&sandbox, now_ms))

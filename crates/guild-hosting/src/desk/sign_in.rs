@@ -23,6 +23,9 @@ use super::{Browser, Desk, Sent, answer, parse, text};
 /// How long an API key is good if nothing is said.
 const KEY_LIFETIME_S: i64 = 90 * 86_400;
 
+/// As many as there are.
+const SCOPES_MAX: usize = 8;
+
 impl Desk {
     /// A nonce for a message to sign in, and what else it must name.
     pub async fn nonce(&self, address: IpAddr) -> Result<NonceView> {
@@ -210,6 +213,9 @@ impl Desk {
 fn scopes(words: &[String]) -> Result<Scopes> {
     if words.iter().any(|word| word.contains(char::is_whitespace)) {
         return malformed("scopes: each is one word".to_owned());
+    }
+    if words.len() > SCOPES_MAX {
+        return malformed(format!("scopes: at most {SCOPES_MAX}"));
     }
     words.join(" ").parse()
 }

@@ -9,7 +9,7 @@ use guild_store::{Columns, Decode, Rx, Tx, args};
 use serde::Serialize;
 use serde_json::json;
 
-use super::{REFERENCE_MAX_BYTES, REVENUE, WithdrawalId, book_one, open, opened, outside, usd};
+use super::{REFERENCE_MAX_CHARS, REVENUE, WithdrawalId, book_one, open, opened, outside, usd};
 use crate::clamp::{Policy, check_spend, check_text, check_time};
 use crate::error::code;
 use crate::event::{Told, tell};
@@ -179,7 +179,7 @@ pub fn confirm(
     reference: &str,
     now_ms: UnixMs,
 ) -> Result<Withdrawal> {
-    check_text("reference", reference, REFERENCE_MAX_BYTES)?;
+    check_text("reference", reference, REFERENCE_MAX_CHARS)?;
     let withdrawal = get(tx, withdrawal_id)?;
     if withdrawal.reference.as_deref() == Some(reference) {
         return Ok(withdrawal);
@@ -201,7 +201,7 @@ pub fn fail(
     words: &str,
     now_ms: UnixMs,
 ) -> Result<Withdrawal> {
-    check_text("words", words, 1_000)?;
+    check_text("words", words, 200)?;
     let withdrawal = get(tx, withdrawal_id)?;
     if withdrawal.status == WithdrawalStatus::Failed {
         return Ok(withdrawal);

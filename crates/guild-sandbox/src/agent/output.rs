@@ -67,6 +67,12 @@ impl Place {
 }
 
 impl Output {
+    /// Whether a frame is behind the last that there will ever be.
+    pub(crate) fn is_behind(&self, from: u64) -> bool {
+        let kept = self.kept();
+        kept.ended && from >= kept.next_seq
+    }
+
     /// Whoever started the command has a while to come and read.
     pub(crate) fn new(max_bytes: usize, now_ms: i64) -> Output {
         let expected = Place { here: false, ..Place::new(1, now_ms) };

@@ -105,12 +105,27 @@ fn options(
         policy: Policy { rates, ..Policy::default() },
         siwe: siwe::Policy { origins, chain_ids: settings.chain_ids.0.clone(), skew_ms: SKEW_MS },
         session_ms: DAY_MS,
-        rate: rate::Options::default(),
+        rate: requests(settings.requests_per_minute),
         nonces: nonce::Limits::default(),
         machine: "local".to_owned(),
         abilities,
         bypass,
     })
+}
+
+/// How many requests pass: so many of one token, twice as many from one place, and a burst of a fifth of that. Whoever
+/// signs in leaves rows behind: a twentieth.
+fn requests(per_minute: u32) -> rate::Options {
+    let rate = |per_minute: u32| rate::Rate { per_minute, burst: (per_minute / 5).max(1) };
+    rate::Options {
+        per_token: rate(per_minute),
+        per_place: rate(per_minute.saturating_mul(2)),
+        sign_ins: rate::Rate {
+            per_minute: (per_minute / 20).max(1),
+            burst: (per_minute / 20).max(1),
+        },
+        ..rate::Options::default()
+    }
 }
 
 /// The images that are sold. A directory is read once now, so that what is sold later is what was meant.

@@ -103,6 +103,7 @@ fn each_layer_wins_over_the_one_below() {
     vcpu_micro_usd = 840
     ram_gib_micro_usd = 270
     keep_sign_ins_days = 90
+    requests_per_minute = 600
     sign_in_without_proof = false
     "#);
     let (_, answer) = home.json(&args);

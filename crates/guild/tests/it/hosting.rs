@@ -1,5 +1,10 @@
 //! Hosting as a newcomer meets it: a new wallet, its first money, a job, a sandbox, and the end of the budget.
 
+mod commands;
+mod hostile;
+mod schema;
+mod shop;
+
 use std::time::Duration;
 
 use guild_store::{Db, Sqlite};

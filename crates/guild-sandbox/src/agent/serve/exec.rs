@@ -104,6 +104,9 @@ pub(super) async fn stream(
 ) -> Result<Response> {
     let command = command(&shared, id)?;
     let Query(From { from }) = query.map_err(|e| Error::bad("from", e.body_text()))?;
+    if command.output.is_behind(from) {
+        return Err(Error::bad("from", "the command ended before that frame"));
+    }
     if Reader::count(&command.output) >= MAX_READERS {
         let why = format!("{MAX_READERS} read this output, which is the limit");
         return Err(Error::new(&code::TOO_MANY, why));

@@ -156,6 +156,11 @@ async fn several_read_the_same_and_a_late_one_reads_what_is_kept() {
     // On a busy host all three lines may be one frame.
     let (rest, _, last) = world.client.stream(&id, 2).collect(100).await.unwrap();
     assert!(rest.len() < 6 && last.stream == Stream::Exit);
+    // Behind the end there is nothing, and nobody waits for it.
+    for from in [last.seq + 1, u64::MAX] {
+        let refused = world.client.stream(&id, from).next().await.unwrap_err();
+        assert_eq!(refused.code().name, "agent.bad_request");
+    }
 }
 
 #[tokio::test]

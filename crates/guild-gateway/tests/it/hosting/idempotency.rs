@@ -1,0 +1,156 @@
+//! A request that comes again, in every way that somebody might try: one effect, one answer.
+
+use std::collections::BTreeSet;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use super::{Host, both, code, job, request, sandbox};
+
+async fn jobs(host: &Host, token: &str) -> usize {
+    host.get(token, "/v1/jobs").await.1["jobs"].as_array().unwrap().len()
+}
+
+#[test]
+fn fifty_at_once_are_one_job_and_one_sandbox() {
+    both(async |host: &Host| {
+        let token = host.sign_in(1).await;
+        host.credit(&host.user_id(&token).await, 1_000_000, "wire").await;
+        let job = job();
+        let made = join_all((0..50).map(|_| host.post(&token, "/v1/jobs", "k", &job))).await;
+        let ids: BTreeSet<String> =
+            made.iter().map(|(_, body)| body["job_id"].to_string()).collect();
+        assert!(made.iter().all(|(status, _)| *status == StatusCode::CREATED));
+        assert_eq!((ids.len(), jobs(host, &token).await), (1, 1));
+        let path = format!("/v1/jobs/{}/sandboxes", made[0].1["job_id"].as_str().unwrap());
+        let sandbox = sandbox();
+        let bought = join_all((0..50).map(|_| host.post(&token, &path, "k", &sandbox))).await;
+        assert!(bought.iter().all(|one| *one == bought[0]), "one answer for all");
+        assert_eq!(bought[0].0, StatusCode::CREATED);
+        let (_, balance) = host.get(&token, "/v1/billing/balance").await;
+        assert_eq!(balance["held_micro_usd"], 1_110);
+        assert_eq!(host.problems().await, Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_key_is_for_one_request_of_one_user_at_one_path() {
+    both(async |host: &Host| {
+        let (ours, theirs) = (host.sign_in(1).await, host.sign_in(2).await);
+        let (_, first) = host.post(&ours, "/v1/jobs", "k", &job()).await;
+        let before = host.books().await;
+        // Another body; another query; a body that means the same and is written in another way.
+        let same = job().to_string();
+        let other = json!({"name": "test", "max_spend_cents": 101, "ttl_s": 3600}).to_string();
+        for (path, body) in
+            [("/v1/jobs", other), ("/v1/jobs?x=1", same.clone()), ("/v1/jobs", format!("{same} "))]
+        {
+            let answer = host.ask(request("POST", path, &ours, Some("k"), &body)).await;
+            assert_eq!(code(&answer), (422, "access.idempotency_mismatch"), "{path} {body}");
+        }
+        assert_eq!(host.books().await, before);
+        // The same key of another user is another wish: neither its answer nor its effect is shared.
+        let (status, second) = host.post(&theirs, "/v1/jobs", "k", &job()).await;
+        assert_eq!(status, StatusCode::CREATED);
+        assert_ne!(first["job_id"], second["job_id"]);
+        // And at another path too.
+        let stop = format!("/v1/jobs/{}/stop", first["job_id"].as_str().unwrap());
+        let (status, stopped) = host.ask(request("POST", &stop, &ours, Some("k"), "")).await;
+        assert_eq!((status, &stopped["status"]), (StatusCode::OK, &json!("stopped")));
+    });
+}
+
+#[tokio::test]
+async fn a_key_that_is_none_is_refused() {
+    let host = Host::new();
+    let token = host.sign_in(1).await;
+    let before = host.books().await;
+    let long = "k".repeat(256);
+    for (key, wanted) in [
+        (long.as_str(), "access.idempotency_malformed"),
+        ("", "access.idempotency_malformed"),
+        ("two words", "access.idempotency_malformed"),
+        ("tab\tbed", "gateway.bad_request"),
+        ("schlüssel", "gateway.bad_request"),
+    ] {
+        let mut asked = request("POST", "/v1/jobs", &token, None, &job().to_string());
+        let value = axum::http::HeaderValue::from_bytes(key.as_bytes()).unwrap();
+        asked.headers_mut().insert("idempotency-key", value);
+        let answer = host.ask(asked).await;
+        let (status, said) = code(&answer);
+        // What a header may hold beside text is refused before anybody looks at its length.
+        assert_eq!(status, 400, "{key:?}");
+        assert!(said == wanted || said == "access.idempotency_malformed", "{key:?}: {said}");
+    }
+    let mut twice = request("POST", "/v1/jobs", &token, Some("a"), &job().to_string());
+    twice.headers_mut().append("idempotency-key", "b".parse().unwrap());
+    assert_eq!(code(&host.ask(twice).await), (400, "gateway.bad_request"));
+    assert_eq!(host.books().await, before);
+    let (status, _) = host.post(&token, "/v1/jobs", &"k".repeat(255), &job()).await;
+    assert_eq!(status, StatusCode::CREATED);
+}
+
+/// Begins a request and drops it when it has been looked at so often, as if the connection had broken there; whether it
+/// was answered before.
+async fn broken_off(host: &Host, asked: Request<Body>, looks: usize) -> bool {
+    let mut running = Box::pin(host.ask(asked));
+    let mut left = looks;
+    poll_fn(|cx| {
+        left -= 1;
+        match running.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
+            Poll::Pending if left == 0 => Poll::Ready(false),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+#[test]
+fn a_request_whose_answer_was_lost_anywhere_is_answered_the_second_time() {
+    both(async |host: &Host| {
+        let token = host.sign_in(1).await;
+        let body = job().to_string();
+        let mut looks = 1;
+        loop {
+            let key = format!("k{looks}");
+            let asked = request("POST", "/v1/jobs", &token, Some(&key), &body);
+            let answered = broken_off(host, asked, looks).await;
+            let (status, made) = host.post(&token, "/v1/jobs", &key, &job()).await;
+            assert_eq!(status, StatusCode::CREATED, "{made}");
+            assert_eq!(jobs(host, &token).await, looks);
+            if answered {
+                break;
+            }
+            looks += 1;
+        }
+        assert!(looks > 1, "it was cut off at least once");
+    });
+}
+
+#[test]
+fn a_repeat_needs_the_right_to_ask_and_shows_no_secret() {
+    both(async |host: &Host| {
+        let token = host.sign_in(1).await;
+        let wanted = json!({"name": "maker", "scopes": ["keys:write", "jobs:write"]});
+        let (_, made) = host.post(&token, "/v1/keys", "k", &wanted).await;
+        let key = made["token"].as_str().unwrap().to_owned();
+        let (status, _) = host.post(&key, "/v1/jobs", "j", &job()).await;
+        assert_eq!(status, StatusCode::CREATED);
+        let (_, again) = host.post(&token, "/v1/keys", "k", &wanted).await;
+        assert_eq!(again["token"], Value::Null);
+        // What was answered to a key is not answered to it once it is revoked.
+        let path = format!("/v1/keys/{}", made["key"]["key_id"].as_str().unwrap());
+        host.ask(request("DELETE", &path, &token, Some("r"), "")).await;
+        let answer = host.post(&key, "/v1/jobs", "j", &job()).await;
+        assert_eq!(code(&answer), (401, "access.unauthenticated"));
+        // Its user gets it: the key was a right of that user.
+        let (status, _) = host.post(&token, "/v1/jobs", "j", &job()).await;
+        assert_eq!(status, StatusCode::CREATED);
+        assert_eq!(jobs(host, &token).await, 1);
+    });
+}
