@@ -23,10 +23,12 @@ use crate::{Error, Result};
 mod billing;
 mod inside;
 mod jobs;
+mod ports;
 mod sandboxes;
 mod sign_in;
 
 pub use inside::Output;
+pub use ports::{Pass, Way};
 
 /// How the desk works.
 #[derive(Debug, Clone)]
@@ -61,6 +63,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     gate: Mutex<rate::Gate>,
+    ways: ports::Ways,
 }
 
 /// A write as it came. Whoever sends it again sends the same.
@@ -91,7 +94,8 @@ impl Desk {
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
-        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate }))
+        let ways = ports::Ways::default();
+        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate, ways }))
     }
 
     /// Counts a request from this address: before anything else is done for it.

@@ -15,6 +15,7 @@ mod explorer;
 mod foreign;
 mod hire;
 mod hosting;
+mod hosting_inside;
 mod judge;
 mod key;
 mod killed;
