@@ -50,12 +50,7 @@ pub fn expose(
 }
 
 /// Takes the address of a port away. What has none stays as it is.
-pub fn close(
-    tx: &mut Tx<'_>,
-    user_id: &UserId,
-    sandbox_id: &SandboxId,
-    port: u16,
-) -> Result<()> {
+pub fn close(tx: &mut Tx<'_>, user_id: &UserId, sandbox_id: &SandboxId, port: u16) -> Result<()> {
     check(port)?;
     sandbox::get(tx, user_id, sandbox_id)?;
     tx.exec(
@@ -80,12 +75,7 @@ pub fn list(rx: &mut Rx<'_>, user_id: &UserId, sandbox_id: &SandboxId) -> Result
 }
 
 /// Refuses a port that has no address.
-pub fn require(
-    rx: &mut Rx<'_>,
-    user_id: &UserId,
-    sandbox_id: &SandboxId,
-    port: u16,
-) -> Result<()> {
+pub fn require(rx: &mut Rx<'_>, user_id: &UserId, sandbox_id: &SandboxId, port: u16) -> Result<()> {
     check(port)?;
     if list(rx, user_id, sandbox_id)?.iter().any(|known| known.port == port) {
         return Ok(());

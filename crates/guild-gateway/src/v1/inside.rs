@@ -47,12 +47,15 @@ pub(crate) async fn output(
     // The first frame before the answer begins: an unknown command is an error, not an empty stream.
     let mut output = output;
     let first = output.frames.next().await.map_err(guild_hosting::Error::from)?;
-    let lines = stream::unfold((Some(output), first), |(output, frame)| async move {
-        let (mut output, frame) = (output?, frame?);
+    // Each goes out when it has come, not when the next one has.
+    let lines = stream::unfold((output, first), |(mut output, first)| async move {
+        let frame = match first {
+            Some(frame) => frame,
+            None => next(&mut output).await?,
+        };
         let line = serde_json::to_vec(&frame).ok()?;
-        let next = next(&mut output).await;
         let line = [line.as_slice(), b"\n"].concat();
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), (Some(output), next)))
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), (output, None)))
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))];
     Ok((kind, Body::from_stream(lines)).into_response())

@@ -3,13 +3,13 @@
 //! Whatever listens there is a stranger. What it gets holds no credential of this node; what it answers sets nothing at
 //! this origin, runs nothing in it, and leads no client to another of its paths.
 
+use axum::Json;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::request::Parts;
 use axum::http::{Method, Uri};
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use axum::Json;
 use guild_hosting::api::{PortBody, PortClosed, PortView, Ports, Problem};
 
 use super::asked::{Answered, Caller, Id, Nothing, Write};
@@ -108,12 +108,20 @@ pub(crate) async fn pass(
         return Err(Error::NoSuchMethod(request.method().to_string()));
     }
     let Target { base, inner } = Target::of(request.uri(), at.port)?;
-    let way = desk.way_to_port(token, &at.sandbox_id, at.port).await?;
+    let way = desk.way_to_port(token, &at.sandbox_id, at.port).await.map_err(told)?;
     if is_upgrade(request.headers()) {
         return socket::pass(shared, way, at.port, &inner, request).await;
     }
     let answer = exchange::pass(way, at.port, &inner, request).await?;
     Ok(dressed(answer, &base, &inner, at.port))
+}
+
+/// That nobody listens inside is no failure of this node.
+fn told(error: guild_hosting::Error) -> Error {
+    match error.code().name {
+        "agent.port_refused" => Error::PortAnswer(error.to_string()),
+        _ => error.into(),
+    }
 }
 
 /// An answer as it leaves: what it may say, and no more.
@@ -140,7 +148,7 @@ pub(crate) async fn tunnel(
     request: Request,
 ) -> Result<Response> {
     let upgrade = socket::upgrade(request).await?;
-    let way = desk.tunnel(token, &at.sandbox_id, at.port).await?;
+    let way = desk.tunnel(token, &at.sandbox_id, at.port).await.map_err(told)?;
     Ok(socket::tunnel(shared, way, upgrade))
 }
 

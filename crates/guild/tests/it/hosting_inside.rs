@@ -66,8 +66,12 @@ impl Shop {
     fn start(&self, code: &str) -> Child {
         let args = ["sandbox", "exec", &self.id, "--", "python3", "-uc", code];
         let mut command = self.buyer.command(&args);
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line.trim(), "up");
@@ -77,7 +81,7 @@ impl Shop {
     /// Sends this, and gives the status, the head and the body.
     fn raw(&self, request: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.node.address()).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -129,36 +133,37 @@ s.serve_forever()
 
 /// A WebSocket that says everything again, with nothing but the standard library.
 const ECHO: &str = r#"
-import socket, hashlib, base64, struct
+import socket, hashlib, base64, struct, threading
 s = socket.create_server(('127.0.0.1', 9000)); print('up', flush=True)
+MAGIC = b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
 def exact(c, n):
     b = b''
     while len(b) < n:
         p = c.recv(n - len(b))
-        if not p: raise SystemExit
+        if not p: raise EOFError
         b += p
     return b
-while True:
-    c, _ = s.accept(); head = b''
-    while b'\r\n\r\n' not in head: head += c.recv(1)
-    heads = {l.split(b':')[0].lower(): l.split(b':', 1)[1].strip() for l in head.split(b'\r\n')[1:] if b':' in l}
+def frame(kind, data):
+    size = bytes([len(data)]) if len(data) < 126 else bytes([126]) + struct.pack('>H', len(data))
+    return bytes([kind]) + size + data
+def serve(c):
+    head = b''
+    while b'\r\n\r\n' not in head: head += exact(c, 1)
+    lines = [line.split(b':', 1) for line in head.split(b'\r\n')[1:] if b':' in line]
+    heads = {name.lower(): value.strip() for name, value in lines}
     if b'sec-websocket-key' not in heads:
-        c.sendall(b'SSH-2.0-nonsense\r\n'); c.close(); continue
-    accept = base64.b64encode(hashlib.sha1(heads[b'sec-websocket-key'] + b'258EAFA5-E914-47DA-95CA-C5AB0DC85B11').digest())
+        c.sendall(b'SSH-2.0-nonsense\r\n'); c.close(); return
+    accept = base64.b64encode(hashlib.sha1(heads[b'sec-websocket-key'] + MAGIC).digest())
     proto = b'\r\nSec-WebSocket-Protocol: chat' if b'sec-websocket-protocol' in heads else b''
-    seen = b','.join(sorted(heads))
-    c.sendall(b'HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: ' + accept + proto + b'\r\n\r\n')
-    c.sendall(bytes([0x81, len(seen)]) + seen if len(seen) < 126 else bytes([0x81, 126]) + struct.pack('>H', len(seen)) + seen)
-    try:
-        while True:
-            a, b = exact(c, 2); n = b & 127
-            if n == 126: n = struct.unpack('>H', exact(c, 2))[0]
-            elif n == 127: n = struct.unpack('>Q', exact(c, 8))[0]
-            mask = exact(c, 4); data = bytes(x ^ mask[i % 4] for i, x in enumerate(exact(c, n)))
-            if a & 15 == 8: break
-            c.sendall(bytes([a, n]) + data if n < 126 else bytes([a, 126]) + struct.pack('>H', n) + data)
-    except SystemExit: pass
-    c.close()
+    c.sendall(b'HTTP/1.1 101 X\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: '
+              + accept + proto + b'\r\n\r\n' + frame(0x81, b','.join(sorted(heads))))
+    while True:
+        a, b = exact(c, 2); n = b & 127
+        if n == 126: n = struct.unpack('>H', exact(c, 2))[0]
+        mask = exact(c, 4); data = bytes(x ^ mask[i % 4] for i, x in enumerate(exact(c, n)))
+        if a & 15 == 8: c.close(); return
+        c.sendall(frame(a, data))
+while True: threading.Thread(target=serve, args=(s.accept()[0],), daemon=True).start()
 "#;
 
 #[test]
@@ -177,7 +182,8 @@ fn ports_are_reached_by_their_owner_and_strangers_get_nothing() {
     assert_eq!(listed["ports"].as_array().unwrap().len(), 1, "{listed}");
 
     // What goes in holds no credential, and nothing about the connection.
-    let more = "cookie: a=b\r\nx-own: kept\r\nx-forwarded-for: 1.2.3.4\r\ncontent-length: 4\r\n\r\nbody";
+    let more =
+        "cookie: a=b\r\nx-own: kept\r\nx-forwarded-for: 1.2.3.4\r\ncontent-length: 4\r\n\r\nbody";
     let (status, head, body) = shop.ask(&token, "POST", &at("/a%2Fb/../c?d=e"), more);
     assert_eq!(status, 200, "{head} {body}");
     let seen: Value = serde_json::from_str(&body).unwrap();
@@ -227,7 +233,7 @@ fn attacks(shop: &Shop, token: &str, at: &str) {
     let (status, _, body) = shop.ask(&foreign, "GET", at, "");
     assert!(status == 404 && body.contains("hosting.unknown_sandbox"), "{status} {body}");
     let tunnel = format!("/v1/sandboxes/{}/tunnels/8000", shop.id);
-    let upgrade = "upgrade: websocket\r\nconnection: upgrade\r\nsec-websocket-version: 13\r\n\
+    let upgrade = "upgrade: websocket\r\nconnection: upgrade, close\r\nsec-websocket-version: 13\r\n\
                    sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let address = shop.node.address();
     let ask = |token: &str, path: &str| {
@@ -239,14 +245,16 @@ fn attacks(shop: &Shop, token: &str, at: &str) {
     assert_eq!((ask(&foreign, &tunnel), ask("", &tunnel), ask("ghs_x", at)), (404, 401, 401));
     assert_eq!(shop.ask("", "GET", at, "").0, 401);
     // Ports that have no address, that are none, and those of the node and of the agent: nobody listens there inside.
-    for (port, statuses) in [("0", [400, 400]), ("65536", [400, 400]), ("x", [400, 400]), ("8001", [404, 503])] {
+    for (port, statuses) in
+        [("0", [400, 400]), ("65536", [400, 400]), ("x", [400, 400]), ("8001", [404, 502])]
+    {
         let path = format!("/v1/sandboxes/{}/ports/{port}/", shop.id);
         assert_eq!(shop.ask(token, "GET", &path, "").0, statuses[0], "{port}");
         let path = format!("/v1/sandboxes/{}/tunnels/{port}", shop.id);
         assert_eq!(ask(token, &path), statuses[1], "{port}");
     }
     let own = address.rsplit(':').next().unwrap();
-    assert_eq!(ask(token, &format!("/v1/sandboxes/{}/tunnels/{own}", shop.id)), 503);
+    assert_eq!(ask(token, &format!("/v1/sandboxes/{}/tunnels/{own}", shop.id)), 502);
     // Words that would be another request to whoever listens.
     let (status, _, body) = shop.ask(token, "TRACE", at, "");
     assert_eq!(status, 405, "{body}");
@@ -254,9 +262,8 @@ fn attacks(shop: &Shop, token: &str, at: &str) {
     let (_, _, body) = shop.ask(token, "POST", at, smuggled);
     assert!(!body.contains("smuggled"), "{body}");
     // A key that may only read does not get there.
-    let key = "{\"scopes\":[\"sandboxes:read\"],\"name\":\"reader\",\"expires_s\":3600}";
-    let more =
-        format!("idempotency-key: 1\r\ncontent-length: {}\r\n\r\n{key}", key.len());
+    let key = "{\"scopes\":[\"sandboxes:read\"],\"name\":\"reader\",\"lifetime_s\":3600}";
+    let more = format!("idempotency-key: 1\r\ncontent-length: {}\r\n\r\n{key}", key.len());
     let (_, _, made) = shop.ask(token, "POST", "/v1/keys", &more);
     if let Ok(made) = serde_json::from_str::<Value>(&made)
         && let Some(reader) = made["token"].as_str()
@@ -303,7 +310,7 @@ fn web_sockets_and_tunnels_are_carried_both_ways_and_end_with_the_sandbox() {
     let near: Value = serde_json::from_str(&line).unwrap();
     drop(runtime.block_on(socket.close(None)));
     let mut stream = TcpStream::connect(text(&near, "address")).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     stream.write_all(b"GET / HTTP/1.0\r\nx: y\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();

@@ -231,7 +231,9 @@ impl Left {
         let length = lengths.next();
         let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
         let coding = codings.next();
-        if lengths.next().is_some() || codings.next().is_some() || (length.is_some() && coding.is_some())
+        if lengths.next().is_some()
+            || codings.next().is_some()
+            || (length.is_some() && coding.is_some())
         {
             return bad("it says twice how long it is");
         }
@@ -392,7 +394,11 @@ mod tests {
         }
         let long = [b"HTTP/1.1 200 OK\r\nx: ".as_slice(), &vec![b'a'; 70_000]].concat();
         assert!(heard(&long, false).await.is_err());
-        let many = b"HTTP/1.1 200 OK\r\n".iter().copied().chain(b"a: b\r\n".repeat(500)).collect::<Vec<u8>>();
+        let many = b"HTTP/1.1 200 OK\r\n"
+            .iter()
+            .copied()
+            .chain(b"a: b\r\n".repeat(500))
+            .collect::<Vec<u8>>();
         assert!(heard(&many, false).await.is_err());
         let never = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(100);
         assert!(heard(&never, false).await.is_err());
@@ -420,7 +426,8 @@ mod tests {
             sent(Method::GET, Body::from("abc")).await,
             format!("GET /x {begin}content-length: 3\r\nconnection: close\r\n\r\nabc")
         );
-        let pieces = ["ab", "", "c"].map(|piece| Ok::<_, std::convert::Infallible>(Bytes::from(piece)));
+        let pieces =
+            ["ab", "", "c"].map(|piece| Ok::<_, std::convert::Infallible>(Bytes::from(piece)));
         assert_eq!(
             sent(Method::PUT, Body::from_stream(stream::iter(pieces))).await,
             format!(

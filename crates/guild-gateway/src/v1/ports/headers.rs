@@ -27,8 +27,14 @@ const STAY_HERE: &[HeaderName] = &[
     header::VIA,
 ];
 /// The same without a name that the library knows.
-const STAY_HERE_TOO: &[&str] =
-    &["cookie2", "http2-settings", "idempotency-key", "keep-alive", "proxy-connection", "x-real-ip"];
+const STAY_HERE_TOO: &[&str] = &[
+    "cookie2",
+    "http2-settings",
+    "idempotency-key",
+    "keep-alive",
+    "proxy-connection",
+    "x-real-ip",
+];
 
 /// Says what an answer is.
 const COME_OUT: &[HeaderName] = &[
@@ -75,8 +81,7 @@ pub(super) fn inward(headers: &HeaderMap) -> HeaderMap {
 /// What an answer says here. Where it leads to stays below the path of its port.
 pub(super) fn outward(headers: &HeaderMap, base: &str, inner: &str, port: u16) -> HeaderMap {
     let comes_out = headers.iter().filter(|(name, _)| COME_OUT.contains(name));
-    let mut out: HeaderMap =
-        comes_out.map(|(name, value)| (name.clone(), value.clone())).collect();
+    let mut out: HeaderMap = comes_out.map(|(name, value)| (name.clone(), value.clone())).collect();
     let to = headers.get(header::LOCATION).and_then(|value| value.to_str().ok());
     let to = to.and_then(|to| confined(to, base, inner, port));
     if let Some(to) = to.and_then(|to| HeaderValue::from_str(&to).ok()) {
@@ -94,7 +99,8 @@ fn confined(to: &str, base: &str, inner: &str, port: u16) -> Option<String> {
     }
     let own = ["localhost", "127.0.0.1"].map(|name| format!("http://{name}:{port}"));
     let behind = own.iter().find_map(|own| to.strip_prefix(own.as_str()));
-    let to = behind.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#'])).unwrap_or(to);
+    let to =
+        behind.filter(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#'])).unwrap_or(to);
     let asked = inner.split('?').next().unwrap_or("/");
     let (path, rest) = to.split_at(to.find(['?', '#']).unwrap_or(to.len()));
     if path.split('/').next().is_some_and(|first| first.contains(':')) {

@@ -44,7 +44,8 @@ pub(super) async fn pass(
     request: Request,
 ) -> Result<Response> {
     let wrong = |e: tungstenite::Error| Error::PortAnswer(e.to_string());
-    let mut inner = format!("ws://localhost:{port}{target}").into_client_request().map_err(wrong)?;
+    let mut inner =
+        format!("ws://localhost:{port}{target}").into_client_request().map_err(wrong)?;
     inner.headers_mut().extend(headers::inward(request.headers()));
     let upgrade = upgrade(request).await?;
     let config = WebSocketConfig::default()

@@ -292,8 +292,10 @@ fn read_stdin() -> Result<Vec<u8>> {
 /// Prints what a command prints until it ends. A stream that breaks off is asked for again from where it broke.
 fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Result<Answer> {
     const BREAKS_MAX: u32 = 20;
+    const QUIET_MS: i64 = 10_000;
     let (mut next, mut breaks) = (1, 0);
     loop {
+        let began_ms = SystemClock.now_ms();
         let frames = BufReader::new(host.read(&format!("{path}?from={next}"))?);
         for line in frames.lines() {
             let Ok(line) = line else { break };
@@ -318,7 +320,8 @@ fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Resul
                 _ => {}
             }
         }
-        breaks += 1;
+        // A command that says nothing for long is no reason to give up: the node ends a quiet stream.
+        breaks = if SystemClock.now_ms() - began_ms >= QUIET_MS { 0 } else { breaks + 1 };
         if breaks > BREAKS_MAX {
             let message = format!("what {exec_id} prints cannot be read any more");
             return Err(Error::new(&code::NODE_UNREACHABLE, message));

@@ -191,7 +191,9 @@ impl Far {
         let wire = reach(&self.url).await.map_err(|e| e.to_string())?;
         match tokio_tungstenite::client_async(request, wire).await {
             Ok((socket, _)) => Ok(socket),
-            Err(tungstenite::Error::Http(answer)) => Err(refusal(answer.status().as_u16(), answer.body())),
+            Err(tungstenite::Error::Http(answer)) => {
+                Err(refusal(answer.status().as_u16(), answer.body()))
+            }
             Err(error) => Err(error.to_string()),
         }
     }
