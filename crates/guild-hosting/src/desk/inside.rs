@@ -27,7 +27,7 @@ pub struct Output {
 }
 
 impl Desk {
-    fn door(&self) -> &Door {
+    pub(super) fn door(&self) -> &Door {
         &self.0.door
     }
 

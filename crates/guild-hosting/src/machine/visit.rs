@@ -127,6 +127,11 @@ impl Visit {
         self.write(move |tx, now_ms| sandbox::touch(tx, &sandbox_id, now_ms)).await
     }
 
+    /// Gives it another shape, or changes nothing.
+    pub async fn resize(&self, cpu_milli: i64, ram_mib: i64) -> Result<()> {
+        super::resize(&self.client, cpu_milli, ram_mib).await
+    }
+
     /// Starts a command. The same request with the same id starts one.
     pub async fn exec(&self, request: &ExecRequest) -> Result<ExecId> {
         let limits = &self.door.limits;
