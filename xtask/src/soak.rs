@@ -27,6 +27,7 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "growth", run: |tree, amount| grow(tree, Database::Sqlite, amount) },
     Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
     Subject { name: "hired", run: hired },
+    Subject { name: "hosting", run: hosting },
     Subject { name: "kill", run: kill },
     Subject {
         name: "ledger",
@@ -101,6 +102,18 @@ fn api(tree: &Workspace, amount: &Amount) -> Result {
         ])
         .env(suite::API_CALLS, calls.to_string());
     setup::schemathesis(tree)?;
+    workspace::run(&mut command)
+}
+
+/// A node that sells sandboxes and their agents, killed for a time: the test of the program, as long as asked.
+fn hosting(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(seconds) = amount.seconds else {
+        return Err("say for how long: --minutes 10".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args(["test", "-p", "guild", "--test", "it", "--", "--nocapture", "hosting_killed::"])
+        .env("GUILD_TEST_HOSTING_SECONDS", seconds.to_string());
     workspace::run(&mut command)
 }
 

@@ -43,6 +43,9 @@ pub mod code {
         NEEDS_WEB_SOCKET = "gateway.needs_web_socket", Invalid,
             "This path is a Nostr relay.",
             "Connect by WebSocket, or ask with `accept: application/nostr+json` what it is.";
+        PORT_ANSWER = "gateway.port_answer", Unavailable,
+            "What listens on that port of the sandbox does not answer as it should.",
+            "Look at what the program in the sandbox says; it must speak HTTP/1.1.";
         SERVE = "gateway.serve", Unavailable,
             "The gateway cannot serve.", "The message names the cause.";
     }
@@ -97,6 +100,9 @@ pub enum Error {
     /// A relay is there, for those who speak its language.
     #[error("a relay answers here, by WebSocket")]
     NeedsWebSocket,
+    /// A program in a sandbox does not answer as it should.
+    #[error("the port does not answer: {0}")]
+    PortAnswer(String),
     /// The socket failed.
     #[error("{0}")]
     Serve(String),
@@ -127,6 +133,7 @@ impl Error {
             Error::TooLarge(_) => &code::TOO_LARGE,
             Error::TooSlow(_) => &code::TOO_SLOW,
             Error::NeedsWebSocket => &code::NEEDS_WEB_SOCKET,
+            Error::PortAnswer(_) => &code::PORT_ANSWER,
             Error::Serve(_) => &code::SERVE,
             Error::Role(error) => error.code(),
             Error::Hosting(error) => error.code(),
@@ -156,6 +163,7 @@ impl Error {
             Error::NoSuchMethod(_) => StatusCode::METHOD_NOT_ALLOWED,
             Error::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Error::NeedsWebSocket => StatusCode::UPGRADE_REQUIRED,
+            Error::PortAnswer(_) => StatusCode::BAD_GATEWAY,
             Error::Hosting(_) => StatusCode::from_u16(guild_hosting::access::http_status(code))
                 .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
             _ => StatusCode::from_u16(code.kind.http_status())
@@ -171,7 +179,8 @@ impl Error {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let (code, status, retry_after_s) = (self.code(), self.status(), self.retry_after_s());
-        if status.is_server_error() {
+        // What strangers run does not fill our log.
+        if status.is_server_error() && status != StatusCode::BAD_GATEWAY {
             tracing::error!(code = code.name, error = %self, "a request failed");
         }
         let body = json!({ "error": {

@@ -21,7 +21,7 @@ use futures_util::{Sink, SinkExt, Stream, StreamExt};
 use guild_network::relay::{Frame, Full, Peer, Relay};
 use tokio_tungstenite::tungstenite;
 
-use crate::socket::Limited;
+use crate::socket::{Limited, Patience, Patient};
 use crate::{Error, Result, Shared, guard};
 
 const NOSTR_JSON: &str = "application/nostr+json";
@@ -30,18 +30,26 @@ const NOSTR_JSON: &str = "application/nostr+json";
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// The address of a client.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Remote(IpAddr);
+#[derive(Debug, Clone)]
+pub(crate) struct Remote {
+    address: IpAddr,
+    patience: Patience,
+}
 
 impl Remote {
-    pub(crate) fn address(self) -> IpAddr {
-        self.0
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Lets its connection read for long without a word from here.
+    pub(crate) fn be_patient(&self) -> Patient {
+        self.patience.begin()
     }
 }
 
 impl Connected<IncomingStream<'_, Limited>> for Remote {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Remote {
-        Remote(stream.remote_addr().ip())
+        Remote { address: stream.remote_addr().ip(), patience: stream.io().patience() }
     }
 }
 
@@ -81,7 +89,7 @@ async fn answer(shared: &Shared, request: Request) -> Result<Response> {
     Err(Error::NeedsWebSocket)
 }
 
-fn is_upgrade(headers: &HeaderMap) -> bool {
+pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
     guard::header(headers, &UPGRADE).is_some_and(|to| to.eq_ignore_ascii_case("websocket"))
 }
 
@@ -100,7 +108,7 @@ fn open_to_all() -> impl IntoResponse + axum::response::IntoResponseParts {
 
 async fn upgrade(relay: &Relay, request: Request) -> Result<Response> {
     let address = request.extensions().get::<ConnectInfo<Remote>>();
-    let address = address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |info| info.0.0);
+    let address = address.map_or(IpAddr::from(Ipv4Addr::LOCALHOST), |info| info.0.address);
     // The guard has seen that there is one, and that it is ours.
     let host = guard::header(request.headers(), &HOST).unwrap_or_default().to_owned();
     let (mut parts, _) = request.into_parts();

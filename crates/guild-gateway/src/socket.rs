@@ -9,6 +9,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
@@ -20,6 +21,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{Options, meter};
+
+/// Whether what comes counts as movement too: for somebody known who sends something large, at a pace that is watched
+/// elsewhere.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Patience(Arc<AtomicBool>);
+
+/// Patience for as long as this lives.
+pub(crate) struct Patient(Patience);
+
+impl Patience {
+    pub(crate) fn begin(&self) -> Patient {
+        self.0.store(true, Ordering::Relaxed);
+        Patient(self.clone())
+    }
+
+    fn has_it(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        self.0.0.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Accepts no more connections than there is room for; further ones wait to be accepted, except those of an address
 /// that has too many: they are dropped at once.
@@ -61,8 +87,7 @@ impl Listener for Limited {
         // Small frames shall not wait for more of them. A socket that is already dead need not.
         let _ = io.set_nodelay(true);
         let (clock, idle_max_ms) = (self.clock.clone(), self.options.idle_max_ms);
-        let timed =
-            Timed { io, clock, idle_max_ms, idle: None, is_answered: false, _seat: Some(seat) };
+        let timed = Timed { _seat: Some(seat), ..Timed::new(io, clock, idle_max_ms) };
         (timed, address)
     }
 
@@ -111,7 +136,19 @@ pub(crate) struct Timed<S> {
     idle: Option<BoxFuture<()>>,
     /// Whether anything was ever written.
     is_answered: bool,
+    patience: Patience,
     _seat: Option<Seat>,
+}
+
+impl<S> Timed<S> {
+    fn new(io: S, clock: Arc<dyn Clock>, idle_max_ms: i64) -> Timed<S> {
+        let patience = Patience::default();
+        Timed { io, clock, idle_max_ms, idle: None, is_answered: false, patience, _seat: None }
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience.clone()
+    }
 }
 
 impl<S: Unpin> Timed<S> {
@@ -151,7 +188,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Timed<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         // Also while something comes: whoever sends a byte now and then would be served for ever.
-        self.in_time(cx)?;
+        if self.patience.has_it() {
+            self.idle = None;
+        } else {
+            self.in_time(cx)?;
+        }
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
@@ -219,13 +260,17 @@ mod tests {
         let (near, mut far) = duplex(4);
         let bell = Bell::default();
         let clock = Arc::new(bell.clone());
-        let mut near =
-            Timed { io: near, clock, idle_max_ms: 1, idle: None, is_answered: false, _seat: None };
+        let mut near = Timed::new(near, clock, 1);
         far.write_all(b"abc").await.unwrap();
         let mut read = [0; 1];
         near.read_exact(&mut read).await.unwrap();
         bell.0.store(true, std::sync::atomic::Ordering::SeqCst);
         // There is more to read, but nothing was written meanwhile.
+        assert_eq!(near.read(&mut read).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // Unless somebody known sends something large.
+        let patient = near.patience().begin();
+        near.read_exact(&mut read).await.unwrap();
+        drop(patient);
         assert_eq!(near.read(&mut read).await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         bell.0.store(false, std::sync::atomic::Ordering::SeqCst);
         near.read_exact(&mut read).await.unwrap();

@@ -3,6 +3,7 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
+use axum::http::Method;
 use axum::routing::{delete, get, post};
 
 use crate::Shared;
@@ -14,7 +15,12 @@ pub(crate) mod document;
 mod inside;
 mod jobs;
 mod operator;
+mod ports;
+mod pour;
 mod sandboxes;
+
+/// Where files go in and out.
+const FILES: &str = "/v1/sandboxes/{sandbox_id}/files";
 
 /// The routes. Each is in [`document::Document`] too, and a test compares the two.
 pub(crate) fn routes() -> Router<Shared> {
@@ -49,6 +55,7 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/sandboxes/{sandbox_id}/directory", get(inside::directory))
         .route("/v1/sandboxes/{sandbox_id}/secrets", post(inside::secrets))
         .merge(files())
+        .merge(ports::routes())
         .route("/v1/billing/balance", get(billing::balance))
         .route("/v1/billing/statement", get(billing::statement))
         .route("/v1/billing/withdrawals", get(billing::withdrawals).post(billing::withdraw))
@@ -62,10 +69,13 @@ pub(crate) fn routes() -> Router<Shared> {
         .route("/v1/operator/withdrawals/{withdrawal_id}/fail", post(operator::fail))
 }
 
-/// Files are larger than anything else that is sent here.
+/// Files are larger than anything else that is sent here: how large, their handler says.
 fn files() -> Router<Shared> {
     let files = get(inside::download).put(inside::upload).delete(inside::delete);
-    Router::new()
-        .route("/v1/sandboxes/{sandbox_id}/files", files)
-        .layer(DefaultBodyLimit::max(inside::FILE_MAX_BYTES))
+    Router::new().route(FILES, files).layer(DefaultBodyLimit::disable())
+}
+
+/// Whether a request has a pace of its own instead of a deadline.
+pub(crate) fn has_own_pace(method: &Method, route: &str) -> bool {
+    *method == Method::PUT && route == FILES
 }

@@ -16,6 +16,7 @@ mod access;
 mod billing;
 mod inside;
 mod job;
+mod port;
 mod sandbox;
 
 pub use access::{
@@ -31,6 +32,7 @@ pub use inside::{
     SecretsView, SignalBody, StdinBody,
 };
 pub use job::{ExtendBody, GrantView, GrantsView, JobView, Jobs, NewJobBody};
+pub use port::{PortBody, PortClosed, PortView, Ports};
 pub(crate) use sandbox::Chosen;
 pub use sandbox::{NewSandboxBody, PriceQuery, PriceView, ResizeBody, SandboxView, Sandboxes};
 

@@ -24,6 +24,7 @@ mod billing;
 mod inside;
 mod jobs;
 mod page;
+mod ports;
 mod sandboxes;
 mod sign_in;
 
@@ -33,6 +34,7 @@ pub use page::{
     Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage,
     Viewer,
 };
+pub use ports::{Pass, Way};
 
 /// How the desk works.
 #[derive(Debug, Clone)]
@@ -67,6 +69,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     gate: Mutex<rate::Gate>,
+    ways: ports::Ways,
 }
 
 /// A write as it came. Whoever sends it again sends the same.
@@ -105,7 +108,8 @@ impl Desk {
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
-        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate }))
+        let ways = ports::Ways::default();
+        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate, ways }))
     }
 
     /// Counts a request from this address: before anything else is done for it.

@@ -19,6 +19,9 @@ pub mod code {
             "There is no such withdrawal.", "Check the id.";
         UNKNOWN_QUOTE = "hosting.unknown_quote", NotFound,
             "There is no such quote.", "Check the id, or ask for what you want again.";
+        PORT_CLOSED = "hosting.port_closed", NotFound,
+            "This port of the sandbox has no address here.",
+            "Give it one: `guild sandbox ports SANDBOX expose PORT`.";
         JOB_ENDED = "hosting.job_ended", Conflict,
             "The job has ended: nothing is bought in it any more.", "Create another job.";
         SANDBOX_ENDED = "hosting.sandbox_ended", Conflict,

@@ -11,6 +11,7 @@
 //! | [`meter`] | each minute is paid before it begins, or the sandbox ends |
 //! | [`upkeep`] | the loop of the meter |
 //! | [`money`] | deposits, balance and burn, statements, withdrawals behind a reserve, quotes |
+//! | [`port`] | which ports of a sandbox have an address |
 //! | [`machine`] | what sandboxes run on, and who looks after them there |
 //! | [`audit`] | recomputes all of it from rows and ledger |
 //! | [`desk`] | where all of it is asked for: who asks, whether again, and then the change, in one transaction |
@@ -36,6 +37,7 @@ pub mod meter;
 pub mod money;
 #[cfg(test)]
 mod plans;
+pub mod port;
 pub mod price;
 mod row;
 pub mod sandbox;
@@ -61,6 +63,15 @@ pub fn migrations() -> Vec<Migration> {
         sql: Sql {
             lite: include_str!("../migrations/sqlite/0001_hosting.sql"),
             pg: include_str!("../migrations/postgres/0001_hosting.sql"),
+        },
+    });
+    all.push(Migration {
+        area: "hosting",
+        number: 2,
+        name: "port",
+        sql: Sql {
+            lite: include_str!("../migrations/sqlite/0002_port.sql"),
+            pg: include_str!("../migrations/postgres/0002_port.sql"),
         },
     });
     all

@@ -151,6 +151,20 @@ async fn attest(client: &Client, image: &str) -> Result<Attested> {
     Err(Error::refused(&code::NOT_ATTESTED, why))
 }
 
+/// Has an agent give its sandbox another shape. What it cannot is told with the layer that is missing.
+async fn resize(client: &Client, cpu_milli: i64, ram_mib: i64) -> Result<()> {
+    let (Ok(cpu_milli), Ok(ram_mib)) = (u32::try_from(cpu_milli), u64::try_from(ram_mib)) else {
+        return Err(Error::refused(&code::UNABLE, "there is no such shape"));
+    };
+    let cannot = ["sandbox.layer_missing", "sandbox.bad_limit"];
+    client.resize(cpu_milli, ram_mib).await.map_err(|error| match error.code().name {
+        name if cannot.contains(&name) => {
+            Error::refused(&crate::code::CANNOT, format!("{cpu_milli} and {ram_mib} MiB: {error}"))
+        }
+        _ => error.into(),
+    })
+}
+
 /// The agent that a row names, at the place that it names.
 fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
     let key = row.agent_key.as_deref().and_then(|key| key.parse().ok());

@@ -16,6 +16,17 @@ pub struct Shape {
     pub disk_mib: i64,
 }
 
+impl Shape {
+    /// What both of two shapes have.
+    pub fn smaller(&self, other: &Shape) -> Shape {
+        Shape {
+            cpu_milli: self.cpu_milli.min(other.cpu_milli),
+            ram_mib: self.ram_mib.min(other.ram_mib),
+            disk_mib: self.disk_mib.min(other.disk_mib),
+        }
+    }
+}
+
 /// What a minute costs, in micro-USD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {

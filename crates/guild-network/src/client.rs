@@ -29,6 +29,7 @@ use pool::Shared;
 
 pub use address::relay_url;
 pub use ask::{Answered, ask, tell};
+pub use dial::{Wire, reach};
 pub use information::Information;
 pub use pool::{Ack, Pool, PublishError, Service};
 pub use status::{AuthState, Counts, EchoState, RelayStatus, State, SubState};

@@ -13,6 +13,7 @@
 //! | `GET /attestation` | what it says that it is |
 //! | `POST /release-secrets` | secrets for commands, sealed to its key |
 //! | `POST /lease` | until when it may run, signed |
+//! | `POST /resize` | another shape, where the host can |
 //! | `POST /freeze`, `/thaw`, `/shutdown` | stand still, go on, end |
 //!
 //! Every request is signed ([`Party`]), every answer too. [`Client`] speaks all of it.
@@ -56,7 +57,7 @@ pub use lease::Lease;
 pub use secrets::Secrets;
 pub use wire::{
     Attestation, Bytes64, EndedBy, Entry, ExecId, ExecRequest, ExecStarted, FileWritten, Frame,
-    Health, LeaseStands, Listing, SecretRelease, SecretsReleased, SignalRequest, State,
+    Health, LeaseStands, Listing, ResizeRequest, SecretRelease, SecretsReleased, SignalRequest, State,
     StdinRequest, StdinTaken, Stream,
 };
 

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result, Step};
 use crate::exec::{Exec, Executing};
+use crate::limits::Limits;
 use crate::nursery::{Born, Nursery};
 use crate::outcome::Outcome;
 use crate::pipes::{Pipes, drain};
@@ -152,6 +153,17 @@ impl Handle {
         let Received { message, fds, .. } = answer.ok_or(Error::Ended)?;
         message.map_or(Ok(()), Err)?;
         dial(fds.into_iter().next().ok_or(Error::Ended)?, port)
+    }
+
+    /// Gives a sandbox that runs other limits, where cgroups hold them; nobody in it is killed for that. Refused where
+    /// they do not, and if it uses more memory than it would have.
+    pub fn resize(&self, cores_milli: u32, memory_bytes: u64) -> Result<()> {
+        Limits { cores_milli, ..Limits::hosted(cores_milli, memory_bytes, 1 << 20) }.check()?;
+        let (here, there) = Channel::pair().step("make a channel")?;
+        self.ask(&ToLauncher::Resize { cores_milli, memory_bytes }, &[there.as_fd()])?;
+        drop(there);
+        let answer = here.receive::<Option<Error>>().step("hear the launcher")?;
+        answer.ok_or(Error::Ended)?.message.map_or(Ok(()), Err)
     }
 
     /// Sends something that is answered over a channel of its own.

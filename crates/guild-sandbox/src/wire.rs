@@ -54,6 +54,11 @@ pub(crate) enum ToLauncher<S = Spec> {
     },
     /// With a channel that a socket of the sandbox's network comes back by, or why not (`Option<Error>`).
     Socket,
+    /// With a channel that is answered by nothing, or why not (`Option<Error>`).
+    Resize {
+        cores_milli: u32,
+        memory_bytes: u64,
+    },
 }
 
 /// From the caller to the launcher about one command, over its own channel. Its end means that nobody wants it.

@@ -1,11 +1,14 @@
 //! Speaks to a node that sells sandboxes, for whoever is signed in there.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use guild_protocol::env::Random;
-use guild_protocol::hash::to_hex;
+use guild_protocol::hash::{Hash, to_hex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use ureq::http::Response;
@@ -116,14 +119,25 @@ impl Host {
         &self.url
     }
 
+    /// The word for who asks.
+    pub(crate) fn authorization(&self) -> Option<&str> {
+        self.authorization.as_deref()
+    }
+
     pub(crate) fn get(&self, path: &str) -> Result<Value> {
         let mut answer = self.asked(path)?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
-    /// A stream or a file, as it comes.
+    /// A stream, as it comes.
     pub(crate) fn read(&self, path: &str) -> Result<impl Read + use<>> {
-        Ok(self.asked(path)?.into_body().into_reader())
+        self.fetch(path).map(|(_, body)| body)
+    }
+
+    /// A file as it comes, and how long it is, if that is said.
+    pub(crate) fn fetch(&self, path: &str) -> Result<(Option<u64>, impl Read + use<>)> {
+        let body = self.asked(path)?.into_body();
+        Ok((body.content_length(), body.into_reader()))
     }
 
     fn asked(&self, path: &str) -> Result<Response<ureq::Body>> {
@@ -145,6 +159,23 @@ impl Host {
         self.post_as(path, body, &to_hex(&key))
     }
 
+    /// Removes something, once however often it must be sent.
+    pub(crate) fn delete(&self, path: &str) -> Result<Value> {
+        let mut key = [0; 16];
+        SystemRandom.fill(&mut key);
+        let key = to_hex(&key);
+        let mut answer = self.retried(|| {
+            let request = self.agent.delete(format!("{}{path}", self.url));
+            let request = request.header("idempotency-key", &key);
+            let request = match &self.authorization {
+                Some(value) => request.header("authorization", value),
+                None => request,
+            };
+            request.call()
+        })?;
+        answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
     fn post_as(&self, path: &str, body: &Value, key: &str) -> Result<Value> {
         let mut answer = self.retried(|| {
             let request = self.agent.post(format!("{}{path}", self.url));
@@ -158,9 +189,14 @@ impl Host {
             .map_err(|_| Error::new(&code::NODE_UNREACHABLE, "the node's answer is not understood"))
     }
 
-    pub(crate) fn put(&self, path: &str, bytes: &[u8]) -> Result<Value> {
+    /// Sends a file as it is read, with its hash ahead.
+    pub(crate) fn put_file(&self, path: &str, file: &File, hash: &Hash) -> Result<Value> {
+        let digest = format!("sha-256=:{}:", STANDARD.encode(hash.as_bytes()));
         let mut answer = self.retried(|| {
-            self.authorized_by(self.agent.put(format!("{}{path}", self.url))).send(bytes)
+            // Again from its beginning, if it must be sent again.
+            { file }.rewind()?;
+            let request = self.agent.put(format!("{}{path}", self.url));
+            self.authorized_by(request.header("content-digest", &digest)).send(file)
         })?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }

@@ -5,7 +5,7 @@ use axum::response::Html;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoParams, Modify, OpenApi};
 
-use super::{access, billing, inside, jobs, operator, sandboxes};
+use super::{access, billing, inside, jobs, operator, ports, sandboxes};
 use crate::web;
 
 /// The header of every write.
@@ -62,6 +62,7 @@ pages! {
         sandboxes::resume,
         inside::exec, inside::output, inside::stdin, inside::signal, inside::upload, inside::download,
         inside::delete, inside::directory, inside::secrets,
+        ports::expose, ports::list, ports::close, ports::pass, ports::tunnel,
         billing::balance, billing::statement, billing::withdraw, billing::withdrawals, billing::withdrawal,
         billing::quote,
         operator::credit, operator::withdrawals, operator::confirm, operator::fail,

@@ -2,8 +2,8 @@
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, ready, select};
@@ -14,13 +14,13 @@ use guild_hosting::api::{
 };
 use guild_hosting::desk::Output;
 use guild_protocol::env::BoxFuture;
+use guild_protocol::hash::Hash;
 
 use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Ids, Write};
 use super::document::Idempotent;
+use super::pour::{self, Pour};
+use crate::relay::Remote;
 use crate::{Error, Result, Shared};
-
-/// The largest file that goes in by one request: it is held in memory, because its hash goes ahead of it.
-pub(super) const FILE_MAX_BYTES: usize = 32 << 20;
 
 /// So long a reader waits for the first frame before it hears that the command is there.
 const QUIET_MS: i64 = 1_000;
@@ -114,7 +114,8 @@ pub(crate) async fn signal(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Writes a file, of 32 MiB at most.
+/// Writes a file, as large as the disk of the sandbox. One of more than 32 MiB says its length and its hash ahead, as
+/// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written. The same again writes the same.
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
     params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
@@ -122,16 +123,39 @@ pub(crate) async fn signal(
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn upload(
+    State(shared): State<Shared>,
     Caller { desk, token }: Caller,
     Id(sandbox_id): Id,
     Asked(query): Asked<FileQuery>,
     request: Request,
 ) -> Result<Json<FileView>> {
-    let bytes = axum::body::to_bytes(request.into_body(), FILE_MAX_BYTES)
-        .await
-        .map_err(|_| Error::TooLarge(FILE_MAX_BYTES))?;
+    let remote = request.extensions().get::<ConnectInfo<Remote>>();
+    let patient = remote.map(|ConnectInfo(remote)| remote.be_patient());
+    let said = pour::digest(request.headers())?;
+    let body = request.into_body();
+    let length = pour::length(&body);
     let file = (query.path.as_str(), query.executable);
-    Ok(Json(desk.upload(token, &sandbox_id, file, &bytes).await?))
+    let mut pour = Pour::new(body, shared.clock.clone(), patient);
+    let visit = desk.enter_to_write(token, &sandbox_id).await?;
+    let (Some(hash), Some(length)) = (said, length) else {
+        // Refused before it is read, if it says how long it is.
+        let held = pour::HELD_MAX_BYTES;
+        if length.is_some_and(|length| length > held as u64) {
+            return Err(Error::TooLarge(held));
+        }
+        let bytes = pour.whole(held).await?;
+        let (length, hash) = (bytes.len() as u64, Hash::of(&bytes));
+        if said.is_some_and(|said| said != hash) {
+            return Err(Error::bad("content-digest", "is not that of the body"));
+        }
+        let mut bytes = bytes.as_slice();
+        return Ok(Json(desk.upload(&visit, file, &mut bytes, length, hash).await?));
+    };
+    let written = desk.upload(&visit, file, &mut pour, length, hash).await;
+    match (written, pour.failed()) {
+        (Err(_), Some(error)) => Err(error),
+        (written, _) => Ok(Json(written?)),
+    }
 }
 
 /// A file as it is; also of a sandbox that has stopped, for as long as its files are kept.
@@ -146,6 +170,7 @@ pub(crate) async fn download(
     Asked(query): Asked<FileQuery>,
 ) -> Result<Response> {
     let file = desk.download(token, &sandbox_id, &query.path).await?;
+    let bytes = file.bytes;
     let pieces = stream::unfold(Some(file), |file| async move {
         let mut file = file?;
         match file.piece().await {
@@ -156,7 +181,11 @@ pub(crate) async fn download(
         }
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))];
-    Ok((kind, Body::from_stream(pieces)).into_response())
+    let mut response = (kind, Body::from_stream(pieces)).into_response();
+    if let Some(bytes) = bytes {
+        response.headers_mut().insert(CONTENT_LENGTH, bytes.into());
+    }
+    Ok(response)
 }
 
 /// Removes a file, or a directory with all that is in it.

@@ -3,6 +3,7 @@
 use guild_protocol::hash::Hash;
 use guild_sandbox::agent::{Download, ExecId, ExecStream, Secrets};
 use guild_store::Tx;
+use tokio::io::AsyncRead;
 
 use crate::access::idempotency::{self, Begun, Reply};
 use crate::access::{Scope, Token};
@@ -27,11 +28,11 @@ pub struct Output {
 }
 
 impl Desk {
-    fn door(&self) -> &Door {
+    pub(super) fn door(&self) -> &Door {
         &self.0.door
     }
 
-    async fn enter(&self, token: Token, scope: Scope, id: &str) -> Result<Visit> {
+    pub(super) async fn enter(&self, token: Token, scope: Scope, id: &str) -> Result<Visit> {
         let caller = self.who(token).await?;
         caller.require(scope)?;
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
@@ -106,18 +107,23 @@ impl Desk {
         visit.signal(&exec_id, body.signal).await
     }
 
-    /// Writes a file. The same again writes the same.
+    /// Enters a sandbox to write a file: before anything of it is read.
+    pub async fn enter_to_write(&self, token: Token, id: &str) -> Result<Visit> {
+        self.enter(token, Scope::SandboxesExec, id).await
+    }
+
+    /// Writes a file as it comes, if it is as long and has the hash that is said. The same again writes the same.
     pub async fn upload(
         &self,
-        token: Token,
-        id: &str,
+        visit: &Visit,
         (path, executable): (&str, bool),
-        bytes: &[u8],
+        body: &mut (impl AsyncRead + Unpin + Send),
+        length: u64,
+        hash: Hash,
     ) -> Result<FileView> {
-        let visit = self.enter(token, Scope::SandboxesExec, id).await?;
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let mut body = bytes;
-        let written = visit.upload(path, executable, &mut body, length, Hash::of(bytes)).await?;
+        let written = visit.upload(path, executable, body, length, hash).await?;
+        // What took long was use all the while; if it has ended meanwhile, the file is there all the same.
+        let _ = visit.touch().await;
         Ok(FileView::of(path, &written))
     }
 

@@ -90,21 +90,43 @@ impl Desk {
         let version = crate::api::version(body.version)?;
         let policy = self.0.options.policy.clone();
         let can = self.0.options.abilities.resize;
-        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
-            able(can, "its shape stays as it was bought")?;
-            let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
+        let wanted = move |present: &Sandbox| {
             let shape = present.next.map_or(present.shape, |next| next.shape);
-            let shape = Shape {
+            Shape {
                 cpu_milli: body.cpu_milli.unwrap_or(shape.cpu_milli),
                 ram_mib: body.ram_mib.unwrap_or(shape.ram_mib),
                 ..shape
-            };
+            }
+        };
+        // Nobody pays for what the host cannot give, and nobody keeps what is not paid: what gets less gets less now.
+        let caller = self.who(sent.token.clone()).await?;
+        caller.require(Scope::SandboxesWrite)?;
+        able(can, "its shape stays as it was bought")?;
+        let (id, user_id) = (sandbox_id.clone(), caller.user_id.clone());
+        let present = self.0.store.read(move |rx| sandbox::get(rx, &user_id, &id)).await?;
+        let mut before = None;
+        if present.version == version && present.status == sandbox::Status::Running {
+            let shape = wanted(&present);
+            self.0.options.policy.check_shape(&shape)?;
+            let least = present.held_at(self.now_ms()).smaller(&shape);
+            let visit = self.door().enter(&caller.user_id, &sandbox_id).await?;
+            visit.resize(least.cpu_milli, least.ram_mib).await?;
+            before = Some((visit, present.held_at(self.now_ms())));
+        }
+        let written = self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+            let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
+            let shape = wanted(&present);
             let user_id = &caller.user_id;
             let sandbox =
                 sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
             answer(200, &SandboxView::of(&sandbox, now_ms))
-        })
-        .await
+        });
+        let written = written.await;
+        if let (Err(_), Some((visit, shape))) = (&written, before) {
+            // Nothing was changed, so nothing is taken away.
+            let _ = visit.resize(shape.cpu_milli, shape.ram_mib).await;
+        }
+        written
     }
 
     /// Ends a sandbox; its files are kept.

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use super::image::{Images, Source};
 use super::link::{Link, agent_id};
-use super::{Abilities, Found, Instance, Machine, Order, Stopped, code};
+use super::{Abilities, Found, Instance, Machine, Order, Stopped, code, resize};
 use crate::{Error, Result, SandboxId};
 use place::{Known, Place};
 use process::{Process, READY_FILE};
@@ -350,7 +350,7 @@ impl Machine for Local {
     }
 
     fn abilities(&self) -> Abilities {
-        Abilities { pause: true, resize: false }
+        Abilities { pause: true, resize: true }
     }
 
     fn create(&self, order: &Order) -> BoxFuture<Result<Instance>> {
@@ -378,8 +378,20 @@ impl Machine for Local {
         Box::pin(async move { inner.destroy(&sandbox_id).await })
     }
 
-    fn resize(&self, _: &SandboxId, _: i64, _: i64) -> BoxFuture<Result<()>> {
-        let why = "a sandbox on this host keeps its shape";
-        Box::pin(std::future::ready(Err(Error::refused(&code::UNABLE, why))))
+    fn resize(
+        &self,
+        sandbox_id: &SandboxId,
+        cpu_milli: i64,
+        ram_mib: i64,
+    ) -> BoxFuture<Result<()>> {
+        let (inner, sandbox_id) = (self.0.clone(), sandbox_id.clone());
+        Box::pin(async move {
+            let place = inner.place(&sandbox_id);
+            let Some(instance) = inner.instance(&sandbox_id, &place)? else {
+                let why = format!("the agent of {sandbox_id} is gone");
+                return Err(Error::refused(&code::MACHINE, why));
+            };
+            resize(&inner.link.client_of(&instance)?, cpu_milli, ram_mib).await
+        })
     }
 }

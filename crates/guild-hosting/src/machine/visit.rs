@@ -19,6 +19,8 @@ use super::{attest, client_of_row, code};
 use crate::sandbox::{self, Sandbox, Status};
 use crate::{Error, Result, SandboxId, UserId};
 
+const MIB: u64 = 1 << 20;
+
 /// What may be asked of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -28,7 +30,7 @@ pub struct Limits {
     pub timeout_max_ms: u64,
     /// How much a command may print.
     pub output_max_bytes: u64,
-    /// The largest file or archive that goes in.
+    /// The largest file or archive that goes in, if its disk holds so much.
     pub file_max_bytes: u64,
 }
 
@@ -38,7 +40,7 @@ impl Default for Limits {
             timeout_ms: 3_600_000,
             timeout_max_ms: 24 * 3_600_000,
             output_max_bytes: 1 << 30,
-            file_max_bytes: 1 << 30,
+            file_max_bytes: 1 << 40,
         }
     }
 }
@@ -125,6 +127,11 @@ impl Visit {
         self.write(move |tx, now_ms| sandbox::touch(tx, &sandbox_id, now_ms)).await
     }
 
+    /// Gives it another shape, or changes nothing.
+    pub async fn resize(&self, cpu_milli: i64, ram_mib: i64) -> Result<()> {
+        super::resize(&self.client, cpu_milli, ram_mib).await
+    }
+
     /// Starts a command. The same request with the same id starts one.
     pub async fn exec(&self, request: &ExecRequest) -> Result<ExecId> {
         let limits = &self.door.limits;
@@ -188,7 +195,8 @@ impl Visit {
     }
 
     fn require_small(&self, length: u64) -> Result<()> {
-        let max = self.door.limits.file_max_bytes;
+        let disk = u64::try_from(self.sandbox.shape.disk_mib).unwrap_or(0).saturating_mul(MIB);
+        let max = self.door.limits.file_max_bytes.min(disk);
         match length <= max {
             true => Ok(()),
             false => {

@@ -102,6 +102,16 @@ impl Sandbox {
         }
     }
 
+    /// What it is to have at a time: as [`Sandbox::shape_at`], but what it gives up it gives up at once. Memory that is
+    /// in use cannot be taken away later, and nobody keeps what the next minute does not pay.
+    pub fn held_at(&self, now_ms: UnixMs) -> Shape {
+        let present = self.shape_at(now_ms);
+        match &self.next {
+            Some(next) if next.from_ms > now_ms => present.smaller(&next.shape),
+            _ => present,
+        }
+    }
+
     /// What the next minute costs.
     pub fn next_price(&self) -> i64 {
         self.next.map_or(self.price, |next| next.price)

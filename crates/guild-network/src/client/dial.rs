@@ -31,9 +31,16 @@ const SEND_MAX_BYTES: usize = 4 * FRAME_MAX_BYTES;
 pub(super) type Socket = WebSocketStream<Wire>;
 
 /// Bytes to and from a relay.
-pub(super) enum Wire {
+pub enum Wire {
+    /// As they are.
     Plain(TcpStream),
+    /// By TLS.
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Connects to whoever is at `ws://host[:port]` or `wss://…` and is no relay: a web socket for another use.
+pub async fn reach(url: &str) -> io::Result<Wire> {
+    dial(&Address::parse(url).map_err(io::Error::other)?, true).await
 }
 
 /// Connects to a relay. A stranger's relay is refused if it is in a private network, unless that is allowed.

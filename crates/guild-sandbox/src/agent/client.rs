@@ -20,7 +20,7 @@ use super::lease::Lease;
 use super::secrets::Secrets;
 use super::wire::{
     Attestation, Bytes64, Entry, ExecId, ExecRequest, ExecStarted, FileWritten, Health,
-    LeaseStands, Listing, SecretsReleased, SignalRequest, StdinRequest, StdinTaken,
+    LeaseStands, Listing, ResizeRequest, SecretsReleased, SignalRequest, StdinRequest, StdinTaken,
 };
 use http::{Body, Connection, Head};
 
@@ -151,6 +151,12 @@ impl Client {
     /// Brings a lease that somebody has signed.
     pub async fn send_lease(&self, lease: &Lease) -> Result<LeaseStands> {
         self.post("/v1/lease", lease).await
+    }
+
+    /// Gives the sandbox another shape, or changes nothing: where the host cannot, or more memory is in use.
+    pub async fn resize(&self, cpu_milli: u32, memory_mib: u64) -> Result<()> {
+        let body = encode(&ResizeRequest { cpu_milli, memory_mib })?;
+        self.ask_bytes("POST", "/v1/resize", &body).await.map(drop)
     }
 
     /// Stops everything where it is.

@@ -55,6 +55,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/attestation", get(sandbox::attestation))
         .route("/release-secrets", post(sandbox::release_secrets))
         .route("/lease", post(sandbox::lease))
+        .route("/resize", post(sandbox::resize))
         .route("/freeze", post(sandbox::freeze))
         .route("/thaw", post(sandbox::thaw))
         .route("/shutdown", post(sandbox::shutdown))

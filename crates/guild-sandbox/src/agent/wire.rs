@@ -265,6 +265,16 @@ pub struct SecretsReleased {
     pub names: Vec<String>,
 }
 
+/// `POST /resize`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeRequest {
+    /// How much it may compute at once, in thousandths of a core.
+    pub cpu_milli: u32,
+    /// How much memory it has; its files count.
+    pub memory_mib: u64,
+}
+
 /// The answer to `POST /lease`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseStands {

@@ -435,8 +435,44 @@ impl Watch {
                 let frozen = self.frozen_since_us.is_some();
                 socket(&self.prepared.init.channel, received.fds, frozen);
             }
+            ToLauncher::Resize { cores_milli, memory_bytes } => {
+                let refused = self.resize(cores_milli, memory_bytes).err();
+                if let Some(caller) = received.fds.into_iter().next().map(Channel::from) {
+                    // Whoever does not listen any more need not know.
+                    let _ = caller.send_now(&refused, &[]);
+                }
+            }
             ToLauncher::Freeze | ToLauncher::Prepare(_) | ToLauncher::Run(_) => {}
         }
+        Ok(())
+    }
+
+    /// Other limits for everybody who runs. Memory first: if that is refused, nothing has changed.
+    fn resize(&mut self, cores_milli: u32, memory_bytes: u64) -> Result<()> {
+        let group = &self.prepared.group;
+        let missing = |layer: Layer, controller: &str| {
+            let why = format!("there is no cgroup of {controller} to set");
+            Err(Error::LayerMissing { layer, why })
+        };
+        if !group.can_resize("memory") {
+            return missing(Layer::CgroupMemory, "memory");
+        }
+        let needs_cpu = cores_milli < self.prepared.cores_milli;
+        if needs_cpu && !group.can_resize("cpu") {
+            return missing(Layer::CgroupCpu, "cpu");
+        }
+        if !group.resize_memory(memory_bytes).step("set the limit of memory")? {
+            let why = "it uses more than that";
+            return Err(Error::limit("memory_hard_bytes", why));
+        }
+        let pid = self.prepared.init.pid;
+        if !group.resize_cores(cores_milli, pid, needs_cpu).step("set the limit of cores")? {
+            let before = self.limits.memory_hard_bytes;
+            group.resize_memory(before).step("set the limit of memory")?;
+            return missing(Layer::CgroupCpu, "cpu");
+        }
+        self.limits.cores_milli = cores_milli;
+        (self.limits.memory_soft_bytes, self.limits.memory_hard_bytes) = (memory_bytes, memory_bytes);
         Ok(())
     }
 

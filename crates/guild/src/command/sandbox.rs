@@ -17,7 +17,9 @@ use crate::config::{Backend, not_a_layer};
 use crate::error::{Error, Result, code};
 use crate::output::Answer;
 
+mod files;
 mod hosted;
+mod ports;
 
 /// Run programs that nobody trusts, here or in sandboxes bought by the minute
 #[derive(Debug, clap::Subcommand)]
@@ -28,7 +30,9 @@ pub(crate) enum Command {
     /// Show a sandbox
     Show(hosted::IdArgs),
     Exec(hosted::ExecArgs),
-    Cp(hosted::CpArgs),
+    Cp(files::CpArgs),
+    Ports(ports::PortsArgs),
+    Forward(ports::ForwardArgs),
     Extend(hosted::ExtendArgs),
     Resize(hosted::ResizeArgs),
     /// End a sandbox; its files are kept
@@ -172,7 +176,9 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
         Command::Ls(args) => return hosted::ls(args, cx),
         Command::Show(args) => return hosted::show(args, cx),
         Command::Exec(args) => return hosted::exec(args, cx),
-        Command::Cp(args) => return hosted::cp(args, cx),
+        Command::Cp(args) => return files::cp(args, cx),
+        Command::Ports(args) => return ports::ports(args, cx),
+        Command::Forward(args) => return ports::forward(args, cx),
         Command::Extend(args) => return hosted::extend(args, cx),
         Command::Resize(args) => return hosted::resize(args, cx),
         Command::Stop(args) => return hosted::act(args, "stop", cx),

@@ -16,6 +16,8 @@ mod explorer;
 mod foreign;
 mod hire;
 mod hosting;
+mod hosting_inside;
+mod hosting_killed;
 mod judge;
 mod key;
 mod killed;

@@ -51,8 +51,17 @@ impl Node {
 
     /// How much memory it has, in kB.
     pub(crate) fn resident_kb(&self) -> u64 {
+        self.status_kb("VmRSS:")
+    }
+
+    /// How much it had at most, in kB.
+    pub(crate) fn peak_kb(&self) -> u64 {
+        self.status_kb("VmHWM:")
+    }
+
+    fn status_kb(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         line.split_whitespace().next().unwrap().parse().unwrap()
     }
 

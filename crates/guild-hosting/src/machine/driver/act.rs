@@ -102,7 +102,7 @@ fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: Unix
         (false, Some(true)) => Some(Act::Thaw),
         _ => None,
     };
-    let shape = sandbox.shape_at(now_ms);
+    let shape = sandbox.held_at(now_ms);
     let resize = note.shape.filter(|known| *known != shape).map(|_| {
         let Shape { cpu_milli, ram_mib, .. } = shape;
         Act::Resize(Resized { cpu_milli, ram_mib })
@@ -130,6 +130,7 @@ fn lease(note: &Note, until_ms: UnixMs, now_ms: UnixMs) -> Option<Act> {
 mod tests {
     use super::*;
     use crate::machine::tests::row;
+    use crate::sandbox::NextShape;
 
     const NOW: UnixMs = 1_000_000;
 
@@ -222,6 +223,18 @@ mod tests {
             act(&running(), &Note { shape: Some(running().shape), ..known() }),
             Act::Nothing
         );
+        // What it gives up it gives up now; what it gets it gets when that is paid and has begun.
+        let next = Shape { cpu_milli: 5_000, ram_mib: 128, disk_mib: 64 };
+        let next = NextShape { shape: next, price: 1, from_ms: NOW + 1 };
+        let soon = Sandbox { next: Some(next), ..running() };
+        let note = Note { shape: Some(running().shape), ..known() };
+        let ram_mib = 128;
+        assert_eq!(act(&soon, &note), Act::Resize(Resized { cpu_milli, ram_mib }));
+        let given = Shape { ram_mib, ..running().shape };
+        let given = Note { shape: Some(given), ..known() };
+        assert_eq!(act(&soon, &given), Act::Nothing);
+        let begun = Sandbox { next: Some(NextShape { from_ms: NOW - 1, ..next }), ..running() };
+        assert_eq!(act(&begun, &given), Act::Resize(Resized { cpu_milli: 5_000, ram_mib }));
     }
 
     #[test]

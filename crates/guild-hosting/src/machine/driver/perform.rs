@@ -8,6 +8,7 @@ use guild_store::Tx;
 use super::act::may_run_until;
 use super::{Act, Driver, Resized};
 use crate::machine::{Instance, Order, attest, client_of_row, code};
+use crate::price::Shape;
 use crate::sandbox::{self, Sandbox};
 use crate::{Error, Result};
 
@@ -139,7 +140,7 @@ impl Driver {
     }
 
     async fn resize(&self, row: &Sandbox, to: Resized) -> Result<Done> {
-        let shape = row.shape_at(self.now_ms());
+        let shape = Shape { cpu_milli: to.cpu_milli, ram_mib: to.ram_mib, ..row.shape };
         self.machine.resize(&row.sandbox_id, to.cpu_milli, to.ram_mib).await?;
         self.note(&row.sandbox_id, |note| note.shape = Some(shape));
         Ok(Done::Well)

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use guild_hosting::SandboxId;
 use guild_hosting::machine::{Instance, Machine, Order};
 use guild_protocol::env::Clock;
+use guild_sandbox::agent::ExecRequest;
 
 use super::{Host, Real, kill, order, printed, shell, until};
 
@@ -140,8 +141,60 @@ async fn what_cannot_be_made_is_said_and_can_be_removed() {
     let other = Order { ram_mib: 512, ..good.clone() };
     assert_eq!(machine.create(&other).await.unwrap_err().code().name, "hosting.machine_failed");
     let refused = machine.resize(&good.sandbox_id, 2_000, 512).await.unwrap_err();
+    assert_eq!(refused.code().name, "agent.not_leased");
+    let refused = machine.resize(&good.sandbox_id, -1, 512).await.unwrap_err();
     assert_eq!(refused.code().name, "hosting.machine_unable");
     machine.destroy(&good.sandbox_id).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_shape_changes_while_it_runs_and_nobody_dies() {
+    /// Holds so much memory, says so, and stays.
+    fn holds(mib: u32) -> ExecRequest {
+        shell(&format!(
+            "exec python3 -uc 'import time; x = bytearray({mib} << 20); x[::4096] = b\"1\" * len(x[::4096]); \
+             print(\"held\"); time.sleep(1000)'"
+        ))
+    }
+    let host = Host::new();
+    let machine = host.machine();
+    let order = order();
+    let instance = machine.create(&order).await.unwrap();
+    let client = host.link().client_of(&instance).unwrap();
+    client.lease(Real.now_ms() + 120_000).await.unwrap();
+    let id = &order.sandbox_id;
+    let first = client.exec(&holds(100)).await.unwrap();
+    let said = client.stream(&first, 1).next().await.unwrap().unwrap();
+    assert_eq!(said.data_b64.0, b"held\n");
+    if let Err(error) = machine.resize(id, 1_000, 512).await {
+        // This host cannot, and says by which layer.
+        assert_eq!(error.code().name, "hosting.machine_cannot");
+        assert!(error.to_string().contains("cgroup_"), "{error}");
+        return;
+    }
+    // What did not fit before fits now.
+    let second = client.exec(&holds(250)).await.unwrap();
+    let said = client.stream(&second, 1).next().await.unwrap().unwrap();
+    assert_eq!(said.data_b64.0, b"held\n");
+    // What is in use is not taken away, and nothing else is changed then.
+    let refused = machine.resize(id, 100, 200).await.unwrap_err();
+    assert_eq!(refused.code().name, "hosting.machine_cannot", "{refused}");
+    assert!(refused.to_string().contains("memory"), "{refused}");
+    assert_eq!(client.health().await.unwrap().execs, 2, "both still run");
+    client.signal(&second, 9).await.unwrap();
+    client.stream(&second, 1).collect(100).await.unwrap();
+    // Whoever ran before computes less from now on, too.
+    until("its memory is given back", async || machine.resize(id, 100, 200).await.is_ok()).await;
+    let busy = "import time; end = time.time() + 2\nwhile time.time() < end: pass\nprint(int(time.process_time() * 1000))";
+    let argv = ["python3", "-c", busy].map(str::to_owned).to_vec();
+    let used_ms: u64 =
+        printed(&client, &ExecRequest { argv, ..ExecRequest::default() }).await.trim().parse().unwrap();
+    assert!(used_ms < 1_000, "a tenth of a core gave {used_ms} ms in two seconds");
+    assert_eq!(client.health().await.unwrap().execs, 1, "the first still runs");
+    let large = client.exec(&holds(250)).await.unwrap();
+    let (out, _, _) = client.stream(&large, 1).collect(100).await.unwrap();
+    assert_eq!(out, b"", "there is no room for so much any more");
+    machine.destroy(id).await.unwrap();
 }
 
 #[tokio::test]

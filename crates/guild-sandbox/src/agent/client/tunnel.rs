@@ -1,7 +1,13 @@
 //! A connection to a port inside a sandbox.
 
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
 use futures_util::{SinkExt, StreamExt};
+use guild_protocol::env::BoxFuture;
 use guild_protocol::hash::Hash;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -10,12 +16,21 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::super::auth::{ANSWER_HEADER, Seal};
 use super::super::error::{Error, Result, code};
-use super::Client;
+use super::{ANSWER_MS, Client};
 
-/// Bytes to and from a port inside. Dropping it ends the connection.
+/// How much goes in by one message.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Bytes to and from a port inside. Dropping it ends the connection. It can be read from and written to like any other
+/// connection; but one side cannot end alone.
 pub struct Tunnel {
     socket: WebSocketStream<TcpStream>,
     client: Client,
+    /// What has come and nobody has read yet.
+    rest: tungstenite::Bytes,
+    /// Until when the agent must say something, or take something.
+    hears: Option<BoxFuture<()>>,
+    takes: Option<BoxFuture<()>>,
 }
 
 fn broken(error: impl ToString) -> Error {
@@ -45,7 +60,8 @@ impl Tunnel {
         match opened.await? {
             Ok((socket, answer)) => {
                 check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
-                Ok(Tunnel { socket, client: client.clone() })
+                let rest = tungstenite::Bytes::new();
+                Ok(Tunnel { socket, client: client.clone(), rest, hears: None, takes: None })
             }
             Err(tungstenite::Error::Http(answer)) => {
                 let seal = check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
@@ -63,6 +79,9 @@ impl Tunnel {
 
     /// The next bytes from inside; `None` at their end.
     pub async fn receive(&mut self) -> Result<Option<Vec<u8>>> {
+        if !self.rest.is_empty() {
+            return Ok(Some(std::mem::take(&mut self.rest).to_vec()));
+        }
         loop {
             // The agent says something more often, also if nothing comes from inside.
             let next = self.client.within(async { Ok(self.socket.next().await) }).await?;
@@ -73,6 +92,86 @@ impl Tunnel {
                 Some(Err(error)) => return Err(broken(error)),
             }
         }
+    }
+}
+
+/// Fails if there was nothing for too long.
+fn in_time(
+    wait: &mut Option<BoxFuture<()>>,
+    client: &Client,
+    cx: &mut Context<'_>,
+) -> io::Result<()> {
+    match wait.get_or_insert_with(|| client.clock.sleep(ANSWER_MS)).as_mut().poll(cx) {
+        Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+        Poll::Pending => Ok(()),
+    }
+}
+
+impl AsyncRead for Tunnel {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let tunnel = &mut *self;
+        while tunnel.rest.is_empty() {
+            let Poll::Ready(next) = tunnel.socket.poll_next_unpin(cx) else {
+                // The agent says something more often, also if nothing comes from inside.
+                in_time(&mut tunnel.hears, &tunnel.client, cx)?;
+                return Poll::Pending;
+            };
+            tunnel.hears = None;
+            match next {
+                Some(Ok(Message::Binary(bytes))) => tunnel.rest = bytes,
+                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
+            }
+        }
+        let length = tunnel.rest.len().min(buf.remaining());
+        buf.put_slice(&tunnel.rest.split_to(length));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Tunnel {
+    /// Passes on what became of a write, unless nothing was taken for too long.
+    fn taken(
+        &mut self,
+        cx: &mut Context<'_>,
+        moved: Poll<Result<(), tungstenite::Error>>,
+    ) -> Poll<io::Result<()>> {
+        let Poll::Ready(moved) = moved else {
+            in_time(&mut self.takes, &self.client, cx)?;
+            return Poll::Pending;
+        };
+        self.takes = None;
+        Poll::Ready(moved.map_err(io::Error::other))
+    }
+}
+
+impl AsyncWrite for Tunnel {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let is_ready = self.socket.poll_ready_unpin(cx);
+        ready!(self.taken(cx, is_ready))?;
+        let piece = bytes.get(..bytes.len().min(PIECE_BYTES)).unwrap_or_default();
+        let message = Message::Binary(piece.to_vec().into());
+        self.socket.start_send_unpin(message).map_err(io::Error::other)?;
+        Poll::Ready(Ok(piece.len()))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = self.socket.poll_flush_unpin(cx);
+        self.taken(cx, flushed)
+    }
+
+    /// A word that one side has said all would end both: it is only made sure that all of it has gone.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
     }
 }
 

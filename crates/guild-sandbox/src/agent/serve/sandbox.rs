@@ -8,11 +8,12 @@ use axum::http::StatusCode;
 
 use super::super::error::Result;
 use super::super::wire::{
-    Attestation, EndedBy, Health, LeaseStands, SecretRelease, SecretsReleased, State as Does,
+    Attestation, EndedBy, Health, LeaseStands, ResizeRequest, SecretRelease, SecretsReleased, State as Does,
 };
 use super::super::{Lease, Shared, lock};
 use super::Admitted;
 use super::body::Sent;
+use super::exec::blocking;
 
 type Agent = State<Arc<Shared>>;
 
@@ -84,6 +85,19 @@ pub(super) async fn lease(
     }
     tracing::info!(changed, run_until_ms, stop = lease.stop, "a lease came");
     Ok(Json(LeaseStands { run_until_ms, changed }))
+}
+
+/// Gives the sandbox another shape, or changes nothing.
+pub(super) async fn resize(
+    State(shared): Agent,
+    Sent { value, .. }: Sent<ResizeRequest>,
+) -> Result<StatusCode> {
+    shared.require_running()?;
+    let handle = shared.handle.clone();
+    let bytes = value.memory_mib.saturating_mul(1 << 20);
+    blocking(move || Ok(handle.resize(value.cpu_milli, bytes)?)).await?;
+    tracing::info!(cpu_milli = value.cpu_milli, memory_mib = value.memory_mib, "another shape");
+    Ok(StatusCode::NO_CONTENT)
 }
 
 pub(super) async fn freeze(State(shared): Agent) -> Result<StatusCode> {

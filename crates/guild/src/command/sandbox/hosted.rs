@@ -1,7 +1,7 @@
-//! Sandboxes that are bought at a node: `guild sandbox create|ls|show|exec|cp|extend|resize|stop|destroy`.
+//! Sandboxes that are bought at a node: `guild sandbox create|ls|show|exec|extend|resize|stop|destroy`.
 
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -14,12 +14,9 @@ use super::super::hosted::{self, Amount, Span, word};
 use super::super::table::Column;
 use crate::error::{Error, Result, code};
 use crate::host::Host;
-use crate::input::{Existing, write_whole};
 use crate::output::Answer;
 use crate::real::{SystemClock, runtime};
 
-/// The largest file that is copied in.
-const FILE_MAX_BYTES: u64 = 32 << 20;
 const POLL_MS: i64 = 100;
 
 /// Buy a sandbox in a job
@@ -98,17 +95,6 @@ pub(crate) struct ExecArgs {
     command: Vec<String>,
 }
 
-/// Copy a file into a sandbox or out of it
-///
-/// One of the two is SANDBOX:PATH, as in `guild sandbox cp main.py sbx_…:main.py`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct CpArgs {
-    /// From here
-    from: String,
-    /// To here
-    to: String,
-}
-
 /// Give a sandbox more money or time
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExtendArgs {
@@ -138,7 +124,7 @@ pub(crate) struct ResizeArgs {
     ram_mib: Option<u32>,
 }
 
-fn host(cx: &Context<'_>) -> Result<Host> {
+pub(super) fn host(cx: &Context<'_>) -> Result<Host> {
     Host::of(&cx.config()?)
 }
 
@@ -301,8 +287,10 @@ fn read_stdin() -> Result<Vec<u8>> {
 /// Prints what a command prints until it ends. A stream that breaks off is asked for again from where it broke.
 fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Result<Answer> {
     const BREAKS_MAX: u32 = 20;
+    const QUIET_MS: i64 = 10_000;
     let (mut next, mut breaks) = (1, 0);
     loop {
+        let began_ms = SystemClock.now_ms();
         let frames = BufReader::new(host.read(&format!("{path}?from={next}"))?);
         for line in frames.lines() {
             let Ok(line) = line else { break };
@@ -315,7 +303,11 @@ fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Resul
             let data = STANDARD.decode(frame["data_b64"].as_str().unwrap_or_default());
             let data = data.unwrap_or_default();
             match frame["stream"].as_str() {
-                Some("stdout") if !cx.out.json() => cx.out.raw(&data)?,
+                Some("stdout") if !cx.out.json() => {
+                    // Whoever reads it waits for it.
+                    cx.out.raw(&data)?;
+                    cx.out.flush()?;
+                }
                 // Whoever closed it does not want to see it.
                 Some("stderr") if !cx.out.json() => drop(std::io::stderr().write_all(&data)),
                 Some("exit") => return ended(&frame, exec_id, cx),
@@ -323,7 +315,8 @@ fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Resul
                 _ => {}
             }
         }
-        breaks += 1;
+        // A command that says nothing for long is no reason to give up: the node ends a quiet stream.
+        breaks = if SystemClock.now_ms() - began_ms >= QUIET_MS { 0 } else { breaks + 1 };
         if breaks > BREAKS_MAX {
             let message = format!("what {exec_id} prints cannot be read any more");
             return Err(Error::new(&code::NODE_UNREACHABLE, message));
@@ -354,56 +347,4 @@ fn ended(frame: &Value, exec_id: &str, cx: &mut Context<'_>) -> Result<Answer> {
         cx.out.remark(&format!("it ended with {how} ({class})"));
     }
     Ok(Answer::of(yes))
-}
-
-/// A place in a sandbox.
-fn inside(text: &str) -> Option<(&str, &str)> {
-    text.split_once(':').filter(|(id, _)| id.starts_with("sbx_"))
-}
-
-pub(super) fn cp(args: &CpArgs, cx: &mut Context<'_>) -> Result<Answer> {
-    let host = host(cx)?;
-    let files = |id: &str, path: &str| {
-        Ok::<_, Error>(format!("/v1/sandboxes/{}/files?path={}", word(id)?, encoded(path)))
-    };
-    let told = match (inside(&args.from), inside(&args.to)) {
-        (None, Some((id, path))) => {
-            let from = PathBuf::from(&args.from);
-            let bytes = read_file(&from)?;
-            let executable = is_executable(&from);
-            host.put(&format!("{}&executable={executable}", files(id, path)?), &bytes)?
-        }
-        (Some((id, path)), None) => {
-            let mut bytes = Vec::new();
-            let read = host.read(&files(id, path)?)?.read_to_end(&mut bytes);
-            let to = PathBuf::from(&args.to);
-            read.map_err(|e| Error::io(&to, &e))?;
-            write_whole(&to, &bytes, 0o644, Existing::Replace)?;
-            json!({ "path": args.to, "bytes": bytes.len() })
-        }
-        _ => {
-            let message = "one of the two is SANDBOX:PATH, and the other a path of this host";
-            return Err(Error::new(&code::USAGE, message));
-        }
-    };
-    if cx.out.json() {
-        cx.out.object(true, told)?;
-    } else {
-        cx.out.line(&format!("{} bytes to {}", told["bytes"], args.to))?;
-    }
-    Ok(Answer::Yes)
-}
-
-fn read_file(path: &Path) -> Result<Vec<u8>> {
-    let size = std::fs::metadata(path).map_err(|e| Error::io(path, &e))?.len();
-    if size > FILE_MAX_BYTES {
-        let message = format!("{size} bytes are more than {FILE_MAX_BYTES}");
-        return Err(Error::new(&code::IO_TOO_LARGE, message).in_file(path));
-    }
-    std::fs::read(path).map_err(|e| Error::io(path, &e))
-}
-
-fn is_executable(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o100 != 0)
 }
