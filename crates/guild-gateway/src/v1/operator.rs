@@ -77,7 +77,7 @@ pub(crate) async fn fail(
     (status = 200, description = "What it saw.", body = ClockView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
-pub(crate) async fn clock(at: At, _: Owner) -> Result<Json<ClockView>> {
+pub(crate) async fn clock(at: At, _: Operator) -> Result<Json<ClockView>> {
     Ok(Json(at.desk.meter_clock().await?))
 }
 
@@ -86,6 +86,6 @@ pub(crate) async fn clock(at: At, _: Owner) -> Result<Json<ClockView>> {
     (status = 200, description = "What the meter makes of it now.", body = ClockView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
-pub(crate) async fn accept_clock(at: At, _: Owner) -> Result<Json<ClockView>> {
+pub(crate) async fn accept_clock(at: At, _: Operator) -> Result<Json<ClockView>> {
     Ok(Json(at.desk.accept_clock().await?))
 }

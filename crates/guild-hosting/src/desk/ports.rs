@@ -107,14 +107,14 @@ impl Pass {
 }
 
 impl Desk {
-    fn origin(&self) -> Option<Origin> {
+    fn public_origin(&self) -> Option<Origin> {
         self.0.options.siwe.origins.first().cloned()
     }
 
     /// Gives a port an address.
     pub async fn expose_port(&self, sent: Sent, id: &str, body: PortBody) -> Result<Reply> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
-        let origin = self.origin();
+        let origin = self.public_origin();
         self.write(sent, Scope::SandboxesExec, move |tx, caller, now_ms| {
             let port = port::expose(tx, &caller.user_id, &sandbox_id, body.port, now_ms)?;
             answer(201, &PortView::of(port, &sandbox_id, origin.as_ref()))
@@ -125,7 +125,7 @@ impl Desk {
     /// The ports that have an address.
     pub async fn ports(&self, token: Token, id: &str) -> Result<Ports> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
-        let origin = self.origin();
+        let origin = self.public_origin();
         self.read(token, Scope::SandboxesRead, move |rx, caller, _| {
             let ports = port::list(rx, &caller.user_id, &sandbox_id)?.into_iter();
             let ports = ports.map(|port| PortView::of(port, &sandbox_id, origin.as_ref()));

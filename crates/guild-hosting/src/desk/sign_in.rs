@@ -146,12 +146,6 @@ impl Desk {
         }
     }
 
-    /// Counts a try to sign in from this address.
-    pub fn knock(&self, from: IpAddr) -> Result<()> {
-        let now_ms = self.now_ms();
-        Ok(self.gate(|gate| gate.knock(from, now_ms))?)
-    }
-
     /// This origin, if it is one of this node's.
     pub fn origin(&self, text: &str) -> Result<&Origin> {
         let known = self.0.options.siwe.origins.iter().find(|origin| origin.to_string() == text);

@@ -152,7 +152,9 @@ impl Market {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
              idempotency-key: {key}\r\ncontent-length: {}\r\n\r\n{body}",
-            node.address(), self.tokens[user].0, body.len()
+            node.address(),
+            self.tokens[user].0,
+            body.len()
         );
         let mut stream = TcpStream::connect(node.address()).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -168,7 +170,14 @@ impl Market {
         let user_id = self.tokens[self.one_of(USERS)].1.clone();
         let (amount, reference) = (500 + self.below(3_000), format!("wire {}", self.asked));
         self.asked += 1;
-        self.operator.run(&["billing", "credit", &user_id, &amount.to_string(), "--reference", &reference]);
+        self.operator.run(&[
+            "billing",
+            "credit",
+            &user_id,
+            &amount.to_string(),
+            "--reference",
+            &reference,
+        ]);
     }
 
     /// A job for a few minutes, with a sandbox that has a short time or a small cap.
@@ -330,7 +339,10 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
     let seen = watcher.seen.lock().unwrap().clone();
     println!(
         "{} sandboxes, {} seen at work, {} requests, kills {:?}",
-        market.bought.len(), seen.len(), market.asked, market.kills
+        market.bought.len(),
+        seen.len(),
+        market.asked,
+        market.kills
     );
     compare(&market, &seen);
     let left: Vec<String> = groups().difference(&groups_before).cloned().collect();
@@ -355,7 +367,10 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
     assert_eq!(report.problems, Vec::<String>::new());
     let ledger = runtime.block_on(store.read(guild_ledger::audit::run)).unwrap();
     assert_eq!(ledger.problems, Vec::<String>::new());
-    println!("{} minutes paid, {} ms over, {} lost", report.minutes, report.overrun_ms, report.lost_units);
+    println!(
+        "{} minutes paid, {} ms over, {} lost",
+        report.minutes, report.overrun_ms, report.lost_units
+    );
     let mut at_work = 0;
     for (id, _, number) in &market.bought {
         let id = id.parse().unwrap();
@@ -368,7 +383,10 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
         let started_ms = row.started_ms.expect("what was seen at work has begun");
         let ends_ms = (started_ms + paid_ms).min(row.expires_ms);
         assert!(*first_ms >= started_ms, "it ran before it was paid: {first_ms} {row:?}");
-        assert!(*last_ms <= ends_ms, "it ran until {last_ms}, and was paid until {ends_ms}: {row:?}");
+        assert!(
+            *last_ms <= ends_ms,
+            "it ran until {last_ms}, and was paid until {ends_ms}: {row:?}"
+        );
     }
     assert!(at_work > 0, "nothing was ever seen at work");
     service.close();

@@ -5,7 +5,6 @@ use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::StreamExt;
 use guild_hosting::access::nip98;
-use guild_hosting::sandbox;
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::{Draft, kind, tag, unix_s};
 use http_body_util::BodyExt;
@@ -81,15 +80,6 @@ impl Host {
         let (status, made) = self.post(token, path, &key, body).await;
         assert_eq!(status, StatusCode::CREATED, "{made}");
         made[field].as_str().unwrap().to_owned()
-    }
-
-    pub(super) async fn start(&self, sandbox_id: &str) {
-        let (id, now_ms) = (sandbox_id.parse().unwrap(), self.clock.now_ms());
-        let store = self.scene.store.as_ref().unwrap().handle();
-        let start = move |tx: &mut guild_store::Tx<'_>| {
-            sandbox::started(tx, &id, "unix:/nowhere", &"ab".repeat(32), now_ms)
-        };
-        store.write(start).await.unwrap();
     }
 
     /// The cookies of the first customer and of the operator.

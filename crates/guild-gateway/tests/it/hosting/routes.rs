@@ -91,6 +91,8 @@ pub(super) const ROUTES: &[Route] = &[
     route("POST", "/v1/keys", KEYS, KEY),
     route("DELETE", "/v1/keys/{key_id}", KEYS, ""),
     route("POST", "/v1/operator/credits", Node, CREDIT),
+    route("GET", "/v1/operator/clock", Node, ""),
+    route("POST", "/v1/operator/clock/accept", Node, ""),
     route("GET", "/v1/operator/withdrawals", Node, ""),
     route("POST", "/v1/operator/withdrawals/{withdrawal_id}/confirm", Node, r#"{"reference":"x"}"#),
     route("POST", "/v1/operator/withdrawals/{withdrawal_id}/fail", Node, r#"{"words":"x"}"#),
@@ -108,10 +110,21 @@ pub(super) const ROUTES: &[Route] = &[
     route("GET", "/v1/sandboxes/{sandbox_id}/files", EXEC, ""),
     route("PUT", "/v1/sandboxes/{sandbox_id}/files", EXEC, "some bytes"),
     route("POST", "/v1/sandboxes/{sandbox_id}/pause", WRITE, ""),
+    route("GET", "/v1/sandboxes/{sandbox_id}/ports", READ, ""),
+    route("POST", "/v1/sandboxes/{sandbox_id}/ports", EXEC, r#"{"port":8080}"#),
+    route("DELETE", "/v1/sandboxes/{sandbox_id}/ports/{port}", EXEC, ""),
+    route("GET", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("HEAD", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("POST", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("PUT", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("PATCH", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("DELETE", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
+    route("OPTIONS", "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", EXEC, ""),
     route("POST", "/v1/sandboxes/{sandbox_id}/resize", WRITE, LARGER),
     route("POST", "/v1/sandboxes/{sandbox_id}/resume", WRITE, ""),
     route("POST", "/v1/sandboxes/{sandbox_id}/secrets", WRITE, r#"{"secrets":{"A":"b"}}"#),
     route("POST", "/v1/sandboxes/{sandbox_id}/stop", WRITE, ""),
+    route("GET", "/v1/sandboxes/{sandbox_id}/tunnels/{port}", EXEC, ""),
 ];
 
 /// What somebody has: one of each thing that has a name.
@@ -167,6 +180,8 @@ impl Estate {
             .replace("{job_id}", &self.job_id)
             .replace("{sandbox_id}", &self.sandbox_id)
             .replace("{exec_id}", EXEC_ID)
+            .replace("{port}", "8080")
+            .replace("{path}", "page")
             .replace("{key_id}", &self.key_id)
             .replace("{withdrawal_id}", &self.withdrawal_id)
             .replace("{quote_id}", &self.quote_id);

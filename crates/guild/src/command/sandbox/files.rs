@@ -6,6 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use guild_gateway::encoded;
 use guild_protocol::env::Clock;
 use guild_protocol::hash::{Hash, Hasher};
 use serde_json::{Value, json};
@@ -146,15 +147,4 @@ fn tell(out: &mut Output, what: &str, done: u64, size: Option<u64>) {
 fn is_executable(about: &std::fs::Metadata) -> bool {
     use std::os::unix::fs::PermissionsExt;
     about.permissions().mode() & 0o100 != 0
-}
-
-/// A path as it stands in an address.
-fn encoded(text: &str) -> String {
-    let byte = |b: u8| match b {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
-            char::from(b).to_string()
-        }
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(byte).collect()
 }

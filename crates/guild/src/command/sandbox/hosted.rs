@@ -5,7 +5,6 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use guild_gateway::encoded;
 use guild_protocol::env::Clock;
 use serde_json::{Value, json};
 
