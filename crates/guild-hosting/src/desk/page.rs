@@ -1,4 +1,4 @@
-//! What the pages show: each page is one snapshot, for a user or for the operator of this node. Nothing is changed here.
+//! What the pages show: each is one snapshot, for a user or for the operator of this node. Nothing is changed here.
 
 use std::collections::BTreeMap;
 
