@@ -176,14 +176,6 @@ pub fn burn(rx: &mut Rx<'_>, user_id: &UserId) -> Result<i64> {
     Ok(sum.map_or(0, |(sum,)| sum))
 }
 
-/// How many sandboxes start or run, whoever owns them, and what their next minute costs.
-pub(crate) fn burn_of_all(rx: &mut Rx<'_>) -> Result<(i64, i64)> {
-    let sql = "SELECT count(*), CAST(coalesce(sum(coalesce(next_price, price)), 0) AS BIGINT) FROM hosting_sandbox
-               WHERE status IN ('starting', 'running')";
-    let row: Option<(i64, i64)> = rx.first(sql, args![])?;
-    Ok(row.unwrap_or_default())
-}
-
 /// The transfers that touched the account of a user, newest first; those before number `before_seq` if it is given.
 pub fn statement(
     rx: &mut Rx<'_>,

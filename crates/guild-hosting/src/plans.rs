@@ -14,6 +14,8 @@ fn statements() -> Vec<(&'static str, Vec<Val<'static>>)> {
         (job::DUE, vec![INT, INT]),
         (sandbox::OPEN, vec![TEXT, INT]),
         (money::BURN, vec![TEXT]),
+        (sandbox::OPEN_OF_ALL, vec![TEXT, INT]),
+        (sandbox::BURN_OF_ALL, vec![TEXT]),
     ]
 }
 

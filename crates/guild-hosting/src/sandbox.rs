@@ -36,11 +36,13 @@ pub use create::{NewSandbox, Placed, SecurityMode, create};
 pub(crate) use end::{Ends, end_all, give_back, set_run};
 pub use life::{KEEP_MS, destroyed, failed, placed, reported, secrets_released, started, stopped};
 pub use read::{NextShape, Sandbox, find, get, open_after, page_before, page_of_all, page_of_job};
-pub(crate) use read::{all_after, burns, count_live, known, live_of_job, open_of_user, with_ids};
+pub(crate) use read::{
+    all_after, burn_of_all, burns, count_live, known, live_of_job, open_of_user, with_ids,
+};
 pub use state::{Reason, Status};
 
 #[cfg(test)]
-pub(crate) use read::OPEN;
+pub(crate) use read::{BURN_OF_ALL, OPEN, OPEN_OF_ALL};
 
 typed_id! {
     /// Names a sandbox.

@@ -208,7 +208,9 @@ pub(crate) fn sandbox(detail: &SandboxPage, now_ms: i64) -> String {
     let state = list::sandbox_state(sandbox);
     let content = html! {
         div class="lead" {
-            a class="back" href={ "/hosting/jobs/" (sandbox.job_id) } { "← " bdi { (text::clean(&detail.job.name, 60)) } }
+            a class="back" href={ "/hosting/jobs/" (sandbox.job_id) } {
+                "← " bdi { (text::clean(&detail.job.name, 60)) }
+            }
             h1 { "Sandbox" }
             div class="buttons" { (part::pill(&state)) (part::id(&sandbox.sandbox_id)) }
         }

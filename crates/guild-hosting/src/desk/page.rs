@@ -1,4 +1,4 @@
-//! What the pages show: each page is one snapshot, for a user or for the operator of this node. Nothing is changed here.
+//! What the pages show: each is one snapshot, for a user or for the operator of this node. Nothing is changed here.
 
 use std::collections::BTreeMap;
 
@@ -362,7 +362,7 @@ fn overview(
 }
 
 fn house(rx: &mut Rx<'_>, now_ms: UnixMs) -> Result<House> {
-    let (live, burn) = money::burn_of_all(rx)?;
+    let (live, burn) = sandbox::burn_of_all(rx)?;
     let (revenue, loss) = (money::revenue()?.account_id, money::loss()?.account_id);
     let entries = ledger::entries(rx, &[revenue.clone(), loss.clone()].into())?;
     let units = |account: &AccountId| entries.get(account).map_or(0, |entry| entry.balance.units());

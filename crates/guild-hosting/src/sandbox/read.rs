@@ -265,13 +265,26 @@ pub(crate) fn open_of_user(
             ),
             args![user_id.as_str(), page(limit)],
         )?),
-        None => Ok(rx.all(
-            select!(
-                "WHERE status IN ('starting', 'running', 'ending') ORDER BY sandbox_id DESC LIMIT $1"
-            ),
-            args![page(limit)],
-        )?),
+        None => Ok(rx.all(OPEN_OF_ALL, args![LAST, page(limit)])?),
     }
+}
+
+/// The words are those of the index, so that it is used.
+pub(crate) const OPEN_OF_ALL: &str = select!(
+    "WHERE sandbox_id < $1 AND status IN ('starting', 'running', 'ending', 'destroying')
+       AND status <> 'destroying' ORDER BY sandbox_id DESC LIMIT $2"
+);
+
+/// The same.
+pub(crate) const BURN_OF_ALL: &str =
+    "SELECT count(*), CAST(coalesce(sum(coalesce(next_price, price)), 0) AS BIGINT) FROM hosting_sandbox
+     WHERE sandbox_id < $1 AND status IN ('starting', 'running', 'ending', 'destroying')
+       AND status IN ('starting', 'running')";
+
+/// How many sandboxes start or run, whoever owns them, and what their next minute costs.
+pub(crate) fn burn_of_all(rx: &mut Rx<'_>) -> Result<(i64, i64)> {
+    let row: Option<(i64, i64)> = rx.first(BURN_OF_ALL, args![LAST])?;
+    Ok(row.unwrap_or_default())
 }
 
 /// How many sandboxes of these jobs start or run, and what their next minute costs.

@@ -93,7 +93,7 @@ fn until_ended(buyer: &Home, id: &str) -> Value {
 /// Changes the database of a home; whether it could.
 fn plant(home: &Home, sql: &str) -> bool {
     let file = home.path().join(".local/share/guildhall/node.db");
-    Sqlite::open(&file).unwrap().batch(sql).is_ok()
+    Sqlite::open(&file).is_ok_and(|mut database| database.batch(sql).is_ok())
 }
 
 #[test]

@@ -37,7 +37,7 @@ pub(crate) fn sign_in(wrong: Option<&str>) -> String {
                     }
                     button class="button" type="submit" { "Look" }
                 }
-                p class="sub" { "Whatever is shown here is only read. This browser keeps nothing that could change it." }
+                p class="sub" { "Pages only read, and this browser keeps nothing that could change anything." }
             }
         }
         section aria-labelledby="key" {

@@ -63,7 +63,9 @@ fn line(sandbox: &SandboxView, owner: Option<&str>, now_ms: i64) -> Markup {
     html! {
         li {
             div {
-                a class="what" href={ "/hosting/sandboxes/" (sandbox.sandbox_id) } { (text::short(&sandbox.sandbox_id)) }
+                a class="what" href={ "/hosting/sandboxes/" (sandbox.sandbox_id) } {
+                    (text::short(&sandbox.sandbox_id))
+                }
                 span class="sub" {
                     @match owner {
                         Some(owner) => { (text::short(owner)) }

@@ -16,7 +16,9 @@ pub(crate) fn statement(statement: &StatementPage) -> String {
             p { "Every transfer that touched the account, the newest first, with what was in it afterwards." }
         }
         @if statement.lines.is_empty() {
-            (empty("No transfer yet.", &html! { "The first is a credit: the operator of this node books what you pay." }))
+            (empty("No transfer yet.", &html! {
+                "The first is a credit: the operator of this node books what you pay."
+            }))
         } @else {
             div class="buttons" {
                 a class="button" href="/hosting/statement.csv" { "As CSV" }
@@ -184,7 +186,8 @@ pub(super) fn withdrawals(all: &[WithdrawalView], now_ms: i64) -> Markup {
                 table {
                     thead {
                         tr {
-                            th scope="col" { "Asked" } th scope="col" { "Of" } th scope="col" class="number" { "Amount" }
+                            th scope="col" { "Asked" } th scope="col" { "Of" }
+                            th scope="col" class="number" { "Amount" }
                             th scope="col" { "To" } th scope="col" { "Withdrawal" }
                         }
                     }
