@@ -280,6 +280,9 @@ impl<'a> Decided<'a> {
     }
 
     fn write_ended(self, tx: &mut Tx<'_>, now_ms: UnixMs, ticked: &mut Ticked) -> Result<()> {
+        if self.ended.is_empty() {
+            return Ok(());
+        }
         let alone = self.ended.iter().filter(|(_, reason)| job_end(*reason).is_none());
         let reasons: BTreeMap<&str, Reason> =
             alone.map(|(due, reason)| (due.sandbox_id.as_str(), *reason)).collect();

@@ -27,6 +27,14 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Where every statement is a journey, a batch costs about as much whatever its size, and so does what users ask
+    /// for: larger ones keep the meter fast, and nobody waits longer by comparison.
+    pub fn on_server() -> Options {
+        Options { batch_max: 250, ..Options::default() }
+    }
+}
+
 /// The service that keeps the meter.
 pub struct Upkeep {
     options: Options,

@@ -17,6 +17,7 @@ use std::time::Duration;
 use guild_hosting::upkeep::{self, Upkeep};
 use guild_hosting::{Result, audit};
 use guild_ledger::{NewTransfer, ledger};
+use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_store::{Options, Store};
 use testbed::bench::{self, Arguments, Measured, Watch};
 use tokio::runtime::Runtime;
@@ -30,7 +31,7 @@ mod lease;
 
 use asking::{Connection, Times, ask, create_job, get};
 use fleet::{Fleet, SANDBOXES};
-use hall::{Hall, Since, T0};
+use hall::{Hall, T0};
 
 /// At this moment the next minute of all of them is due.
 const DUE_MS: i64 = T0 + 50_000;
@@ -51,31 +52,39 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
         Some(database) => (true, database),
         None => (false, arguments.case.as_str()),
     };
-    let options = match database {
-        "sqlite" => Options::file(&arguments.directory.join("node.db")),
-        "postgres" => Options::at(arguments.postgres_url()?),
+    let (options, upkeep) = match database {
+        "sqlite" => {
+            let file = Options::file(&arguments.directory.join("node.db"));
+            (file, upkeep::Options::default())
+        }
+        "postgres" => (Options::at(arguments.postgres_url()?), upkeep::Options::on_server()),
         other => return Err(format!("there is no case {other:?}")),
     };
     let fleet = Fleet::open(&options, &runtime)?;
     let measured = match with_api {
-        true => beside_users(&fleet, &runtime, arguments.seconds.max(1)),
-        false => alone(&fleet, &runtime),
+        true => beside_users(&fleet, upkeep, &runtime, arguments.seconds.max(1)),
+        false => alone(&fleet, upkeep, &runtime),
     };
     fleet.close();
     measured
 }
 
-fn alone(fleet: &Fleet, runtime: &Runtime) -> Result<Vec<Measured>, String> {
+fn alone(
+    fleet: &Fleet,
+    upkeep: upkeep::Options,
+    runtime: &Runtime,
+) -> Result<Vec<Measured>, String> {
     let store = fleet.store();
+    let batch = usize::try_from(upkeep.batch_max).unwrap_or(1);
     // The ledger before and after, so that neither has the warmer or the smaller database.
     let mut first = fleet.transfers()?;
     let second = first.split_off(SANDBOXES / 2);
     let measured = runtime.block_on(async {
-        let before = book(&store, first).await?;
+        let before = book(&store, first, batch).await?;
         let ticking = Watch::start();
-        meter(&store).look().await?;
+        meter(&store, upkeep).look().await?;
         let ticked = ticking.elapsed();
-        let after = book(&store, second).await?;
+        let after = book(&store, second, batch).await?;
         Ok::<_, guild_hosting::Error>((ticked, before + after))
     });
     let (ticked, booked) = measured.map_err(said)?;
@@ -88,10 +97,22 @@ fn alone(fleet: &Fleet, runtime: &Runtime) -> Result<Vec<Measured>, String> {
     ])
 }
 
+/// It stays the same moment, however long it takes on this machine: nothing ends meanwhile.
+struct Still;
+
+impl Clock for Still {
+    fn now_ms(&self) -> UnixMs {
+        DUE_MS
+    }
+
+    fn sleep(&self, _: i64) -> BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
 /// The meter as a node has it.
-fn meter(store: &Store) -> Upkeep {
-    let clock = Arc::new(Since(DUE_MS, Watch::start()));
-    Upkeep::new(upkeep::Options::default(), store.clone(), clock)
+fn meter(store: &Store, upkeep: upkeep::Options) -> Upkeep {
+    Upkeep::new(upkeep, store.clone(), Arc::new(Still))
 }
 
 fn all_is_paid(store: &Store, runtime: &Runtime) -> Result<(), String> {
@@ -102,8 +123,7 @@ fn all_is_paid(store: &Store, runtime: &Runtime) -> Result<(), String> {
 }
 
 /// Books transfers in batches; how long it took.
-async fn book(store: &Store, transfers: Vec<NewTransfer>) -> Result<Duration> {
-    let batch = usize::try_from(upkeep::Options::default().batch_max).unwrap_or(1);
+async fn book(store: &Store, transfers: Vec<NewTransfer>, batch: usize) -> Result<Duration> {
     let batches: Vec<Vec<Vec<NewTransfer>>> = transfers
         .chunks(batch)
         .map(|batch| batch.iter().map(|transfer| vec![transfer.clone()]).collect())
@@ -119,7 +139,12 @@ async fn book(store: &Store, transfers: Vec<NewTransfer>) -> Result<Duration> {
 }
 
 /// Users read and create jobs in turn, first without the meter, then until it has paid everything.
-fn beside_users(fleet: &Fleet, runtime: &Runtime, seconds: u64) -> Result<Vec<Measured>, String> {
+fn beside_users(
+    fleet: &Fleet,
+    upkeep: upkeep::Options,
+    runtime: &Runtime,
+    seconds: u64,
+) -> Result<Vec<Measured>, String> {
     let store = fleet.store();
     let hall = Hall::open(&store)?;
     let watch = Watch::start();
@@ -130,7 +155,7 @@ fn beside_users(fleet: &Fleet, runtime: &Runtime, seconds: u64) -> Result<Vec<Me
             let runtime =
                 tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(said)?;
             let watch = Watch::start();
-            let looked = runtime.block_on(meter(&store).look()).map_err(said);
+            let looked = runtime.block_on(meter(&store, upkeep).look()).map_err(said);
             ticks.store(false, Ordering::SeqCst);
             looked.map(|_| watch.elapsed())
         });

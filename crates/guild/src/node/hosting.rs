@@ -70,7 +70,11 @@ pub(super) async fn start(
         driver.run(stop).await;
         Ok(())
     });
-    let meter = Upkeep::new(upkeep::Options::default(), parts.store.clone(), parts.clock.clone());
+    let meter = match parts.database_clock {
+        Some(_) => upkeep::Options::on_server(),
+        None => upkeep::Options::default(),
+    };
+    let meter = Upkeep::new(meter, parts.store.clone(), parts.clock.clone());
     let stop = shutdown.clone();
     supervisor.start("meter", async move {
         meter.run(stop).await;
