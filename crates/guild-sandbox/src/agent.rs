@@ -57,8 +57,8 @@ pub use lease::Lease;
 pub use secrets::Secrets;
 pub use wire::{
     Attestation, Bytes64, EndedBy, Entry, ExecId, ExecRequest, ExecStarted, FileWritten, Frame,
-    Health, LeaseStands, Listing, ResizeRequest, SecretRelease, SecretsReleased, SignalRequest, State,
-    StdinRequest, StdinTaken, Stream,
+    Health, LeaseStands, Listing, ResizeRequest, SecretRelease, SecretsReleased, SignalRequest,
+    State, StdinRequest, StdinTaken, Stream,
 };
 
 /// How often the agent looks whether its time is over.

@@ -421,7 +421,12 @@ impl Group {
     }
 
     /// Sets how much may be computed at once while somebody runs; false if that cannot be held.
-    pub(crate) fn resize_cores(&self, cores_milli: u32, pid: u32, needed: bool) -> io::Result<bool> {
+    pub(crate) fn resize_cores(
+        &self,
+        cores_milli: u32,
+        pid: u32,
+        needed: bool,
+    ) -> io::Result<bool> {
         let is_there = self.with("cpu").is_some_and(|(path, _)| path.is_dir());
         if !needed && !is_there {
             return Ok(true);

@@ -472,7 +472,8 @@ impl Watch {
             return missing(Layer::CgroupCpu, "cpu");
         }
         self.limits.cores_milli = cores_milli;
-        (self.limits.memory_soft_bytes, self.limits.memory_hard_bytes) = (memory_bytes, memory_bytes);
+        (self.limits.memory_soft_bytes, self.limits.memory_hard_bytes) =
+            (memory_bytes, memory_bytes);
         Ok(())
     }
 

@@ -152,7 +152,9 @@ impl Market {
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
              idempotency-key: {key}\r\ncontent-length: {}\r\n\r\n{body}",
-            node.address(), self.tokens[user].0, body.len()
+            node.address(),
+            self.tokens[user].0,
+            body.len()
         );
         let mut stream = TcpStream::connect(node.address()).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
@@ -168,7 +170,14 @@ impl Market {
         let user_id = self.tokens[self.one_of(USERS)].1.clone();
         let (amount, reference) = (500 + self.below(3_000), format!("wire {}", self.asked));
         self.asked += 1;
-        self.operator.run(&["billing", "credit", &user_id, &amount.to_string(), "--reference", &reference]);
+        self.operator.run(&[
+            "billing",
+            "credit",
+            &user_id,
+            &amount.to_string(),
+            "--reference",
+            &reference,
+        ]);
     }
 
     /// A job for a few minutes, with a sandbox that has a short time or a small cap.
@@ -330,7 +339,10 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
     let seen = watcher.seen.lock().unwrap().clone();
     println!(
         "{} sandboxes, {} seen at work, {} requests, kills {:?}",
-        market.bought.len(), seen.len(), market.asked, market.kills
+        market.bought.len(),
+        seen.len(),
+        market.asked,
+        market.kills
     );
     compare(&market, &seen);
     let left: Vec<String> = groups().difference(&groups_before).cloned().collect();
@@ -355,7 +367,10 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
     assert_eq!(report.problems, Vec::<String>::new());
     let ledger = runtime.block_on(store.read(guild_ledger::audit::run)).unwrap();
     assert_eq!(ledger.problems, Vec::<String>::new());
-    println!("{} minutes paid, {} ms over, {} lost", report.minutes, report.overrun_ms, report.lost_units);
+    println!(
+        "{} minutes paid, {} ms over, {} lost",
+        report.minutes, report.overrun_ms, report.lost_units
+    );
     let mut at_work = 0;
     for (id, _, number) in &market.bought {
         let id = id.parse().unwrap();
@@ -367,9 +382,41 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
         at_work += 1;
         let started_ms = row.started_ms.expect("what was seen at work has begun");
         let ends_ms = (started_ms + paid_ms).min(row.expires_ms);
-        assert!(*first_ms >= started_ms, "it ran before it was paid: {first_ms} {row:?}");
-        assert!(*last_ms <= ends_ms, "it ran until {last_ms}, and was paid until {ends_ms}: {row:?}");
+        let wrong = wrong((*first_ms, *last_ms), started_ms, ends_ms);
+        assert_eq!(wrong, None, "{row:?}");
     }
     assert!(at_work > 0, "nothing was ever seen at work");
     service.close();
+}
+
+/// What is wrong with what was seen of a sandbox that began and ended then.
+fn wrong((first_ms, last_ms): (i64, i64), started_ms: i64, ends_ms: i64) -> Option<String> {
+    if first_ms < started_ms {
+        return Some(format!("it ran at {first_ms}, before it began at {started_ms}"));
+    }
+    (last_ms > ends_ms).then(|| format!("it ran at {last_ms}, and was paid until {ends_ms}"))
+}
+
+#[test]
+fn what_runs_too_early_or_too_long_is_seen() {
+    assert_eq!(wrong((1_000, 60_000), 1_000, 60_000), None);
+    assert!(wrong((999, 60_000), 1_000, 60_000).unwrap().contains("before"));
+    assert!(wrong((1_000, 60_001), 1_000, 60_000).unwrap().contains("paid until"));
+    // And it is really seen: a process of that word, and none of another.
+    let word = format!("{}77", 9_000_000 + u64::from(std::process::id()));
+    let (watcher, looking) = Watcher::begin(&word);
+    let line = format!("{word}5");
+    let mut child = std::process::Command::new("sleep").arg(&line).spawn().unwrap();
+    for _ in 0..600 {
+        if !watcher.seen.lock().unwrap().is_empty() {
+            break;
+        }
+        pause(20);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    watcher.over.store(true, Ordering::SeqCst);
+    looking.join().unwrap();
+    let seen: Vec<String> = watcher.seen.lock().unwrap().keys().cloned().collect();
+    assert_eq!(seen, ["5"]);
 }

@@ -187,8 +187,11 @@ async fn a_shape_changes_while_it_runs_and_nobody_dies() {
     until("its memory is given back", async || machine.resize(id, 100, 200).await.is_ok()).await;
     let busy = "import time; end = time.time() + 2\nwhile time.time() < end: pass\nprint(int(time.process_time() * 1000))";
     let argv = ["python3", "-c", busy].map(str::to_owned).to_vec();
-    let used_ms: u64 =
-        printed(&client, &ExecRequest { argv, ..ExecRequest::default() }).await.trim().parse().unwrap();
+    let used_ms: u64 = printed(&client, &ExecRequest { argv, ..ExecRequest::default() })
+        .await
+        .trim()
+        .parse()
+        .unwrap();
     assert!(used_ms < 1_000, "a tenth of a core gave {used_ms} ms in two seconds");
     assert_eq!(client.health().await.unwrap().execs, 1, "the first still runs");
     let large = client.exec(&holds(250)).await.unwrap();

@@ -8,7 +8,8 @@ use axum::http::StatusCode;
 
 use super::super::error::Result;
 use super::super::wire::{
-    Attestation, EndedBy, Health, LeaseStands, ResizeRequest, SecretRelease, SecretsReleased, State as Does,
+    Attestation, EndedBy, Health, LeaseStands, ResizeRequest, SecretRelease, SecretsReleased,
+    State as Does,
 };
 use super::super::{Lease, Shared, lock};
 use super::Admitted;
