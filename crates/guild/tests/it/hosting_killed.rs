@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use guild_hosting::audit::Report;
 use guild_hosting::sandbox::MINUTE_MS;
 use guild_store::{Hooks, Migrations, Options, Service};
 use rustix::process::{Pid, Signal, kill_process};
@@ -197,8 +198,8 @@ impl Market {
         }
     }
 
-    /// Something that runs until it is ended, and that can be seen from outside. Asked for again and again: once it runs
-    /// nobody minds, as the watcher sees all of them.
+    /// Something that runs until it is ended, and that can be seen from outside. Asked for again and again: once it
+    /// runs nobody minds, as the watcher sees all of them.
     fn work(&mut self) {
         if self.bought.is_empty() {
             return;
@@ -344,7 +345,9 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
         market.asked,
         market.kills
     );
-    compare(&market, &seen);
+    let report = compare(&market, &seen);
+    let (minutes, over_ms) = (report.minutes, report.overrun_ms);
+    println!("{minutes} minutes paid, {over_ms} ms over, {} lost", report.lost_units);
     let left: Vec<String> = groups().difference(&groups_before).cloned().collect();
     assert_eq!(left, Vec::<String>::new(), "groups are left");
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -352,7 +355,7 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
 }
 
 /// Rows and books, read by nobody's leave, beside what was seen.
-fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
+fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) -> Report {
     let file = market.operator.path().join(".local/share/guildhall/node.db");
     let all = Migrations::store()
         .and(guild_ledger::migrations())
@@ -367,10 +370,6 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
     assert_eq!(report.problems, Vec::<String>::new());
     let ledger = runtime.block_on(store.read(guild_ledger::audit::run)).unwrap();
     assert_eq!(ledger.problems, Vec::<String>::new());
-    println!(
-        "{} minutes paid, {} ms over, {} lost",
-        report.minutes, report.overrun_ms, report.lost_units
-    );
     let mut at_work = 0;
     for (id, _, number) in &market.bought {
         let id = id.parse().unwrap();
@@ -380,13 +379,14 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
         assert!(row.ran_ms <= paid_ms && row.spent <= row.cap && row.lost_units == 0, "{row:?}");
         let Some((first_ms, last_ms)) = seen.get(&number.to_string()) else { continue };
         at_work += 1;
-        let started_ms = row.started_ms.expect("what was seen at work has begun");
+        let started_ms = row.started_ms.unwrap();
         let ends_ms = (started_ms + paid_ms).min(row.expires_ms);
         let wrong = wrong((*first_ms, *last_ms), started_ms, ends_ms);
         assert_eq!(wrong, None, "{row:?}");
     }
     assert!(at_work > 0, "nothing was ever seen at work");
     service.close();
+    report
 }
 
 /// What is wrong with what was seen of a sandbox that began and ended then.
