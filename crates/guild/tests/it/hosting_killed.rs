@@ -267,13 +267,24 @@ impl Market {
         panic!("they never come to {wanted:?}: {:?}", self.states());
     }
 
+    /// Asks until it is done: so many requests at once are more than a user may send.
+    fn insist(&mut self, user: usize, path: &str) {
+        for _ in 0..300 {
+            if let Some((200, _)) = self.ask(user, "POST", path, &json!({})) {
+                return;
+            }
+            pause(200);
+        }
+        panic!("{path} is never done");
+    }
+
     fn settle(&mut self) {
         for (job_id, user) in self.jobs.clone() {
-            self.ask(user, "POST", &format!("/v1/jobs/{job_id}/stop"), &json!({}));
+            self.insist(user, &format!("/v1/jobs/{job_id}/stop"));
         }
         self.until(&["stopped", "failed", "destroyed"]);
         for (id, user, _) in self.bought.clone() {
-            self.ask(user, "POST", &format!("/v1/sandboxes/{id}/destroy"), &json!({}));
+            self.insist(user, &format!("/v1/sandboxes/{id}/destroy"));
         }
         self.until(&["destroyed"]);
         for _ in 0..300 {
