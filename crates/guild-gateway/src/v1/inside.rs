@@ -115,7 +115,8 @@ pub(crate) async fn signal(
 }
 
 /// Writes a file, as large as the disk of the sandbox. One of more than 32 MiB says its length and its hash ahead, as
-/// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written. The same again writes the same.
+/// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written. The same again writes the
+/// same.
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
     params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(

@@ -1,5 +1,5 @@
-//! A file as it comes in. It may be large and its sender slow, so it has a pace instead of a deadline, and nothing of it
-//! is kept here.
+//! A file as it comes in. It may be large and its sender slow, so it has a pace instead of a deadline, and nothing of
+//! it is kept here.
 
 use std::io;
 use std::pin::Pin;

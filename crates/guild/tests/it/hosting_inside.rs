@@ -1,5 +1,7 @@
 //! Using a sandbox over the gateway: its ports, its files, its shape; and what must not come through.
 
+#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use guild_hosting::audit::Report;
 use guild_hosting::sandbox::MINUTE_MS;
 use guild_store::{Hooks, Migrations, Options, Service};
 use rustix::process::{Pid, Signal, kill_process};
@@ -197,8 +198,8 @@ impl Market {
         }
     }
 
-    /// Something that runs until it is ended, and that can be seen from outside. Asked for again and again: once it runs
-    /// nobody minds, as the watcher sees all of them.
+    /// Something that runs until it is ended, and that can be seen from outside. Asked for again and again: once it
+    /// runs nobody minds, as the watcher sees all of them.
     fn work(&mut self) {
         if self.bought.is_empty() {
             return;
@@ -266,13 +267,24 @@ impl Market {
         panic!("they never come to {wanted:?}: {:?}", self.states());
     }
 
+    /// Asks until it is done: so many requests at once are more than a user may send.
+    fn insist(&mut self, user: usize, path: &str) {
+        for _ in 0..300 {
+            if let Some((200, _)) = self.ask(user, "POST", path, &json!({})) {
+                return;
+            }
+            pause(200);
+        }
+        panic!("{path} is never done");
+    }
+
     fn settle(&mut self) {
         for (job_id, user) in self.jobs.clone() {
-            self.ask(user, "POST", &format!("/v1/jobs/{job_id}/stop"), &json!({}));
+            self.insist(user, &format!("/v1/jobs/{job_id}/stop"));
         }
         self.until(&["stopped", "failed", "destroyed"]);
         for (id, user, _) in self.bought.clone() {
-            self.ask(user, "POST", &format!("/v1/sandboxes/{id}/destroy"), &json!({}));
+            self.insist(user, &format!("/v1/sandboxes/{id}/destroy"));
         }
         self.until(&["destroyed"]);
         for _ in 0..300 {
@@ -344,7 +356,9 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
         market.asked,
         market.kills
     );
-    compare(&market, &seen);
+    let report = compare(&market, &seen);
+    let (minutes, over_ms) = (report.minutes, report.overrun_ms);
+    println!("{minutes} minutes paid, {over_ms} ms over, {} lost", report.lost_units);
     let left: Vec<String> = groups().difference(&groups_before).cloned().collect();
     assert_eq!(left, Vec::<String>::new(), "groups are left");
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
@@ -352,7 +366,7 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
 }
 
 /// Rows and books, read by nobody's leave, beside what was seen.
-fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
+fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) -> Report {
     let file = market.operator.path().join(".local/share/guildhall/node.db");
     let all = Migrations::store()
         .and(guild_ledger::migrations())
@@ -367,10 +381,6 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
     assert_eq!(report.problems, Vec::<String>::new());
     let ledger = runtime.block_on(store.read(guild_ledger::audit::run)).unwrap();
     assert_eq!(ledger.problems, Vec::<String>::new());
-    println!(
-        "{} minutes paid, {} ms over, {} lost",
-        report.minutes, report.overrun_ms, report.lost_units
-    );
     let mut at_work = 0;
     for (id, _, number) in &market.bought {
         let id = id.parse().unwrap();
@@ -380,14 +390,44 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) {
         assert!(row.ran_ms <= paid_ms && row.spent <= row.cap && row.lost_units == 0, "{row:?}");
         let Some((first_ms, last_ms)) = seen.get(&number.to_string()) else { continue };
         at_work += 1;
-        let started_ms = row.started_ms.expect("what was seen at work has begun");
+        let started_ms = row.started_ms.unwrap();
         let ends_ms = (started_ms + paid_ms).min(row.expires_ms);
-        assert!(*first_ms >= started_ms, "it ran before it was paid: {first_ms} {row:?}");
-        assert!(
-            *last_ms <= ends_ms,
-            "it ran until {last_ms}, and was paid until {ends_ms}: {row:?}"
-        );
+        let wrong = wrong((*first_ms, *last_ms), started_ms, ends_ms);
+        assert_eq!(wrong, None, "{row:?}");
     }
     assert!(at_work > 0, "nothing was ever seen at work");
     service.close();
+    report
+}
+
+/// What is wrong with what was seen of a sandbox that began and ended then.
+fn wrong((first_ms, last_ms): (i64, i64), started_ms: i64, ends_ms: i64) -> Option<String> {
+    if first_ms < started_ms {
+        return Some(format!("it ran at {first_ms}, before it began at {started_ms}"));
+    }
+    (last_ms > ends_ms).then(|| format!("it ran at {last_ms}, and was paid until {ends_ms}"))
+}
+
+#[test]
+fn what_runs_too_early_or_too_long_is_seen() {
+    assert_eq!(wrong((1_000, 60_000), 1_000, 60_000), None);
+    assert!(wrong((999, 60_000), 1_000, 60_000).unwrap().contains("before"));
+    assert!(wrong((1_000, 60_001), 1_000, 60_000).unwrap().contains("paid until"));
+    // And it is really seen: a process of that word, and none of another.
+    let word = format!("{}77", 9_000_000 + u64::from(std::process::id()));
+    let (watcher, looking) = Watcher::begin(&word);
+    let line = format!("{word}5");
+    let mut child = std::process::Command::new("sleep").arg(&line).spawn().unwrap();
+    for _ in 0..600 {
+        if !watcher.seen.lock().unwrap().is_empty() {
+            break;
+        }
+        pause(20);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    watcher.over.store(true, Ordering::SeqCst);
+    looking.join().unwrap();
+    let seen: Vec<String> = watcher.seen.lock().unwrap().keys().cloned().collect();
+    assert_eq!(seen, ["5"]);
 }

@@ -1,5 +1,5 @@
-//! One request and its answer over a tunnel: as much of HTTP/1.1 as that needs. Whoever answers is a stranger, so all of
-//! it is bounded, and what could be read in two ways is refused.
+//! One request and its answer over a tunnel: as much of HTTP/1.1 as that needs. Whoever answers is a stranger, so all
+//! of it is bounded, and what could be read in two ways is refused.
 
 use std::pin::Pin;
 

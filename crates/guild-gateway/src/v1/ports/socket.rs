@@ -1,5 +1,5 @@
-//! WebSockets to a port, and tunnels. A WebSocket ends here and another begins: both sides are checked, and neither gets
-//! more at once than the other side takes.
+//! WebSockets to a port, and tunnels. A WebSocket ends here and another begins: both sides are checked, and neither
+//! gets more at once than the other side takes.
 
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{FromRequestParts, Request};
