@@ -11,6 +11,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::asked::{Answered, Body, Caller, Id, Knock, Nothing, Write, read};
+use super::document::{Idempotent, KeyPath};
 use crate::Result;
 use crate::body::Raw;
 use crate::guard::header;
@@ -98,7 +99,7 @@ pub(crate) async fn keys(Caller { desk, token }: Caller) -> Result<Json<Keys>> {
 
 /// Makes an API key.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body(content = NewKeyBody),
-    params(super::document::Idempotent), responses(
+    params(Idempotent), responses(
     (status = 201, description = "The key, with its token; in the answer to the same request again without.",
         body = NewKeyView),
     (status = "default", description = "What went wrong.", body = Problem),
@@ -109,7 +110,7 @@ pub(crate) async fn create_key(write: Write<NewKeyBody>) -> Result<Answered> {
 
 /// Revokes an API key, and those that were made with it.
 #[utoipa::path(delete, path = "/v1/keys/{key_id}", tag = "keys",
-    params(("key_id" = String, Path, pattern = "^key_[0-9a-f]{32}$", description = "Names the key."), super::document::Idempotent), responses(
+    params(KeyPath, Idempotent), responses(
     (status = 200, description = "How many were revoked.", body = RevokedView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

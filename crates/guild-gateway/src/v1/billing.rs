@@ -7,7 +7,7 @@ use guild_hosting::api::{
 };
 
 use super::asked::{Answered, Asked, Caller, Id, Write};
-use super::document::{Idempotent, StatementPage, WithdrawalPage};
+use super::document::{Idempotent, QuotePath, StatementPage, WithdrawalPage, WithdrawalPath};
 use crate::Result;
 
 /// How the account stands, what a minute costs now, and how many are left.
@@ -55,7 +55,7 @@ pub(crate) async fn withdrawals(
 
 /// One withdrawal.
 #[utoipa::path(get, path = "/v1/billing/withdrawals/{withdrawal_id}", tag = "billing",
-    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")), responses(
+    params(WithdrawalPath), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -68,7 +68,7 @@ pub(crate) async fn withdrawal(
 
 /// A quote that was given with a 402.
 #[utoipa::path(get, path = "/v1/billing/quotes/{quote_id}", tag = "billing",
-    params(("quote_id" = String, Path, pattern = "^quote_[0-9a-f]{32}$", description = "Names the quote.")), responses(
+    params(QuotePath), responses(
     (status = 200, description = "The quote.", body = QuoteView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

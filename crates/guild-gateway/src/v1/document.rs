@@ -19,6 +19,47 @@ pub(crate) struct Idempotent {
     idempotency_key: String,
 }
 
+/// What a path names.
+macro_rules! paths {
+    ($($path:ident { $($(#[$doc:meta])+ $name:ident = $pattern:literal,)+ })+) => {
+        $(#[derive(IntoParams)]
+        #[into_params(parameter_in = Path)]
+        #[expect(dead_code, reason = "describes what is read by hand")]
+        pub(crate) struct $path {
+            $($(#[$doc])+ #[param(pattern = $pattern)] $name: String,)+
+        })+
+    };
+}
+
+paths! {
+    JobPath {
+        /// Names the job.
+        job_id = "^job_[0-9a-f]{32}$",
+    }
+    SandboxPath {
+        /// Names the sandbox.
+        sandbox_id = "^sbx_[0-9a-f]{32}$",
+    }
+    ExecPath {
+        /// Names the sandbox.
+        sandbox_id = "^sbx_[0-9a-f]{32}$",
+        /// Names the command.
+        exec_id = "^exec_[0-9a-f]{32}$",
+    }
+    KeyPath {
+        /// Names the key.
+        key_id = "^key_[0-9a-f]{32}$",
+    }
+    WithdrawalPath {
+        /// Names the withdrawal.
+        withdrawal_id = "^wd_[0-9a-f]{32}$",
+    }
+    QuotePath {
+        /// Names the quote.
+        quote_id = "^quote_[0-9a-f]{32}$",
+    }
+}
+
 /// The page of a list, for each sort of thing that names its items. [`guild_hosting::api::PageQuery`] reads them all.
 macro_rules! pages {
     ($($name:ident = $pattern:literal,)+) => {

@@ -17,7 +17,7 @@ use guild_protocol::env::BoxFuture;
 use guild_protocol::hash::Hash;
 
 use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Ids, Write};
-use super::document::Idempotent;
+use super::document::{ExecPath, Idempotent, SandboxPath};
 use super::pour::{self, Pour};
 use crate::relay::Remote;
 use crate::{Error, Result, Shared};
@@ -27,7 +27,7 @@ const QUIET_MS: i64 = 1_000;
 
 /// Starts a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec", tag = "inside", request_body(content = ExecBody),
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 201, description = "It runs; what it prints is read at `…/exec/{exec_id}`.", body = ExecView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -37,9 +37,8 @@ pub(crate) async fn exec(Id(sandbox_id): Id, write: Write<ExecBody>) -> Result<A
 
 /// What a command prints, as it comes: one JSON object a line (`seq`, `stream`, `data_b64`), the last with `exit`. A
 /// reader that was cut off asks again from the next number on.
-#[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}", tag = "inside", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
-    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command."), FromQuery), responses(
+#[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}", tag = "inside",
+    params(ExecPath, FromQuery), responses(
     (status = 200, description = "Its frames.", body = String, content_type = "application/x-ndjson"),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -83,9 +82,8 @@ fn read(mut output: Output) -> Reading {
 }
 
 /// Writes to a command, and ends its input.
-#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/stdin", tag = "inside", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
-    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command.")), request_body(content = StdinBody), responses(
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/stdin", tag = "inside",
+    params(ExecPath), request_body(content = StdinBody), responses(
     (status = 204, description = "It was taken."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -99,9 +97,8 @@ pub(crate) async fn stdin(
 }
 
 /// Sends a command a signal.
-#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/signal", tag = "inside", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
-    ("exec_id" = String, Path, pattern = "^exec_[0-9a-f]{32}$", description = "Names the command.")), request_body(content = SignalBody), responses(
+#[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/signal", tag = "inside",
+    params(ExecPath), request_body(content = SignalBody), responses(
     (status = 204, description = "It was sent."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -118,7 +115,7 @@ pub(crate) async fn signal(
 /// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written. The same again writes the
 /// same.
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery),
+    params(SandboxPath, FileQuery),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
     (status = 200, description = "The file.", body = FileView),
     (status = "default", description = "What went wrong.", body = Problem),
@@ -161,7 +158,7 @@ pub(crate) async fn upload(
 
 /// A file as it is; also of a sandbox that has stopped, for as long as its files are kept.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery), responses(
+    params(SandboxPath, FileQuery), responses(
     (status = 200, description = "The file.", body = Vec<u8>, content_type = "application/octet-stream"),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -191,7 +188,7 @@ pub(crate) async fn download(
 
 /// Removes a file, or a directory with all that is in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), FileQuery), responses(
+    params(SandboxPath, FileQuery), responses(
     (status = 204, description = "It is gone."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -206,7 +203,7 @@ pub(crate) async fn delete(
 
 /// What is in a directory.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/directory", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), DirectoryQuery), responses(
+    params(SandboxPath, DirectoryQuery), responses(
     (status = 200, description = "Its entries.", body = Directory),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -220,7 +217,7 @@ pub(crate) async fn directory(
 
 /// Releases secrets to a sandbox, once its agent has said that it runs what was bought. Another release replaces them.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/secrets", tag = "inside",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox.")), request_body(content = SecretsBody),
+    params(SandboxPath), request_body(content = SecretsBody),
     responses(
     (status = 200, description = "Their names.", body = SecretsView),
     (status = "default", description = "What went wrong.", body = Problem),

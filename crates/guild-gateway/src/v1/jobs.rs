@@ -4,7 +4,7 @@ use axum::Json;
 use guild_hosting::api::{ExtendBody, JobView, Jobs, NewJobBody, PageQuery, Problem};
 
 use super::asked::{Answered, Asked, Caller, Id, Nothing, Write};
-use super::document::{Idempotent, JobPage};
+use super::document::{Idempotent, JobPage, JobPath};
 use crate::Result;
 
 /// Makes a job. No money moves: a job bounds what its sandboxes spend.
@@ -31,7 +31,7 @@ pub(crate) async fn list(
 
 /// One job.
 #[utoipa::path(get, path = "/v1/jobs/{job_id}", tag = "jobs",
-    params(("job_id" = String, Path, pattern = "^job_[0-9a-f]{32}$", description = "Names the job.")), responses(
+    params(JobPath), responses(
     (status = 200, description = "The job.", body = JobView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -41,7 +41,7 @@ pub(crate) async fn show(Caller { desk, token }: Caller, Id(job_id): Id) -> Resu
 
 /// Gives a job more money or time. What is asked for is absolute: the same again changes nothing.
 #[utoipa::path(post, path = "/v1/jobs/{job_id}/extend", tag = "jobs", request_body(content = ExtendBody),
-    params(("job_id" = String, Path, pattern = "^job_[0-9a-f]{32}$", description = "Names the job."), Idempotent), responses(
+    params(JobPath, Idempotent), responses(
     (status = 200, description = "The job, and what was granted of what was asked for.", body = JobView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -51,7 +51,7 @@ pub(crate) async fn extend(Id(job_id): Id, write: Write<ExtendBody>) -> Result<A
 
 /// Ends a job and, at once, all its sandboxes.
 #[utoipa::path(post, path = "/v1/jobs/{job_id}/stop", tag = "jobs",
-    params(("job_id" = String, Path, pattern = "^job_[0-9a-f]{32}$", description = "Names the job."), Idempotent), responses(
+    params(JobPath, Idempotent), responses(
     (status = 200, description = "The job.", body = JobView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

@@ -8,7 +8,7 @@ use guild_hosting::api::{
 };
 
 use super::asked::{Asked, At, Body, Id};
-use super::document::WithdrawalPage;
+use super::document::{WithdrawalPage, WithdrawalPath};
 use crate::Result;
 use crate::guard::Operator;
 
@@ -42,7 +42,7 @@ pub(crate) async fn withdrawals(
 
 /// A withdrawal has arrived.
 #[utoipa::path(post, path = "/v1/operator/withdrawals/{withdrawal_id}/confirm", tag = "operator",
-    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")),
+    params(WithdrawalPath),
     request_body(content = ConfirmBody), security(("node" = [])), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),
@@ -58,7 +58,7 @@ pub(crate) async fn confirm(
 
 /// A withdrawal could not be sent: the money is back in the account.
 #[utoipa::path(post, path = "/v1/operator/withdrawals/{withdrawal_id}/fail", tag = "operator",
-    params(("withdrawal_id" = String, Path, pattern = "^wd_[0-9a-f]{32}$", description = "Names the withdrawal.")),
+    params(WithdrawalPath),
     request_body(content = FailBody), security(("node" = [])), responses(
     (status = 200, description = "The withdrawal.", body = WithdrawalView),
     (status = "default", description = "What went wrong.", body = Problem),

@@ -13,7 +13,7 @@ use axum::routing::{any, delete, get, post};
 use guild_hosting::api::{PortBody, PortClosed, PortView, Ports, Problem};
 
 use super::asked::{Answered, Caller, Id, Nothing, Write};
-use super::document::Idempotent;
+use super::document::{Idempotent, SandboxPath};
 use crate::dress::Foreign;
 use crate::relay::is_upgrade;
 use crate::{Error, Result, Shared};
@@ -55,7 +55,7 @@ impl FromRequestParts<Shared> for At {
 
 /// Gives a port an address, at which its owner reaches it by HTTP and WebSocket.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/ports", tag = "ports", request_body(content = PortBody),
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 201, description = "Its address.", body = PortView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -65,7 +65,7 @@ pub(crate) async fn expose(Id(sandbox_id): Id, write: Write<PortBody>) -> Result
 
 /// The ports that have an address.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/ports", tag = "ports",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox.")), responses(
+    params(SandboxPath), responses(
     (status = 200, description = "The ports.", body = Ports),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -78,7 +78,7 @@ pub(crate) async fn list(
 
 /// Takes the address of a port away. Connections that are open end within seconds.
 #[utoipa::path(delete, path = "/v1/sandboxes/{sandbox_id}/ports/{port}", tag = "ports", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    SandboxPath,
     ("port" = u16, Path, description = "The port.", minimum = 1, maximum = 65535), Idempotent), responses(
     (status = 200, description = "It has no address any more.", body = PortClosed),
     (status = "default", description = "What went wrong.", body = Problem),
@@ -91,7 +91,7 @@ pub(crate) async fn close(at: At, write: Write<Nothing>) -> Result<Answered> {
 /// Of the headers of an answer those pass that say what it is; it sets no cookies, and a browser runs nothing of it.
 #[utoipa::path(method(get, head, post, put, patch, delete, options),
     path = "/v1/sandboxes/{sandbox_id}/ports/{port}/{path}", tag = "ports", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    SandboxPath,
     ("port" = u16, Path, description = "The port.", minimum = 1, maximum = 65535),
     ("path" = String, Path, description = "What is asked for there; may hold slashes.")), responses(
     (status = 200, description = "Whatever the program in the sandbox answers.", content_type = "*/*"),
@@ -136,7 +136,7 @@ fn dressed(answer: exchange::Answered, base: &str, inner: &str, port: u16) -> Re
 /// A tunnel to any port of a sandbox, for programs that speak something else: a WebSocket whose binary messages are
 /// bytes to and from it.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}/tunnels/{port}", tag = "ports", params(
-    ("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."),
+    SandboxPath,
     ("port" = u16, Path, description = "The port.", minimum = 1, maximum = 65535)), responses(
     (status = 101, description = "The tunnel."),
     (status = "default", description = "What went wrong.", body = Problem),

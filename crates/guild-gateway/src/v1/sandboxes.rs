@@ -7,7 +7,7 @@ use guild_hosting::api::{
 };
 
 use super::asked::{Answered, Asked, At, Caller, Id, Nothing, Write};
-use super::document::{Idempotent, SandboxPage};
+use super::document::{Idempotent, JobPath, SandboxPage, SandboxPath};
 use crate::Result;
 
 /// What a minute of a shape costs, and which images there are. Anybody may ask.
@@ -22,7 +22,7 @@ pub(crate) async fn price(at: At, Asked(query): Asked<PriceQuery>) -> Result<Jso
 /// Orders a sandbox. Its first minute is held; it is paid when the sandbox starts.
 #[utoipa::path(post, path = "/v1/jobs/{job_id}/sandboxes", tag = "sandboxes",
     request_body(content = NewSandboxBody),
-    params(("job_id" = String, Path, pattern = "^job_[0-9a-f]{32}$", description = "The job that pays."), Idempotent), responses(
+    params(JobPath, Idempotent), responses(
     (status = 201, description = "The sandbox, and what was granted of what was asked for.", body = SandboxView),
     (status = 402, description = "The account does not pay for the first minute; what is missing.",
         body = Insufficient),
@@ -34,7 +34,7 @@ pub(crate) async fn create(Id(job_id): Id, write: Write<NewSandboxBody>) -> Resu
 
 /// The sandboxes of a job, the newest first.
 #[utoipa::path(get, path = "/v1/jobs/{job_id}/sandboxes", tag = "sandboxes",
-    params(("job_id" = String, Path, pattern = "^job_[0-9a-f]{32}$", description = "Names the job."), SandboxPage), responses(
+    params(JobPath, SandboxPage), responses(
     (status = 200, description = "A page of them.", body = Sandboxes),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -60,7 +60,7 @@ pub(crate) async fn list(
 
 /// One sandbox.
 #[utoipa::path(get, path = "/v1/sandboxes/{sandbox_id}", tag = "sandboxes",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox.")), responses(
+    params(SandboxPath), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -74,7 +74,7 @@ pub(crate) async fn show(
 /// Gives a sandbox more money or time, within what its job has left.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/extend", tag = "sandboxes",
     request_body(content = ExtendBody),
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -85,7 +85,7 @@ pub(crate) async fn extend(Id(sandbox_id): Id, write: Write<ExtendBody>) -> Resu
 /// Gives a sandbox another shape, from the next minute on that is not paid yet.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/resize", tag = "sandboxes",
     request_body(content = ResizeBody),
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -95,7 +95,7 @@ pub(crate) async fn resize(Id(sandbox_id): Id, write: Write<ResizeBody>) -> Resu
 
 /// Ends a sandbox at once; its files are kept until it is destroyed or its time is over.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/stop", tag = "sandboxes",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -105,7 +105,7 @@ pub(crate) async fn stop(Id(sandbox_id): Id, write: Write<Nothing>) -> Result<An
 
 /// Ends a sandbox at once, and removes it with its files.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/destroy", tag = "sandboxes",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -115,7 +115,7 @@ pub(crate) async fn destroy(Id(sandbox_id): Id, write: Write<Nothing>) -> Result
 
 /// Pauses a sandbox. It stays paid for: its memory is in use.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/pause", tag = "sandboxes",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
@@ -125,7 +125,7 @@ pub(crate) async fn pause(Id(sandbox_id): Id, write: Write<Nothing>) -> Result<A
 
 /// Lets a paused sandbox go on.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/resume", tag = "sandboxes",
-    params(("sandbox_id" = String, Path, pattern = "^sbx_[0-9a-f]{32}$", description = "Names the sandbox."), Idempotent), responses(
+    params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]

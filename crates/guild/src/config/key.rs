@@ -271,8 +271,8 @@ pub(crate) static KEYS: &[Key] = &[
     .range(0, 36_500),
     key(
         "hosting.requests_per_minute",
-        "How many requests of one token pass in a minute, and a fifth of that at once; twice as many from one address, and \
-         a twentieth to sign in.",
+        "How many requests of one token pass in a minute, and a fifth of that at once; twice as many from one \
+         address, and a twentieth to sign in.",
     )
     .range(1, 10_000_000),
     key(

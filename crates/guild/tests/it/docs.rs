@@ -40,3 +40,42 @@ fn the_examples_of_the_readme_are_true() {
     }
     assert_eq!(shown, 2);
 }
+
+/// The names of tests that hosting's page lists, each beside the part of the tree that it is in.
+#[test]
+fn the_tests_that_a_page_names_are_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = fs::read_to_string(root.join("docs/hosting.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| attack |")).skip(2);
+    let mut named = 0;
+    for row in rows.take_while(|line| line.starts_with('|')) {
+        for part in row.split('|').nth(2).unwrap().split(';') {
+            let part = part.trim();
+            let (place, names) = part.split_once(' ').unwrap();
+            let place = match place {
+                "guild" => "crates/guild/tests".to_owned(),
+                place => format!("crates/guild-{place}/tests"),
+            };
+            let text = all_text(&root.join(place));
+            for name in names.split(',').map(|name| name.trim().trim_matches('`')) {
+                assert!(text.contains(&format!("fn {name}()")), "{part}: there is no test {name}");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 60, "{named}");
+}
+
+/// All files below a directory, one behind the other.
+#[expect(clippy::unwrap_used, reason = "a test that cannot read the tree has failed")]
+fn all_text(directory: &Path) -> String {
+    let mut text = String::new();
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => text.push_str(&all_text(&path)),
+            false => text.push_str(&fs::read_to_string(path).unwrap_or_default()),
+        }
+    }
+    text
+}
