@@ -57,7 +57,7 @@ impl Lease {
     }
 
     /// Whether the controller signed it, for this party.
-    pub(crate) fn check(&self, party: &Party, controller: &PublicKey) -> Result<()> {
+    pub fn check(&self, party: &Party, controller: &PublicKey) -> Result<()> {
         let digest = digest(party, self.run_until_ms, self.issued_ms, self.stop);
         let signed = controller.verify(&digest, &self.signature).is_ok();
         if signed && self.sandbox_id == party.sandbox_id && self.agent == party.agent {
@@ -76,7 +76,7 @@ fn digest(party: &Party, run_until_ms: UnixMs, issued_ms: UnixMs, stop: bool) ->
 /// The time that is left. It is over when the clock on the wall says so, or when so much time has gone by as there was:
 /// a clock that is set back gives nobody more.
 #[derive(Debug)]
-pub(crate) struct Term {
+pub struct Term {
     run_until_ms: UnixMs,
     issued_ms: UnixMs,
     /// How much time has gone by since the start, as far as can be told: never less than what was slept.
@@ -91,7 +91,8 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    pub(crate) fn new(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
+    /// A term that has begun.
+    pub fn new(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
         let left = run_until_ms.saturating_sub(now_ms);
         Term {
             run_until_ms,
@@ -106,23 +107,23 @@ impl Term {
     }
 
     /// A term that begins with the first lease, and waits for it no longer than until then.
-    pub(crate) fn waiting(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
+    pub fn waiting(run_until_ms: UnixMs, now_ms: UnixMs) -> Term {
         Term { began_at_gone_ms: None, ..Term::new(run_until_ms, now_ms) }
     }
 
     /// Whether commands may run.
-    pub(crate) fn has_begun(&self) -> bool {
+    pub fn has_begun(&self) -> bool {
         self.began_at_gone_ms.is_some()
     }
 
     /// Takes note that everything has ended.
-    pub(crate) fn end(&mut self, now_ms: UnixMs) {
+    pub fn end(&mut self, now_ms: UnixMs) {
         let gone_ms = self.gone_until(now_ms);
         self.ended_at_gone_ms.get_or_insert(gone_ms);
     }
 
     /// How long commands could run.
-    pub(crate) fn ran_ms(&self, now_ms: UnixMs) -> i64 {
+    pub fn ran_ms(&self, now_ms: UnixMs) -> i64 {
         let until = self.ended_at_gone_ms.unwrap_or_else(|| self.gone_until(now_ms));
         self.began_at_gone_ms.map_or(0, |began| until.saturating_sub(began))
     }
@@ -132,17 +133,18 @@ impl Term {
         self.gone_ms.saturating_add(now_ms.saturating_sub(self.wall_ms).max(0))
     }
 
-    pub(crate) fn run_until_ms(&self) -> UnixMs {
+    /// Until when it goes by the clock on the wall.
+    pub fn run_until_ms(&self) -> UnixMs {
         self.run_until_ms
     }
 
     /// How long the agent has run.
-    pub(crate) fn gone_ms(&self) -> i64 {
+    pub fn gone_ms(&self) -> i64 {
         self.gone_ms
     }
 
     /// Takes note that `slept_ms` have gone by at least, and what the clock on the wall says now.
-    pub(crate) fn tick(&mut self, now_ms: UnixMs, slept_ms: i64) {
+    pub fn tick(&mut self, now_ms: UnixMs, slept_ms: i64) {
         let step = now_ms.saturating_sub(self.wall_ms).max(slept_ms);
         self.gone_ms = self.gone_ms.saturating_add(step);
         self.wall_ms = now_ms;
@@ -150,7 +152,7 @@ impl Term {
 
     /// Takes a lease that was checked. A stale one changes nothing, nor does one that would shorten the time without
     /// being a stop. Says whether anything changed.
-    pub(crate) fn accept(&mut self, lease: &Lease, now_ms: UnixMs) -> bool {
+    pub fn accept(&mut self, lease: &Lease, now_ms: UnixMs) -> bool {
         if self.stopped || lease.issued_ms <= self.issued_ms {
             return false;
         }
@@ -175,8 +177,16 @@ impl Term {
         true
     }
 
-    pub(crate) fn is_over(&self, now_ms: UnixMs) -> bool {
-        self.stopped || now_ms >= self.run_until_ms || self.gone_ms >= self.over_at_gone_ms
+    /// Whether it is over.
+    pub fn is_over(&self, now_ms: UnixMs) -> bool {
+        self.left_ms(now_ms) <= 0
+    }
+
+    /// How much is left of it: by the wall, or by the time gone by if that leaves less.
+    pub fn left_ms(&self, now_ms: UnixMs) -> i64 {
+        let by_wall = self.run_until_ms.saturating_sub(now_ms);
+        let by_time = self.over_at_gone_ms.saturating_sub(self.gone_ms);
+        if self.stopped { 0 } else { by_wall.min(by_time) }
     }
 }
 
