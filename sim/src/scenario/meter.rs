@@ -19,6 +19,7 @@ mod check;
 mod client;
 mod yard;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -78,6 +79,8 @@ struct Shared {
     users: u64,
     /// How many have nothing left to wish for.
     finished: Arc<Mutex<u64>>,
+    /// What somebody wanted to end.
+    unwanted: Arc<Mutex<BTreeSet<String>>>,
     is_calm: bool,
     /// Whether both nodes drive the machine.
     both_drive: bool,
@@ -135,9 +138,8 @@ fn rates(seed: u64) -> Rates {
 /// Runs one seed, with these of its faults.
 pub fn run(seed: u64, bug: Option<Bug>, selection: &Selection) -> Report {
     let world = World::new(seed, faults_until_ms(seed), selection);
-    let migrations = Migrations::store()
-        .and(guild_ledger::migrations())
-        .and(guild_hosting::migrations());
+    let migrations =
+        Migrations::store().and(guild_ledger::migrations()).and(guild_hosting::migrations());
     let plant = bug.map(Bug::plant).unwrap_or_default();
     let polls = match Database::new(&world, seed, &migrations, plant) {
         Ok(database) => simulate(&world, seed, bug, database),
@@ -162,6 +164,7 @@ fn simulate(world: &World, seed: u64, bug: Option<Bug>, database: Database) -> u
         changed: Arc::default(),
         users: 2 + world.below(3),
         finished: Arc::default(),
+        unwanted: Arc::default(),
         is_calm: is_calm(seed),
         both_drive: world.below(2) == 0,
     };
@@ -282,7 +285,8 @@ async fn set_right(shared: Shared) {
     loop {
         if let Some(node) = shared.node() {
             let clock = node.life.clock().clone();
-            let accept = move |tx: &mut guild_store::Tx<'_>| meter::accept_clock(tx, clock.now_ms());
+            let accept =
+                move |tx: &mut guild_store::Tx<'_>| meter::accept_clock(tx, clock.now_ms());
             if client::asked(&shared, &node, node.store.write(accept)).await.is_ok() {
                 return;
             }

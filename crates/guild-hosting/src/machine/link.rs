@@ -106,15 +106,16 @@ impl Link {
         self.client(&instance.sandbox_id, &instance.endpoint, instance.agent_key)
     }
 
-    /// Signs that the sandbox of this agent may run until a moment.
+    /// Signs that the sandbox of this agent may run until a moment, and no longer than so long in all.
     pub fn sign_lease(
         &self,
-        sandbox_id: &SandboxId,
-        agent: PublicKey,
+        instance: &Instance,
         run_until_ms: UnixMs,
+        run_max_ms: i64,
     ) -> Result<Lease> {
-        let party = Party { sandbox_id: agent_id(sandbox_id)?, agent };
-        Ok(Lease::until(&party, run_until_ms, self.clock.now_ms(), &*self.signer)?)
+        let (sandbox_id, agent) = (agent_id(&instance.sandbox_id)?, instance.agent_key);
+        let (party, now_ms) = (Party { sandbox_id, agent }, self.clock.now_ms());
+        Ok(Lease::within(&party, run_until_ms, run_max_ms, now_ms, &*self.signer)?)
     }
 
     /// Tells an agent to end its sandbox, and waits until everything inside is gone. `None` if it could not be told,

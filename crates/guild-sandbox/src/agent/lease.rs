@@ -8,6 +8,8 @@ use super::auth::{Party, SandboxId};
 use super::error::{Error, Result, code};
 
 const LEASE: &str = "guildhall/sandbox-agent/lease/v1";
+/// One that also says how long it may run in all.
+const BOUNDED_LEASE: &str = "guildhall/sandbox-agent/lease/v2";
 
 /// The controller's word that a sandbox is paid for until a moment, or that it must stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +25,9 @@ pub struct Lease {
     pub issued_ms: UnixMs,
     /// Whether it must stop now, whatever was said before.
     pub stop: bool,
+    /// How long it may run in all, whatever any clock shows; without it, as long as was said before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_max_ms: Option<i64>,
     /// The controller's, over all of the above.
     pub signature: Signature,
 }
@@ -35,30 +40,42 @@ impl Lease {
         issued_ms: UnixMs,
         controller: &dyn Signer,
     ) -> Result<Lease> {
-        Lease::sign(party, run_until_ms, issued_ms, false, controller)
+        Lease::sign(party, run_until_ms, issued_ms, (false, None), controller)
+    }
+
+    /// As [`Lease::until`], and no longer than this in all. Whoever sells time says both: a clock that is set back gives
+    /// away nothing then.
+    pub fn within(
+        party: &Party,
+        run_until_ms: UnixMs,
+        run_max_ms: i64,
+        issued_ms: UnixMs,
+        controller: &dyn Signer,
+    ) -> Result<Lease> {
+        Lease::sign(party, run_until_ms, issued_ms, (false, Some(run_max_ms)), controller)
     }
 
     /// Signs that `party` must stop.
     pub fn stop(party: &Party, issued_ms: UnixMs, controller: &dyn Signer) -> Result<Lease> {
-        Lease::sign(party, issued_ms, issued_ms, true, controller)
+        Lease::sign(party, issued_ms, issued_ms, (true, None), controller)
     }
 
     fn sign(
         party: &Party,
         run_until_ms: UnixMs,
         issued_ms: UnixMs,
-        stop: bool,
+        (stop, run_max_ms): (bool, Option<i64>),
         controller: &dyn Signer,
     ) -> Result<Lease> {
-        let digest = digest(party, run_until_ms, issued_ms, stop);
+        let digest = digest(party, run_until_ms, issued_ms, stop, run_max_ms);
         let signature = controller.sign_digest(&digest)?;
         let Party { sandbox_id, agent } = party.clone();
-        Ok(Lease { sandbox_id, agent, run_until_ms, issued_ms, stop, signature })
+        Ok(Lease { sandbox_id, agent, run_until_ms, issued_ms, stop, run_max_ms, signature })
     }
 
     /// Whether the controller signed it, for this party.
     pub fn check(&self, party: &Party, controller: &PublicKey) -> Result<()> {
-        let digest = digest(party, self.run_until_ms, self.issued_ms, self.stop);
+        let digest = digest(party, self.run_until_ms, self.issued_ms, self.stop, self.run_max_ms);
         let signed = controller.verify(&digest, &self.signature).is_ok();
         if signed && self.sandbox_id == party.sandbox_id && self.agent == party.agent {
             return Ok(());
@@ -68,13 +85,23 @@ impl Lease {
     }
 }
 
-fn digest(party: &Party, run_until_ms: UnixMs, issued_ms: UnixMs, stop: bool) -> [u8; 32] {
+fn digest(
+    party: &Party,
+    run_until_ms: UnixMs,
+    issued_ms: UnixMs,
+    stop: bool,
+    run_max_ms: Option<i64>,
+) -> [u8; 32] {
     let numbers = [run_until_ms.to_string(), issued_ms.to_string(), stop.to_string()];
-    party.digest(LEASE, &numbers.each_ref().map(String::as_str))
+    let [until, issued, stop] = numbers.each_ref().map(String::as_str);
+    match run_max_ms {
+        None => party.digest(LEASE, &[until, issued, stop]),
+        Some(most) => party.digest(BOUNDED_LEASE, &[until, issued, stop, &most.to_string()]),
+    }
 }
 
-/// The time that is left. It is over when the clock on the wall says so, or when so much time has gone by as there was:
-/// a clock that is set back gives nobody more.
+/// The time that is left. It is over when the clock on the wall says so, or when so much time has gone by as there was,
+/// or when it ran as long as it may in all: a clock that is set back gives nobody more.
 #[derive(Debug)]
 pub struct Term {
     run_until_ms: UnixMs,
@@ -83,6 +110,8 @@ pub struct Term {
     gone_ms: i64,
     /// The moment of `gone_ms` at which it is over.
     over_at_gone_ms: i64,
+    /// How long it may run in all, if anybody has said so.
+    run_max_ms: Option<i64>,
     wall_ms: UnixMs,
     stopped: bool,
     /// The moment of the time gone by at which commands were let in, and at which everything had ended.
@@ -99,6 +128,7 @@ impl Term {
             issued_ms: UnixMs::MIN,
             gone_ms: 0,
             over_at_gone_ms: left,
+            run_max_ms: None,
             wall_ms: now_ms,
             stopped: false,
             began_at_gone_ms: Some(0),
@@ -166,7 +196,12 @@ impl Term {
         }
         // If the two clocks differ, the later one leaves less time.
         let left = lease.run_until_ms.saturating_sub(now_ms.max(lease.issued_ms));
+        if !self.has_begun() && left <= 0 {
+            // It came too late: what is over must not begin.
+            return false;
+        }
         (self.run_until_ms, self.issued_ms) = (lease.run_until_ms, lease.issued_ms);
+        self.run_max_ms = lease.run_max_ms.max(self.run_max_ms);
         if !self.has_begun() {
             // The time to wait for it was no time to run: the first lease may well say less.
             self.began_at_gone_ms = Some(self.gone_until(now_ms));
@@ -186,7 +221,11 @@ impl Term {
     pub fn left_ms(&self, now_ms: UnixMs) -> i64 {
         let by_wall = self.run_until_ms.saturating_sub(now_ms);
         let by_time = self.over_at_gone_ms.saturating_sub(self.gone_ms);
-        if self.stopped { 0 } else { by_wall.min(by_time) }
+        let in_all =
+            self.run_max_ms.zip(self.began_at_gone_ms).map_or(i64::MAX, |(most, began)| {
+                began.saturating_add(most).saturating_sub(self.gone_ms)
+            });
+        if self.stopped { 0 } else { by_wall.min(by_time).min(in_all) }
     }
 }
 
@@ -209,6 +248,10 @@ mod tests {
         Lease::until(&party(), run_until_ms, issued_ms, &key(1)).unwrap()
     }
 
+    fn within(run_until_ms: i64, run_max_ms: i64, issued_ms: i64) -> Lease {
+        Lease::within(&party(), run_until_ms, run_max_ms, issued_ms, &key(1)).unwrap()
+    }
+
     #[test]
     fn only_the_controller_signs_for_this_sandbox_and_agent() {
         let (good, controller) = (until(10, 5), key(1).public_key());
@@ -217,6 +260,8 @@ mod tests {
             Lease { run_until_ms: 11, ..good.clone() },
             Lease { issued_ms: 6, ..good.clone() },
             Lease { stop: true, ..good.clone() },
+            Lease { run_max_ms: Some(5), ..good.clone() },
+            Lease { run_max_ms: None, ..within(10, 5, 5) },
             Lease { agent: key(3).public_key(), ..good.clone() },
             Lease::until(&party(), 10, 5, &key(3)).unwrap(),
         ] {
@@ -261,6 +306,9 @@ mod tests {
             term.tick(2_200, 200);
         }
         assert!(term.is_over(2_200), "also if the wall stands still");
+        let mut late = Term::waiting(600_000, 0);
+        assert!(!late.accept(&until(5_000, 1_000), 5_000) && !late.has_begun());
+        assert!(late.accept(&until(9_000, 1_001), 5_000), "the next one may be in time");
         let mut unheard = Term::waiting(1_000, 0);
         unheard.tick(1_000, 200);
         assert!(unheard.is_over(1_000) && !unheard.has_begun());
@@ -296,6 +344,30 @@ mod tests {
         assert!(!term.is_over(0));
         term.tick(800, 200);
         assert!(term.is_over(800));
+    }
+
+    #[test]
+    fn what_may_run_in_all_holds_whatever_the_clocks_show() {
+        within(10, 7, 5).check(&party(), &key(1).public_key()).unwrap();
+        // Both clocks are set back by half a minute between the start and the first lease.
+        let mut term = Term::waiting(600_000, 0);
+        term.tick(-30_000, 200);
+        assert!(term.accept(&within(59_000, 59_000, -29_000), -29_000));
+        for _ in 0..294 {
+            term.tick(-29_000, 200);
+        }
+        assert!(!term.is_over(-29_000));
+        term.tick(-29_000, 200);
+        assert!(term.is_over(-29_000), "59 seconds were paid, not 88");
+        // The next minute is paid: it may run longer in all. A word that says nothing of it changes nothing of it.
+        let mut term = Term::waiting(600_000, 0);
+        assert!(term.accept(&within(59_000, 59_000, 1), 1));
+        assert!(term.accept(&within(119_000, 119_000, 2), 2));
+        assert!(term.accept(&until(900_000, 3), 3));
+        term.tick(118_900, 200);
+        assert!(!term.is_over(118_900));
+        term.tick(119_002, 200);
+        assert!(term.is_over(119_002));
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub enum Bug {
     PaidTwice,
     /// The meter believes that sandboxes started half a minute later.
     PaidLate,
-    /// What may run is written a minute longer than it is paid.
+    /// One minute more counts as paid than is.
     LeaseTooLong,
     /// Minutes that nobody metered in time are paid afterwards.
     BackBilled,
@@ -43,7 +43,10 @@ impl Bug {
                 ("transfer_id     TEXT   NOT NULL UNIQUE", "transfer_id     TEXT   NOT NULL"),
             ],
             Bug::PaidLate => &[(STARTED, "coalesce(r.started_ms, 0) + 30000")],
-            Bug::LeaseTooLong => &[("ends_ms = $4, due_ms = $5", "ends_ms = $4 + 60000, due_ms = $5")],
+            Bug::LeaseTooLong => &[
+                ("ends_ms = $4, due_ms = $5", "ends_ms = $4 + 60000, due_ms = $5"),
+                ("cap, spent, paid_minutes,", "cap, spent, paid_minutes + 1 AS paid_minutes,"),
+            ],
             Bug::BackBilled => &[(
                 STARTED,
                 "CASE WHEN r.started_ms + 60000 * r.paid_minutes < $1
@@ -62,7 +65,9 @@ impl Bug {
                 "WHERE job_id = $1 AND status IN ('starting', 'running') ORDER BY sandbox_id",
                 "WHERE job_id = $1 AND status IN ('starting') ORDER BY sandbox_id",
             )],
-            Bug::ClockBelieved => &[("FROM hosting_meter WHERE one = 1", "FROM hosting_meter WHERE one = 2")],
+            Bug::ClockBelieved => {
+                &[("FROM hosting_meter WHERE one = 1", "FROM hosting_meter WHERE one = 2")]
+            }
             Bug::AnswerBeforeCommit | Bug::LeaseIgnored => &[],
         };
         let answers_early_one_in = if self == Bug::AnswerBeforeCommit { 60 } else { 0 };

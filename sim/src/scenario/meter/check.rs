@@ -8,8 +8,8 @@ use guild_protocol::env::{Clock, UnixMs};
 use guild_sandbox::agent::EndedBy;
 use guild_store::{Columns, Decode, Error, FromVal, Result, args};
 
-use super::Shared;
 use super::yard::Run;
+use super::{Shared, lock};
 use crate::clock::BEGIN_MS;
 
 const MINUTE_MS: i64 = 60_000;
@@ -151,9 +151,12 @@ impl Checker {
 
     /// A minute is paid before it begins; and no meter goes by an earlier time than another before it.
     fn check_moment(&mut self, id: &str, number: i64, at_ms: UnixMs) {
-        if at_ms < self.paid_ms && self.shared.world.now_ms() < self.shared.world.faults_until_ms() {
+        if at_ms < self.paid_ms && self.shared.world.now_ms() < self.shared.world.faults_until_ms()
+        {
             let back_ms = self.paid_ms - at_ms;
-            self.violate(format!("[clock] minute {number} of {id} is paid {back_ms} ms before the last"));
+            self.violate(format!(
+                "[clock] minute {number} of {id} is paid {back_ms} ms before the last"
+            ));
         }
         self.paid_ms = at_ms;
         if !self.shared.is_strict() {
@@ -166,7 +169,9 @@ impl Checker {
         let now_ms = BEGIN_MS + self.shared.world.now_ms();
         if now_ms >= begins_ms {
             let late_ms = now_ms - begins_ms;
-            self.violate(format!("[late] minute {number} of {id} is paid {late_ms} ms after it began"));
+            self.violate(format!(
+                "[late] minute {number} of {id} is paid {late_ms} ms after it began"
+            ));
         }
     }
 
@@ -186,16 +191,19 @@ impl Checker {
     }
 
     fn check_caps(&self) {
-        const CAPS: &str = "SELECT s.sandbox_id, s.job_id, r.cap, j.max_spend
+        const CAPS: &str = "SELECT s.sandbox_id, s.job_id, r.cap, j.max_spend, j.status, s.status IN ('starting', 'running')
              FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
                JOIN hosting_job AS j ON j.job_id = s.job_id";
-        let rows: Vec<(String, String, i64, i64)> =
+        let rows: Vec<(String, String, i64, i64, String, i64)> =
             self.shared.database.all(CAPS, args![]).unwrap_or_default();
         let mut jobs: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
-        for (id, job_id, cap, budget) in &rows {
+        for (id, job_id, cap, budget, job_status, is_live) in &rows {
             let spent = self.paid.get(id).map_or(0, |paid| paid.units);
             let job = jobs.entry(job_id).or_insert((0, *budget));
             job.0 += spent;
+            if is_live == &1 && job_status != "running" {
+                self.violate(format!("[job] {id} runs, {job_id} is {job_status}"));
+            }
             if spent > *cap {
                 self.violate(format!("[cap] {id} has spent {spent} of {cap}"));
             }
@@ -257,7 +265,9 @@ impl Checker {
             Err(error) => self.violate(format!("[audit] it cannot be run: {error}")),
         }
         match self.shared.database.read(guild_ledger::audit::run) {
-            Ok(report) => report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}"))),
+            Ok(report) => {
+                report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}")))
+            }
             Err(error) => self.violate(format!("[ledger] it cannot be audited: {error}")),
         }
     }
@@ -266,12 +276,8 @@ impl Checker {
     fn check_end(&self, row: &Row, run: Option<Run>) {
         self.shared.world.count(reason_words(&row.reason));
         let paid = self.paid.get(&row.id).copied().unwrap_or_default();
-        let (Some(run), Some(started_ms)) = (run, row.started_ms) else {
-            if paid.minutes > 0 && run.is_none() && self.shared.is_calm {
-                self.violate(format!("[never ran] {} is paid and never ran", row.id));
-            }
-            return;
-        };
+        let Some(started_ms) = row.started_ms else { return };
+        let Some(run) = run else { return self.check_unused(row, started_ms) };
         if !self.shared.is_strict() {
             return;
         }
@@ -285,6 +291,15 @@ impl Checker {
         self.check_reason(row, paid, (ended_ms, until_ms, paid_until_ms), run);
     }
 
+    /// What is paid runs, unless its end was too near or somebody ended it at once.
+    fn check_unused(&self, row: &Row, started_ms: UnixMs) {
+        let most_ms = row.expires_ms.min(row.job_expires_ms) - started_ms;
+        let unwanted = lock(&self.shared.unwanted).contains(&row.id) || row.reason == "job_stopped";
+        if self.shared.is_calm && most_ms > EARLY_MS && !unwanted {
+            self.violate(format!("[never ran] {} is paid and never ran", row.id));
+        }
+    }
+
     fn check_reason(
         &self,
         row: &Row,
@@ -295,7 +310,9 @@ impl Checker {
         let Row { id, reason, .. } = row;
         let wrong = match reason.as_str() {
             "sandbox_cap" => paid.units + row.next_price <= row.cap,
-            "job_cap" => row.job_left >= row.next_price && row.job_status != "stopped_due_to_budget",
+            "job_cap" => {
+                row.job_left >= row.next_price && row.job_status != "stopped_due_to_budget"
+            }
             "sandbox_ttl" => row.expires_ms > paid_until_ms,
             // A job ends a moment before its time, when the last stop that is in time must be given. If nobody metered
             // for long, it is the first to be seen.
@@ -308,16 +325,22 @@ impl Checker {
         if !self.shared.is_calm {
             return;
         }
-        let by_itself = !matches!(reason.as_str(), "user" | "job_stopped");
+        let unwanted = lock(&self.shared.unwanted).contains(id);
+        let by_itself = !unwanted && reason != "job_stopped";
         if matches!(reason.as_str(), "meter_gap" | "machine" | "not_started") {
             let left_ms = until_ms - ended_ms;
-            let why = format!("{reason}, {left_ms} ms early, though nothing went wrong: {run:?} {paid:?}");
+            let why = format!(
+                "{reason}, {left_ms} ms early, though nothing went wrong: {run:?} {paid:?}"
+            );
             self.violate(format!("[calm] {id} ended by {why}"));
         } else if by_itself && ended_ms < until_ms - EARLY_MS {
             let early_ms = until_ms - ended_ms;
             let job_id = &row.job_id;
             self.violate(format!("[early] {id} of {job_id} ended {early_ms} ms early ({reason})"));
-        } else if by_itself && run.ended_by != Some(EndedBy::Lease) && run.ended_by != Some(EndedBy::Stop) {
+        } else if by_itself
+            && run.ended_by != Some(EndedBy::Lease)
+            && run.ended_by != Some(EndedBy::Stop)
+        {
             self.violate(format!("[calm] {id} ended by {:?}", run.ended_by));
         }
     }

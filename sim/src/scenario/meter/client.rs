@@ -295,8 +295,7 @@ impl User {
         let Some(id) = self.one_of(&self.sandboxes) else { return };
         let Some(view) = self.view(&id).await else { return };
         let cpu_milli = [500, 1_500, 3_000][usize::try_from(self.below(3)).unwrap_or(0)];
-        let body =
-            ResizeBody { version: view.version, cpu_milli: Some(cpu_milli), ram_mib: None };
+        let body = ResizeBody { version: view.version, cpu_milli: Some(cpu_milli), ram_mib: None };
         let resized = self.ask(format!("/v1/sandboxes/{id}/resize"), move |desk, sent| {
             let (id, body) = (id.clone(), body.clone());
             Box::pin(async move { desk.resize_sandbox(sent, &id, body).await })
@@ -325,6 +324,7 @@ impl User {
     async fn end(&mut self) {
         let Some(id) = self.one_of(&self.sandboxes) else { return };
         let destroys = self.below(2) == 0;
+        lock(&self.shared.unwanted).insert(id.clone());
         let word = if destroys { "destroy" } else { "stop" };
         let ended = self.ask(format!("/v1/sandboxes/{id}/{word}"), move |desk, sent| {
             let id = id.clone();

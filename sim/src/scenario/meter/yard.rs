@@ -118,7 +118,11 @@ impl Yard {
     }
 
     /// Does something with an agent that is there, after having told it the time.
-    fn with<T>(&self, id: &SandboxId, act: impl FnOnce(&mut Agent, &mut Vec<Run>) -> T) -> Option<T> {
+    fn with<T>(
+        &self,
+        id: &SandboxId,
+        act: impl FnOnce(&mut Agent, &mut Vec<Run>) -> T,
+    ) -> Option<T> {
         let (now_ms, wall_ms) = (self.world.now_ms(), self.wall_ms());
         let mut state = lock(&self.state);
         let State { agents, runs, .. } = &mut *state;
@@ -270,7 +274,12 @@ impl Yard {
         })
     }
 
-    fn take(&self, id: &SandboxId, controller: &PublicKey, lease: &Lease) -> agent::Result<LeaseStands> {
+    fn take(
+        &self,
+        id: &SandboxId,
+        controller: &PublicKey,
+        lease: &Lease,
+    ) -> agent::Result<LeaseStands> {
         let (now_ms, wall_ms) = (self.world.now_ms(), self.wall_ms());
         let stands = self.with(id, |agent, runs| {
             lease.check(&agent.party, controller)?;
@@ -300,7 +309,10 @@ impl Yard {
             self.world.sleep(TICK_MS).await;
         }
         let health = self.health(id).filter(|_| self.instance(id).is_some());
-        Stopped { ran_ms: health.as_ref().map(|health| health.ran_ms), keeps_files: health.is_some() }
+        Stopped {
+            ran_ms: health.as_ref().map(|health| health.ran_ms),
+            keeps_files: health.is_some(),
+        }
     }
 }
 
@@ -341,7 +353,9 @@ impl Machine for Yard {
 
     fn find(&self, id: &SandboxId) -> BoxFuture<Result<Option<Instance>>> {
         let (yard, id) = (self.clone(), id.clone());
-        Box::pin(async move { yard.ask(None, |yard| yard.instance(&id)).await.map_err(|()| failed()) })
+        Box::pin(
+            async move { yard.ask(None, |yard| yard.instance(&id)).await.map_err(|()| failed()) },
+        )
     }
 
     fn list(&self) -> BoxFuture<Result<Vec<Found>>> {
@@ -402,7 +416,10 @@ struct Wire {
 
 impl Wire {
     /// Asks the agent that is meant, if it is there.
-    async fn ask<T>(self, act: impl FnOnce(&Yard, &SandboxId) -> agent::Result<T>) -> agent::Result<T> {
+    async fn ask<T>(
+        self,
+        act: impl FnOnce(&Yard, &SandboxId) -> agent::Result<T>,
+    ) -> agent::Result<T> {
         let id = self.instance.sandbox_id.clone();
         let asked = self.yard.ask(Some(id.clone()), |yard| {
             match yard.instance(&id).is_some_and(|there| there == self.instance_there()) {

@@ -5,12 +5,15 @@ use guild_protocol::identity::PublicKey;
 use guild_sandbox::agent::{self, EndedBy, Health, State};
 use guild_store::Tx;
 
-use super::act::may_run_until;
+use super::act::{may_run_in_all, may_run_until};
 use super::{Act, Driver, Resized};
 use crate::machine::link::Line;
 use crate::machine::{Instance, Order, check_image, code, instance_of_row};
 use crate::sandbox::{self, Sandbox};
 use crate::{Error, Result};
+
+/// What ends so much earlier than its row says did not end because its time was over.
+const EARLY_MS: i64 = 5_000;
 
 /// What became of something that was tried.
 enum Done {
@@ -76,7 +79,12 @@ impl Driver {
             .write(move |tx, now_ms| sandbox::started(tx, &sandbox_id, &endpoint, &key, now_ms));
         let started = started.await?;
         self.counts.add("started");
-        self.lease(&started, may_run_until(&started, &self.options)).await
+        let until_ms = may_run_until(&started, &self.options);
+        // An agent takes its first lease whatever it says; what is over before it began must not begin.
+        if until_ms <= self.now_ms() {
+            return Ok(Done::Well);
+        }
+        self.lease(&started, until_ms).await
     }
 
     async fn make(&self, row: &Sandbox) -> Result<Instance> {
@@ -117,7 +125,8 @@ impl Driver {
     async fn lease(&self, row: &Sandbox, until_ms: UnixMs) -> Result<Done> {
         let instance = instance_of_row(row)?;
         let line = self.machine.line(&self.link, &instance)?;
-        let lease = self.link.sign_lease(&row.sandbox_id, instance.agent_key, until_ms)?;
+        let run_max_ms = may_run_in_all(row, &self.options);
+        let lease = self.link.sign_lease(&instance, until_ms, run_max_ms)?;
         match line.lease(lease).await {
             Ok(stands) => {
                 self.counts.add("leased");
@@ -166,11 +175,13 @@ impl Driver {
                 note.shape.get_or_insert(row.shape);
             }
         });
-        let (by, is_paid_longer) =
-            (health.ended_by, health.run_until_ms < may_run_until(row, &self.options));
-        match by {
+        let until_ms = may_run_until(row, &self.options);
+        let is_paid_longer = health.run_until_ms < until_ms;
+        // It ran as long as it may in all, and the row shows a later end: a clock was set to another time meanwhile.
+        let ends_later = until_ms > now_ms.saturating_add(EARLY_MS);
+        match health.ended_by {
             None => Done::Well,
-            Some(EndedBy::Lease) if !is_paid_longer => Done::Well,
+            Some(EndedBy::Lease) if !is_paid_longer && !ends_later => Done::Well,
             Some(by) => Done::Lost(format!("it has ended by itself ({by:?}, {:?})", health.class)),
         }
     }
