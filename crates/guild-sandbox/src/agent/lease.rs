@@ -351,7 +351,7 @@ mod tests {
         within(10, 7, 5).check(&party(), &key(1).public_key()).unwrap();
         // Both clocks are set back by half a minute between the start and the first lease.
         let mut term = Term::waiting(600_000, 0);
-        term.tick(-30_000, 200);
+        term.tick(-29_000, 200);
         assert!(term.accept(&within(59_000, 59_000, -29_000), -29_000));
         for _ in 0..294 {
             term.tick(-29_000, 200);
