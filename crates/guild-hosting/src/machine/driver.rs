@@ -218,7 +218,10 @@ impl Driver {
             let sandbox::Opened { rows: page, unreadable, last } = page.await?;
             for sandbox_id in unreadable {
                 self.counts.add("unreadable");
-                tracing::debug!(sandbox_id, "the row of a sandbox cannot be read; its lease runs out");
+                tracing::debug!(
+                    sandbox_id,
+                    "the row of a sandbox cannot be read; its lease runs out"
+                );
             }
             rows.extend(page.into_iter().filter(|row| row.machine == self.machine.name()));
             match last {
