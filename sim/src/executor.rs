@@ -309,7 +309,7 @@ impl Executor {
     /// A crash drops every future of the process, and with them its connections.
     fn bury(&mut self, process: usize) {
         self.tasks.retain(|_, task| task.process != process);
-        let wait_ms = self.world.below_ms(200);
+        let wait_ms = self.world.below_ms(self.rates.down_max_ms.max(1));
         self.down_until_ms[process] = Some(self.world.now_ms() + wait_ms);
         // Something must happen at that moment, or nobody would notice it.
         self.world.later(wait_ms, || {});

@@ -65,10 +65,18 @@ pub enum Kind {
     SinkAnswersLate,
     /// The message is on its way when its process dies; the sink takes it later.
     SinkTakesFromTheDead,
+    /// A machine, or the agent of a sandbox, does not do what it is asked.
+    MachineFails,
+    /// It does what it is asked, and the answer is lost.
+    MachineAnswerLost,
+    /// It takes long.
+    MachineSlow,
+    /// The agent of a sandbox dies, and the sandbox with it.
+    AgentDies,
 }
 
 impl Kind {
-    const COUNT: usize = Kind::SinkTakesFromTheDead as usize + 1;
+    const COUNT: usize = Kind::AgentDies as usize + 1;
 
     /// A short text: where and what.
     pub fn words(self) -> &'static str {
@@ -101,19 +109,24 @@ impl Kind {
             Kind::SinkStalls => "sink stalls past the lease",
             Kind::SinkAnswersLate => "sink takes it and answers past the lease",
             Kind::SinkTakesFromTheDead => "process dies, the sink takes its message later",
+            Kind::MachineFails => "machine fails",
+            Kind::MachineAnswerLost => "machine does it, its answer lost",
+            Kind::MachineSlow => "machine takes long",
+            Kind::AgentDies => "agent dies",
         }
     }
 
     /// Whether it is the death of a process.
     pub fn is_crash(self) -> bool {
-        self <= Kind::CrashAfterDelivery || self == Kind::SinkTakesFromTheDead
+        self <= Kind::CrashAfterDelivery
+            || matches!(self, Kind::SinkTakesFromTheDead | Kind::AgentDies)
     }
 }
 
 /// One decision: the `turn`-th time that `who` could meet this.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The process; none, if it is about the bus.
+    /// The process; none, if it is about the bus or a machine.
     pub who: Option<usize>,
     /// What.
     pub kind: Kind,
@@ -137,6 +150,7 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = match self.key.who {
             Some(process) => format!("process {process}"),
+            None if self.key.kind >= Kind::MachineFails => "machine".to_owned(),
             None => "the bus".to_owned(),
         };
         let words = self.key.kind.words();

@@ -13,6 +13,8 @@ pub struct Rates {
     pub pause: u64,
     /// The longest such pause.
     pub pause_max_ms: u64,
+    /// For how long a process is down after a crash, at most.
+    pub down_max_ms: u64,
     /// A statement that fails.
     pub statement: u64,
     /// A commit that fails, or whose answer is lost.
@@ -23,6 +25,8 @@ pub struct Rates {
     pub sink: u64,
     /// A clock that is set to another time.
     pub clock_step: u64,
+    /// A machine that fails, or whose answer is lost; half as often it takes long, and rarely an agent dies.
+    pub machine: u64,
     /// Whether the processes correct their clocks to that of the database.
     pub corrected: bool,
 }
@@ -38,17 +42,20 @@ impl Rates {
         let (bell, sink) = (class(8), class(10));
         let clock_step = if dice.below(4) == 0 { 40 } else { 0 };
         let corrected = dice.below(2) == 0;
-        let pause_max_ms = 350;
+        let machine = if dice.below(4) == 0 { 0 } else { 25 };
+        let (pause_max_ms, down_max_ms) = (350, 200);
         Rates {
             crash,
             step_crash,
             pause,
             pause_max_ms,
+            down_max_ms,
             statement,
             commit,
             bell,
             sink,
             clock_step,
+            machine,
             corrected,
         }
     }
@@ -79,6 +86,9 @@ impl Rates {
             Kind::BellLate => self.bell.div_ceil(2),
             Kind::SinkFails | Kind::SinkRefuses => self.sink,
             Kind::SinkStalls | Kind::SinkAnswersLate => self.sink * 3,
+            Kind::MachineFails | Kind::MachineAnswerLost => self.machine,
+            Kind::MachineSlow => self.machine * 2,
+            Kind::AgentDies => self.machine * 12,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod audit_log;
 pub mod ledger;
 pub mod market;
+pub mod meter;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +21,13 @@ pub enum Scenario {
     Ledger(Option<ledger::Bug>),
     /// Work for money between nodes: orders, jobs, verdicts, receipts.
     Market(Option<market::Bug>),
+    /// Sandboxes by the minute: fleets of them, and their meters.
+    Meter(Option<meter::Bug>),
 }
 
 impl Scenario {
     /// Their names.
-    pub const NAMES: [&str; 3] = ["audit-log", "ledger", "market"];
+    pub const NAMES: [&str; 4] = ["audit-log", "ledger", "market", "meter"];
 
     /// The scenario of this name with the bug of this name, if there are such.
     pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
@@ -32,6 +35,7 @@ impl Scenario {
             "audit-log" => planted(bug).map(Scenario::AuditLog),
             "ledger" => planted(bug).map(Scenario::Ledger),
             "market" => planted(bug).map(Scenario::Market),
+            "meter" => planted(bug).map(Scenario::Meter),
             _ => {
                 Err(format!("there is no scenario {name:?}; there are {}", Self::NAMES.join(", ")))
             }
@@ -44,6 +48,7 @@ impl Scenario {
             Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
             Scenario::Ledger(bug) => ledger::run(seed, bug, selection),
             Scenario::Market(bug) => market::run(seed, bug, selection),
+            Scenario::Meter(bug) => meter::run(seed, bug, selection),
         }
     }
 }

@@ -38,6 +38,10 @@ const SUBJECTS: &[Subject] = &[
         run: |tree, amount| sim::soak(tree, "market", amount.seconds, amount.seeds),
     },
     Subject {
+        name: "meter",
+        run: |tree, amount| sim::soak(tree, "meter", amount.seconds, amount.seeds),
+    },
+    Subject {
         name: "sim",
         run: |tree, amount| sim::soak(tree, "audit-log", amount.seconds, amount.seeds),
     },

@@ -22,12 +22,12 @@ pub mod visit;
 
 use guild_protocol::env::BoxFuture;
 use guild_protocol::identity::PublicKey;
-use guild_sandbox::agent::{Attested, Client};
+use guild_sandbox::agent::{Attestation, Client};
 use serde::{Deserialize, Serialize};
 
 use crate::sandbox::Sandbox;
 use crate::{Error, Result, SandboxId};
-use link::Link;
+use link::{Line, Link};
 
 /// The codes of this module.
 pub mod code {
@@ -138,14 +138,17 @@ pub trait Machine: Send + Sync {
     /// Changes how much a running sandbox may use, if the machine can.
     fn resize(&self, sandbox_id: &SandboxId, cpu_milli: i64, ram_mib: i64)
     -> BoxFuture<Result<()>>;
+
+    /// How the agent of what it has made is asked.
+    fn line(&self, link: &Link, instance: &Instance) -> Result<Box<dyn Line>> {
+        Ok(Box::new(link.client_of(instance)?))
+    }
 }
 
-/// Asks an agent what it is, and refuses one that is not this image.
-async fn attest(client: &Client, image: &str) -> Result<Attested> {
-    let attested = client.attestation().await?;
-    let said = &attested.attestation;
+/// Refuses an agent that says that it is not this image.
+fn check_image(said: &Attestation, image: &str) -> Result<()> {
     if said.mode == "standard" && said.image_version == image {
-        return Ok(attested);
+        return Ok(());
     }
     let why = format!("{image} was bought, its agent says that it is {}", said.image_version);
     Err(Error::refused(&code::NOT_ATTESTED, why))
@@ -165,14 +168,20 @@ async fn resize(client: &Client, cpu_milli: i64, ram_mib: i64) -> Result<()> {
     })
 }
 
-/// The agent that a row names, at the place that it names.
-fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
+/// What a row says that was made for it.
+fn instance_of_row(row: &Sandbox) -> Result<Instance> {
     let key = row.agent_key.as_deref().and_then(|key| key.parse().ok());
-    let (Some(endpoint), Some(key)) = (&row.endpoint, key) else {
+    let (Some(endpoint), Some(agent_key)) = (row.endpoint.clone(), key) else {
         let why = format!("{} has no agent", row.sandbox_id);
         return Err(Error::refused(&code::NOT_RUNNING, why));
     };
-    link.client(&row.sandbox_id, endpoint, key)
+    let name = row.instance.clone().unwrap_or_default();
+    Ok(Instance { sandbox_id: row.sandbox_id.clone(), name, endpoint, agent_key })
+}
+
+/// The agent that a row names, at the place that it names.
+fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
+    link.client_of(&instance_of_row(row)?)
 }
 
 #[cfg(test)]

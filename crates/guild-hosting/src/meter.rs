@@ -7,6 +7,9 @@
 //!
 //! What lies behind is never billed: a sandbox that nobody metered in time has lost its lease, and ends. Two meters at
 //! once are harmless: a minute is one transfer with one id, and each write finds the row as it read it or not at all.
+//!
+//! A batch is one transaction: if it fails, whoever calls goes through it [piece](Piece) by piece, and sets aside what
+//! fails by itself again and again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,17 +17,19 @@ use guild_ledger::{AccountId, NewTransfer, Step, TransferId, ledger};
 use guild_protocol::env::UnixMs;
 use guild_store::Tx;
 
-use crate::job::{self, Status};
+use crate::job::{self, Job, Status};
 use crate::sandbox::{self, Ends, MINUTE_MS, Reason};
 use crate::{HostingJobId, Result, SandboxId, UserId, money};
 
 mod clock;
 mod decide;
 mod due;
+mod piece;
 
 pub use clock::{BACK_MAX_MS, JUMP_MAX_MS, Seen, Sight, accept_clock, seen, sight};
 pub use decide::{Decision, Facts, decide};
 use due::{Due, Paid};
+pub use piece::{Piece, pieces, set_aside, tick_one};
 
 #[cfg(test)]
 pub(crate) use due::DUE;
@@ -102,14 +107,15 @@ pub fn tick(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<Ticked> {
 fn end_due_jobs(tx: &mut Tx<'_>, now_ms: UnixMs, ticked: &mut Ticked) -> Result<()> {
     let jobs = job::due(tx, now_ms, JOBS_MAX)?;
     ticked.more |= jobs.len() >= usize::try_from(JOBS_MAX).unwrap_or(usize::MAX);
-    for job in jobs {
-        let (status, reason) = match job.expires_ms <= now_ms {
-            true => (Status::Expired, Reason::JobTtl),
-            false => (Status::Idle, Reason::JobIdle),
-        };
-        finish(tx, &job.job_id, status, reason, now_ms, ticked)?;
-    }
-    Ok(())
+    jobs.iter().try_for_each(|job| end_due(tx, job, now_ms, ticked))
+}
+
+fn end_due(tx: &mut Tx<'_>, job: &Job, now_ms: UnixMs, ticked: &mut Ticked) -> Result<()> {
+    let (status, reason) = match job.expires_ms <= now_ms {
+        true => (Status::Expired, Reason::JobTtl),
+        false => (Status::Idle, Reason::JobIdle),
+    };
+    finish(tx, &job.job_id, status, reason, now_ms, ticked)
 }
 
 fn finish(

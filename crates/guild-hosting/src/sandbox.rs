@@ -34,10 +34,12 @@ pub use change::{destroy, extend, pause, resize, resume, stop, touch};
 pub(crate) use change::{forget, run_until_job_ends};
 pub use create::{NewSandbox, Placed, SecurityMode, create};
 pub(crate) use end::{Ends, end_all, give_back, set_run};
+pub(crate) use life::shown;
 pub use life::{KEEP_MS, destroyed, failed, placed, reported, secrets_released, started, stopped};
 pub use read::{NextShape, Sandbox, find, get, open_after, page_before, page_of_all, page_of_job};
 pub(crate) use read::{
-    all_after, burn_of_all, burns, count_live, known, live_of_job, open_of_user, with_ids,
+    Opened, all_after, burn_of_all, burns, count_live, known, live_of_job, open_of_user,
+    opened_after, with_ids,
 };
 pub use state::{Reason, Status};
 

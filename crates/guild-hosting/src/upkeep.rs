@@ -1,16 +1,22 @@
 //! The loop of the meter: minutes are paid, what is over ends, what has no meaning any more goes.
 //!
 //! Any number of processes may run it on one database. Batches are small, so that whoever asks for something gets a
-//! turn in between.
+//! turn in between. A batch that fails is gone through piece by piece: what fails [three times](STRIKES_MAX) by itself
+//! is set aside, everything else is metered.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, select};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_store::Store;
 
-use crate::meter::{self, Sight, Ticked};
-use crate::{Result, access};
+use crate::machine::driver::Counts;
+use crate::meter::{self, Piece, Sight, Ticked};
+use crate::{Error, Result, access};
+
+/// So often a piece may fail before it is set aside: a database may fail now and then, and does not mean the piece.
+pub const STRIKES_MAX: u32 = 3;
 
 /// How the loop works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,13 +46,41 @@ pub struct Upkeep {
     options: Options,
     store: Store,
     clock: Arc<dyn Clock>,
+    counts: Counts,
+    /// What failed by itself, and how often in a row.
+    strikes: Mutex<BTreeMap<Piece, u32>>,
+}
+
+/// Whether it may be the fault of what was looked at. A store that is out of reach blames nobody.
+fn blames_a_row(error: &Error) -> bool {
+    use guild_store::Error as Store;
+    let (Error::Store(store) | Error::Ledger(guild_ledger::Error::Store(store))) = error else {
+        return true;
+    };
+    !matches!(
+        store,
+        Store::QueueFull(_)
+            | Store::Locked
+            | Store::Closed
+            | Store::Conflict(_)
+            | Store::Unreachable(_)
+            | Store::CommitUnknown(_)
+            | Store::Crashed
+    )
 }
 
 impl Upkeep {
     /// Keeps the meter of this store.
     pub fn new(options: Options, store: Store, clock: Arc<dyn Clock>) -> Upkeep {
         let batch_max = options.batch_max.clamp(1, meter::BATCH_MAX);
-        Upkeep { options: Options { batch_max, ..options }, store, clock }
+        let options = Options { batch_max, ..options };
+        let (counts, strikes) = (Counts::default(), Mutex::default());
+        Upkeep { options, store, clock, counts, strikes }
+    }
+
+    /// What it meets: `failed` pieces, and those that were `set_aside`.
+    pub fn counts(&self) -> Counts {
+        self.counts.clone()
     }
 
     /// Looks at all that is due now, a batch at a time.
@@ -54,11 +88,63 @@ impl Upkeep {
         loop {
             let (clock, batch_max) = (self.clock.clone(), self.options.batch_max);
             let tick = self.store.write(move |tx| meter::tick(tx, clock.now_ms(), batch_max));
-            let ticked: Ticked = tick.await?;
+            let ticked: Ticked = match tick.await {
+                Ok(ticked) => ticked,
+                Err(error) if blames_a_row(&error) => return self.piece_by_piece().await,
+                Err(error) => return Err(error),
+            };
+            self.strikes().clear();
             if !ticked.more {
                 return Ok(ticked.clock);
             }
         }
+    }
+
+    /// Looks at what is due, each in a transaction of its own. What is not reached now is next time.
+    async fn piece_by_piece(&self) -> Result<Sight> {
+        let (clock, batch_max) = (self.clock.clone(), self.options.batch_max);
+        let due = self.store.read(move |rx| meter::pieces(rx, clock.now_ms(), batch_max));
+        let due: Vec<Piece> = due.await?;
+        self.strikes().retain(|piece, _| due.contains(piece));
+        for piece in due {
+            let (clock, one) = (self.clock.clone(), piece.clone());
+            let tick = self.store.write(move |tx| meter::tick_one(tx, &one, clock.now_ms()));
+            match tick.await {
+                Ok(Ticked { clock: Sight::Steady, .. }) => {
+                    self.strikes().remove(&piece);
+                }
+                Ok(ticked) => return Ok(ticked.clock),
+                Err(error) if blames_a_row(&error) => self.strike(piece, &error).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Sight::Steady)
+    }
+
+    async fn strike(&self, piece: Piece, error: &Error) -> Result<()> {
+        self.counts.add("failed");
+        let strikes = {
+            let mut strikes = self.strikes();
+            let strikes = strikes.entry(piece.clone()).or_default();
+            *strikes = strikes.saturating_add(1);
+            *strikes
+        };
+        if strikes < STRIKES_MAX {
+            tracing::debug!(?piece, %error, "something could not be metered; it is tried again");
+            return Ok(());
+        }
+        let (clock, one, words) = (self.clock.clone(), piece.clone(), error.to_string());
+        let aside = self.store.write(move |tx| meter::set_aside(tx, &one, &words, clock.now_ms()));
+        aside.await?;
+        self.counts.add("set_aside");
+        self.strikes().remove(&piece);
+        tracing::warn!(?piece, %error, code = error.code().name, "something cannot be metered; it is set aside");
+        Ok(())
+    }
+
+    fn strikes(&self) -> std::sync::MutexGuard<'_, BTreeMap<Piece, u32>> {
+        // Nothing panics while holding it.
+        self.strikes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn sweep(&self) -> Result<bool> {

@@ -46,14 +46,13 @@ use crate::running::{Handle, Running};
 use crate::workspace::Workspace;
 use auth::Gate;
 use execs::Execs;
-use lease::Term;
 use redact::Forms;
 use secrets::Vault;
 
 pub use auth::{Nonce, Party, SandboxId, WINDOW_MS};
 pub use client::{Attested, Client, Download, ExecStream, Tunnel};
 pub use error::{Error, Result, code};
-pub use lease::Lease;
+pub use lease::{Lease, Term};
 pub use secrets::Secrets;
 pub use wire::{
     Attestation, Bytes64, EndedBy, Entry, ExecId, ExecRequest, ExecStarted, FileWritten, Frame,

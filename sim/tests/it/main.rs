@@ -4,6 +4,7 @@
 mod audit_log;
 mod ledger;
 mod market;
+mod meter;
 
 use std::collections::BTreeMap;
 
@@ -80,5 +81,5 @@ fn seconds() -> u64 {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(8_u64)
-        .div_ceil(3)
+        .div_ceil(4)
 }

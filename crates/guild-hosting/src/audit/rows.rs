@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use guild_protocol::env::UnixMs;
 use guild_store::{Rx, args};
 
 use super::Report;
 use super::walk::Walk;
 use crate::Result;
 use crate::job;
-use crate::sandbox::{self, MINUTE_MS, Sandbox, Status};
+use crate::sandbox::{self, MINUTE_MS, Reason, Sandbox, Status};
 
 const PAGE: i64 = 1_000;
 
@@ -18,6 +19,7 @@ pub(super) struct JobRow {
     max_spend: i64,
     spent: i64,
     held: i64,
+    expires_ms: UnixMs,
 }
 
 /// All rows, by their ids.
@@ -55,6 +57,8 @@ impl Rows {
         for sandbox in self.sandboxes.values() {
             report.sandboxes = report.sandboxes.saturating_add(1);
             compare_sandbox(sandbox, walk, report);
+            let job = self.jobs.get(sandbox.job_id.as_str());
+            compare_end(sandbox, job.map(|job| job.expires_ms), report);
         }
         self.compare_jobs(walk, report);
         self.compare_withdrawals(walk, report);
@@ -118,12 +122,15 @@ impl Rows {
 }
 
 fn read_jobs(rx: &mut Rx<'_>) -> Result<BTreeMap<String, JobRow>> {
-    let jobs: Vec<(String, String, i64, i64, i64)> =
-        rx.all("SELECT job_id, status, max_spend, spent, held FROM hosting_job", args![])?;
-    let row = |(id, status, max_spend, spent, held): (String, String, i64, i64, i64)| {
+    type Row = (String, String, i64, i64, i64, UnixMs);
+    let jobs: Vec<Row> = rx.all(
+        "SELECT job_id, status, max_spend, spent, held, expires_ms FROM hosting_job",
+        args![],
+    )?;
+    let row = |(id, status, max_spend, spent, held, expires_ms): Row| {
         let status = job::Status::parse(&status)
             .ok_or_else(|| crate::row::unreadable(format!("{id} is {status:?}")))?;
-        Ok((id, JobRow { status, max_spend, spent, held }))
+        Ok((id, JobRow { status, max_spend, spent, held, expires_ms }))
     };
     jobs.into_iter().map(row).collect()
 }
@@ -151,6 +158,31 @@ fn compare_sandbox(sandbox: &Sandbox, walk: &Walk<'_>, report: &mut Report) {
         report.problem(format!("{id} may run until {ends_ms}, it is paid until {paid_until_ms}"));
     }
     compare_runs(sandbox, paid.minutes, walk, report);
+}
+
+/// It does not run beyond its time, nor that of its job; and it ended by its cap or its time when these were reached.
+fn compare_end(sandbox: &Sandbox, job_expires_ms: Option<UnixMs>, report: &mut Report) {
+    let id = &sandbox.sandbox_id;
+    let expires_ms = job_expires_ms.unwrap_or(UnixMs::MAX).min(sandbox.expires_ms);
+    if let (Some(ends_ms), Some(_)) = (sandbox.ends_ms, sandbox.started_ms)
+        && ends_ms > expires_ms
+    {
+        report.problem(format!("{id} may run until {ends_ms}, its time is over at {expires_ms}"));
+    }
+    let next = sandbox.spent.saturating_add(sandbox.next_price());
+    match sandbox.stop_reason {
+        Some(Reason::SandboxCap) if next <= sandbox.cap => {
+            let cap = sandbox.cap;
+            report.problem(format!("{id} ended by its cap of {cap}, which pays for {next}"));
+        }
+        Some(Reason::SandboxTtl)
+            if sandbox.paid_until_ms().is_some_and(|paid_ms| paid_ms < sandbox.expires_ms) =>
+        {
+            let until_ms = sandbox.expires_ms;
+            report.problem(format!("{id} ended by its time, which is over at {until_ms}"));
+        }
+        _ => {}
+    }
 }
 
 /// What ran is paid; what is not paid is borne by us.

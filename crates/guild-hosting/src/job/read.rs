@@ -46,6 +46,13 @@ impl Job {
     pub fn left(&self) -> i64 {
         self.max_spend.saturating_sub(self.spent).saturating_sub(self.held)
     }
+
+    /// Whether its time or its idleness is reached.
+    pub(crate) fn is_due(&self, now_ms: UnixMs) -> bool {
+        let idle = self.idle_timeout_ms.map(|ms| self.last_activity_ms.saturating_add(ms));
+        let is_over = self.expires_ms <= now_ms || idle.is_some_and(|idle_ms| idle_ms <= now_ms);
+        self.status == Status::Running && is_over
+    }
 }
 
 impl Decode for Job {

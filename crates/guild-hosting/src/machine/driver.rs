@@ -96,18 +96,19 @@ impl Options {
     }
 }
 
-/// What a driver has done and met since it started, by a word for it. Cheap to clone; clones count together.
+/// What a service has done and met since it started, by a word for it. Cheap to clone; clones count together.
 #[derive(Debug, Clone, Default)]
 pub struct Counts(Arc<Mutex<BTreeMap<&'static str, u64>>>);
 
 impl Counts {
-    pub(super) fn add(&self, word: &'static str) {
+    pub(crate) fn add(&self, word: &'static str) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counts.entry(word).or_default();
         *count = count.saturating_add(1);
     }
 
-    /// How often this has happened: `started`, `failed`, `leased`, `stopped`, `removed`, `lost`, `leak` or `error`.
+    /// How often this has happened: `started`, `failed`, `leased`, `stopped`, `removed`, `lost`, `leak`,
+    /// `unreadable` or `error`; of a meter `failed` or `set_aside`.
     pub fn of(&self, word: &str) -> u64 {
         self.all().get(word).copied().unwrap_or(0)
     }
@@ -211,15 +212,21 @@ impl Driver {
     pub(super) async fn rows(&self) -> Result<Vec<Sandbox>> {
         const PAGE: i64 = 500;
         let mut rows = Vec::new();
-        let mut after: Option<SandboxId> = None;
+        let mut after = String::new();
         loop {
-            let from = after.clone();
-            let page = self.store.read(move |rx| sandbox::open_after(rx, from.as_ref(), PAGE));
-            let page = page.await?;
-            after = page.last().map(|row| row.sandbox_id.clone());
+            let page = self.store.read(move |rx| sandbox::opened_after(rx, &after, PAGE));
+            let sandbox::Opened { rows: page, unreadable, last } = page.await?;
+            for sandbox_id in unreadable {
+                self.counts.add("unreadable");
+                tracing::debug!(
+                    sandbox_id,
+                    "the row of a sandbox cannot be read; its lease runs out"
+                );
+            }
             rows.extend(page.into_iter().filter(|row| row.machine == self.machine.name()));
-            if after.is_none() {
-                return Ok(rows);
+            match last {
+                Some(last) => after = last,
+                None => return Ok(rows),
             }
         }
     }

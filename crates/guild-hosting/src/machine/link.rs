@@ -3,15 +3,56 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use guild_protocol::env::{Clock, Random, Signer};
+use guild_protocol::env::{BoxFuture, Clock, Random, Signer, UnixMs};
 use guild_protocol::identity::PublicKey;
-use guild_sandbox::agent::{Client, Health, Party, SandboxId as AgentSandboxId, State};
+use guild_sandbox::agent::{
+    self, Attestation, Client, Health, Lease, LeaseStands, Party, SandboxId as AgentSandboxId,
+    State,
+};
 
 use super::{Instance, code};
 use crate::{Error, Result, SandboxId};
 
 /// How often an agent that ends its sandbox is asked whether it has, and how long.
 const LOOK_MS: i64 = 50;
+
+/// How an agent is asked by whoever drives its machine. It is a [`Client`], unless the machine knows a shorter way to
+/// its agents than the network.
+pub trait Line: Send + Sync {
+    /// What it says that it is.
+    fn attestation(&self) -> BoxFuture<agent::Result<Attestation>>;
+
+    /// How it is.
+    fn health(&self) -> BoxFuture<agent::Result<Health>>;
+
+    /// Brings it a lease.
+    fn lease(&self, lease: Lease) -> BoxFuture<agent::Result<LeaseStands>>;
+
+    /// Lets everything in its sandbox stand still, or go on.
+    fn set_frozen(&self, frozen: bool) -> BoxFuture<agent::Result<()>>;
+}
+
+impl Line for Client {
+    fn attestation(&self) -> BoxFuture<agent::Result<Attestation>> {
+        let client = self.clone();
+        Box::pin(async move { Ok(Client::attestation(&client).await?.attestation) })
+    }
+
+    fn health(&self) -> BoxFuture<agent::Result<Health>> {
+        let client = self.clone();
+        Box::pin(async move { Client::health(&client).await })
+    }
+
+    fn lease(&self, lease: Lease) -> BoxFuture<agent::Result<LeaseStands>> {
+        let client = self.clone();
+        Box::pin(async move { client.send_lease(&lease).await })
+    }
+
+    fn set_frozen(&self, frozen: bool) -> BoxFuture<agent::Result<()>> {
+        let client = self.clone();
+        Box::pin(async move { if frozen { client.freeze().await } else { client.thaw().await } })
+    }
+}
 
 /// What every question to an agent needs.
 #[derive(Clone)]
@@ -63,6 +104,18 @@ impl Link {
     /// A client of what a machine has made.
     pub fn client_of(&self, instance: &Instance) -> Result<Client> {
         self.client(&instance.sandbox_id, &instance.endpoint, instance.agent_key)
+    }
+
+    /// Signs that the sandbox of this agent may run until a moment, and no longer than so long in all.
+    pub fn sign_lease(
+        &self,
+        instance: &Instance,
+        run_until_ms: UnixMs,
+        run_max_ms: i64,
+    ) -> Result<Lease> {
+        let (sandbox_id, agent) = (agent_id(&instance.sandbox_id)?, instance.agent_key);
+        let (party, now_ms) = (Party { sandbox_id, agent }, self.clock.now_ms());
+        Ok(Lease::within(&party, run_until_ms, run_max_ms, now_ms, &*self.signer)?)
     }
 
     /// Tells an agent to end its sandbox, and waits until everything inside is gone. `None` if it could not be told,

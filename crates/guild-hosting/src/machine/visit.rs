@@ -15,7 +15,7 @@ use guild_store::Store;
 use tokio::io::AsyncRead;
 
 use super::link::Link;
-use super::{attest, client_of_row, code};
+use super::{check_image, client_of_row, code};
 use crate::sandbox::{self, Sandbox, Status};
 use crate::{Error, Result, SandboxId, UserId};
 
@@ -234,7 +234,8 @@ impl Visit {
     /// Releases secrets to the sandbox, after its agent has said that it runs what was bought. They are nowhere but in
     /// the agent's memory. Gives their names; another release replaces them.
     pub async fn release_secrets(&self, secrets: &Secrets) -> Result<Vec<String>> {
-        let attested = attest(&self.client, &self.sandbox.image).await?;
+        let attested = self.client.attestation().await?;
+        check_image(&attested.attestation, &self.sandbox.image)?;
         let names = self.client.release_secrets(secrets, &attested).await.map_err(told)?;
         let sandbox_id = self.sandbox.sandbox_id.clone();
         self.write(move |tx, now_ms| sandbox::secrets_released(tx, &sandbox_id, now_ms)).await?;

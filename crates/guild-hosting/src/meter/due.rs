@@ -78,19 +78,33 @@ impl Due {
     }
 }
 
-/// The longest due first. The limit comes before the join, so that no more jobs are read than sandboxes.
-pub(crate) const DUE: &str =
-    "SELECT r.sandbox_no, s.sandbox_id, s.job_id, s.user_id, s.status, coalesce(s.next_price, s.price),
+macro_rules! due {
+    ($which:literal) => {
+        concat!(
+            "SELECT r.sandbox_no, s.sandbox_id, s.job_id, s.user_id, s.status, coalesce(s.next_price, s.price),
        s.next_from_ms, r.cap - r.spent, r.paid_minutes, coalesce(r.started_ms, 0), s.expires_ms,
        s.last_activity_ms + s.idle_timeout_ms, j.expires_ms, j.last_activity_ms + j.idle_timeout_ms,
        j.max_spend - j.spent - j.held
-     FROM (SELECT * FROM hosting_run WHERE due_ms <= $1 ORDER BY due_ms, sandbox_no LIMIT $2) AS r
+     FROM (SELECT * FROM hosting_run WHERE ",
+            $which,
+            ") AS r
        JOIN hosting_sandbox AS s ON s.sandbox_no = r.sandbox_no
        JOIN hosting_job AS j ON j.job_id = s.job_id
-     ORDER BY r.due_ms, r.sandbox_no";
+     ORDER BY r.due_ms, r.sandbox_no"
+        )
+    };
+}
+
+/// The longest due first. The limit comes before the join, so that no more jobs are read than sandboxes.
+pub(crate) const DUE: &str = due!("due_ms <= $1 ORDER BY due_ms, sandbox_no LIMIT $2");
 
 pub(super) fn read(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
     Ok(rx.all(DUE, args![now_ms, limit])?)
+}
+
+/// One of them.
+pub(super) fn read_one(rx: &mut Rx<'_>, number: i64, now_ms: UnixMs) -> Result<Option<Due>> {
+    Ok(rx.first(due!("due_ms <= $1 AND sandbox_no = $2"), args![now_ms, number])?)
 }
 
 /// The rows of sandboxes whose next minute is paid, column by column.

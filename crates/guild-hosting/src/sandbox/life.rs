@@ -261,7 +261,7 @@ pub(super) fn changed(tx: &mut Tx<'_>, sandbox_id: &SandboxId, now_ms: UnixMs) -
 }
 
 /// A machine's words may be anything; a row takes a line of them.
-fn shown(words: &str) -> String {
+pub(crate) fn shown(words: &str) -> String {
     let plain = words.chars().map(|c| if c.is_control() { ' ' } else { c });
     let mut shown = String::new();
     for c in plain {

@@ -1,7 +1,7 @@
 //! Sandboxes as they are stored.
 
 use guild_protocol::env::UnixMs;
-use guild_store::{Column, Columns, Decode, Rx, Sql, args};
+use guild_store::{Column, Columns, Decode, FromVal, Rx, Sql, args};
 
 use super::{MINUTE_MS, Reason, SandboxId, Status};
 use crate::clamp::Answer;
@@ -309,6 +309,44 @@ pub(crate) const OPEN: &str = select!(
      ORDER BY sandbox_id LIMIT $2"
 );
 
+/// A row as far as it can be read: what it says, or its id.
+struct Readable(std::result::Result<Sandbox, String>);
+
+impl Decode for Readable {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Readable> {
+        const ID: usize = 1;
+        let id = || String::from_val(row.val(ID).ok()?);
+        Ok(Readable(Sandbox::decode(row).map_err(|_| id().unwrap_or_default())))
+    }
+}
+
+/// A page of open sandboxes.
+pub(crate) struct Opened {
+    /// Those that can be read.
+    pub(crate) rows: Vec<Sandbox>,
+    /// The ids of those that cannot.
+    pub(crate) unreadable: Vec<String>,
+    /// Where the next page begins; none behind the last.
+    pub(crate) last: Option<String>,
+}
+
+/// As [`open_after`]: one row that cannot be read must not hide all others from whoever drives the machines.
+pub(crate) fn opened_after(rx: &mut Rx<'_>, after: &str, limit: i64) -> Result<Opened> {
+    let all: Vec<Readable> = rx.all(OPEN, args![after, page(limit)])?;
+    let last = all.last().map(|Readable(row)| match row {
+        Ok(row) => row.sandbox_id.to_string(),
+        Err(id) => id.clone(),
+    });
+    let (mut rows, mut unreadable) = (Vec::new(), Vec::new());
+    for Readable(row) in all {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(id) => unreadable.push(id),
+        }
+    }
+    Ok(Opened { rows, unreadable, last })
+}
+
 /// Those of a job that start or run.
 pub(crate) fn live_of_job(rx: &mut Rx<'_>, job_id: &HostingJobId) -> Result<Vec<Sandbox>> {
     Ok(rx.all(
@@ -337,4 +375,83 @@ pub(crate) fn with_ids(rx: &mut Rx<'_>, ids: &[&str]) -> Result<Vec<Sandbox>> {
 pub(crate) fn all_after(rx: &mut Rx<'_>, after: &str, limit: i64) -> Result<Vec<Sandbox>> {
     let sql = select!("WHERE sandbox_id > $1 ORDER BY sandbox_id LIMIT $2");
     Ok(rx.all(sql, args![after, page(limit)])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use guild_store::{Hooks, Migrations, Options, Service, Tx};
+
+    use super::*;
+    use crate::clamp::Policy;
+    use crate::job::{self, NewJob};
+    use crate::money::{self, HostingQuoteId};
+    use crate::sandbox::{NewSandbox, SecurityMode, create};
+
+    const T0: UnixMs = 1_768_435_200_000;
+
+    fn id<T: std::str::FromStr<Err: std::fmt::Debug>>(prefix: &str, n: u32) -> T {
+        format!("{prefix}_{n:032x}").parse().unwrap()
+    }
+
+    /// Three sandboxes that start, and nobody knows whose the second is.
+    fn order_three(tx: &mut Tx<'_>) -> Result<()> {
+        let (user_id, policy) = (UserId::of_wallet([1; 20]), Policy::default());
+        money::credit(tx, &user_id, 1_000_000, "wire", T0)?;
+        let new_job = NewJob {
+            job_id: id("job", 1),
+            user_id: user_id.clone(),
+            name: "job".to_owned(),
+            max_spend: 1_000_000,
+            ttl_ms: 3_600_000,
+            idle_timeout_ms: None,
+        };
+        job::create(tx, &new_job, &policy, T0)?;
+        for n in 1..=3 {
+            let quote_id: HostingQuoteId = id("quote", n);
+            let new = NewSandbox {
+                sandbox_id: id("sbx", n),
+                quote_id,
+                job_id: id("job", 1),
+                user_id: user_id.clone(),
+                shape: Shape { cpu_milli: 1_000, ram_mib: 1_024, disk_mib: 64 },
+                cap: 10_000,
+                ttl_ms: 3_600_000,
+                idle_timeout_ms: None,
+                image: "sandbox-base:v1.0.0".to_owned(),
+                image_digest: "host".to_owned(),
+                security_mode: SecurityMode::Standard,
+                machine: "local".to_owned(),
+            };
+            create(tx, &new, &policy, T0)?;
+        }
+        tx.exec("UPDATE hosting_sandbox SET user_id = 'nobody' WHERE sandbox_no = 2", args![])?;
+        Ok(())
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_hides_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = Migrations::store().and(guild_ledger::migrations()).and(crate::migrations());
+        let options = Options::file(&dir.path().join("node.db"));
+        let service = Service::open(&options, &all, Hooks::default(), 0).unwrap();
+        let opened = service.handle().write(|tx| {
+            order_three(tx)?;
+            let first = opened_after(tx, "", 2)?;
+            let then = opened_after(tx, first.last.as_deref().unwrap_or_default(), 2)?;
+            Ok::<_, Error>((first, then))
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (first, then) = runtime.block_on(opened).unwrap();
+        service.close();
+        let ids = |opened: &Opened| {
+            opened.rows.iter().map(|row| row.sandbox_id.clone()).collect::<Vec<SandboxId>>()
+        };
+        let bad: SandboxId = id("sbx", 2);
+        assert_eq!(ids(&first), [id("sbx", 1)]);
+        assert_eq!(
+            (&first.unreadable[..], &first.last),
+            (&[bad.to_string()][..], &Some(bad.to_string()))
+        );
+        assert_eq!((ids(&then), then.unreadable.len()), (vec![id("sbx", 3)], 0));
+    }
 }

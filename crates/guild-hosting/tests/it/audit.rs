@@ -81,7 +81,7 @@ fn minute(number: i64) -> (TransferId, String) {
     (TransferId::named(begins_ms, &words), words.join(" "))
 }
 
-const PLANTS: [(&str, Plant); 21] = [
+const PLANTS: [(&str, Plant); 25] = [
     ("minute 1 of sbx_00000000000000000000000000000001 is paid twice", |tx| {
         book(tx, of(1), revenue(), odd(), &minute(1).1, T0);
     }),
@@ -151,6 +151,24 @@ const PLANTS: [(&str, Plant); 21] = [
             tx,
             "UPDATE ledger_account SET credits_posted = credits_posted + 1 WHERE owner = 'outside'",
         );
+    }),
+    (
+        "sbx_00000000000000000000000000000001 may run until 1768435440000, its time is over at",
+        |tx| {
+            sql(tx, "UPDATE hosting_sandbox SET expires_ms = 1768435439999 WHERE sandbox_no = 1");
+        },
+    ),
+    (
+        "sbx_00000000000000000000000000000001 may run until 1768435440000, its time is over at",
+        |tx| {
+            sql(tx, "UPDATE hosting_job SET expires_ms = 1768435439999");
+        },
+    ),
+    ("sbx_00000000000000000000000000000002 ended by its cap of 3330, which pays for 3330", |tx| {
+        sql(tx, "UPDATE hosting_run SET cap = 3330 WHERE sandbox_no = 2");
+    }),
+    ("sbx_00000000000000000000000000000002 ended by its time, which is over at", |tx| {
+        sql(tx, "UPDATE hosting_sandbox SET stop_reason = 'sandbox_ttl' WHERE sandbox_no = 2");
     }),
     ("goes out for \"a gift\"", |tx| {
         book(tx, of(2), money::outside().unwrap(), odd(), "a gift", T0);

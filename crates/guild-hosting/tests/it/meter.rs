@@ -1,15 +1,18 @@
 //! The meter: what it pays, what it ends, and what it never does.
 
+use std::sync::Arc;
+
 use guild_hosting::clamp::Policy;
 use guild_hosting::job::{self, NewJob};
 use guild_hosting::meter::{self, Sight};
 use guild_hosting::money;
 use guild_hosting::price::Shape;
 use guild_hosting::sandbox::{self, NewSandbox, Reason, Sandbox, Status};
+use guild_hosting::upkeep::{Options, STRIKES_MAX, Upkeep};
 
 use crate::world::{
-    DAY_MS, HOUR_MS, MINUTE_MS, Node, PRICE, SHAPE, T0, both, new_job, new_sandbox, sandbox_id,
-    user, wish,
+    DAY_MS, HOUR_MS, MINUTE_MS, Node, PRICE, SHAPE, T0, block_on, both, new_job, new_sandbox,
+    sandbox_id, user, wish,
 };
 
 fn ended(sandbox: &Sandbox) -> (Status, Option<Reason>, i64, Option<i64>) {
@@ -348,5 +351,92 @@ fn kept_files_are_removed_in_the_end() {
         assert_eq!(node.tick(T0 + 1_100 + sandbox::KEEP_MS).forgotten, 1);
         assert_eq!(node.sandbox(1).status, Status::Destroying);
         assert_eq!(node.sandbox(1).stop_reason, Some(Reason::User));
+    });
+}
+
+/// A clock that a test sets.
+struct At(i64);
+
+impl guild_protocol::env::Clock for At {
+    fn now_ms(&self) -> i64 {
+        self.0
+    }
+
+    fn sleep(&self, _: i64) -> guild_protocol::env::BoxFuture<()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[test]
+fn a_row_that_cannot_be_metered_is_set_aside_and_all_others_are_metered() {
+    both(|node| {
+        fund_and_job(node, 100, &new_job(1));
+        (1..=4).for_each(|n| {
+            node.run(&new_sandbox(n), T0);
+        });
+        // Its owner has no name that can be read: not even its account can be found.
+        node.write(|tx| {
+            let bad = "UPDATE hosting_sandbox SET user_id = 'nobody' WHERE sandbox_no = 2";
+            assert_eq!(tx.exec(bad, guild_store::args![])?, 1);
+            Ok(())
+        })
+        .unwrap();
+        let options = Options { every_ms: 500, batch_max: 3 };
+        let at = T0 + MINUTE_MS - 10_000;
+        let keeper = Upkeep::new(options, node.store.clone(), Arc::new(At(at)));
+        for look in 1..=STRIKES_MAX {
+            assert_eq!(block_on(keeper.look()).unwrap(), Sight::Steady);
+            assert_eq!(keeper.counts().of("failed"), u64::from(look));
+        }
+        assert_eq!(keeper.counts().of("set_aside"), 1);
+        block_on(keeper.look()).unwrap();
+        assert_eq!(keeper.counts().of("failed"), u64::from(STRIKES_MAX), "it is in nobody's way");
+        for n in [1, 3, 4] {
+            let sandbox = node.sandbox(n);
+            assert_eq!((sandbox.status, sandbox.paid_minutes), (Status::Running, 2), "{n}");
+        }
+        type Row = (String, String, String, i64, Option<i64>, Option<i64>);
+        let row: Row = node.read(|rx| {
+            let sql = "SELECT s.status, s.stop_reason, s.words, r.paid_minutes, r.ends_ms, r.due_ms
+                    FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
+                    WHERE s.sandbox_no = 2";
+            Ok(rx.first(sql, guild_store::args![])?.unwrap())
+        });
+        let (status, reason, words, minutes, ends_ms, due_ms) = row;
+        assert_eq!((status.as_str(), reason.as_str()), ("ending", "meter_gap"));
+        assert!(words.starts_with("a user is"), "{words}");
+        assert_eq!((minutes, ends_ms, due_ms), (1, Some(T0 + MINUTE_MS), None), "as it is paid");
+        let told: Option<(String,)> = node.read(|rx| {
+            Ok(rx.first(
+                "SELECT body FROM event WHERE kind = 'meter.set_aside'",
+                guild_store::args![],
+            )?)
+        });
+        assert!(told.is_some_and(|(body,)| body.contains(sandbox_id(2).as_str())));
+    });
+}
+
+#[test]
+fn a_job_that_cannot_be_ended_keeps_nobody_else_from_it() {
+    both(|node| {
+        node.fund(1, 100 * PRICE);
+        for n in [1, 2] {
+            node.create_job(&NewJob { ttl_ms: MINUTE_MS, ..new_job(n) }, T0).unwrap();
+        }
+        node.order(&new_sandbox(1), T0);
+        // What is held for its sandbox is not written down: it cannot be given back.
+        node.write(|tx| {
+            tx.exec("UPDATE hosting_job SET held = 0 WHERE held > 0", guild_store::args![])?;
+            Ok(())
+        })
+        .unwrap();
+        let keeper =
+            Upkeep::new(Options::default(), node.store.clone(), Arc::new(At(T0 + MINUTE_MS)));
+        (0..STRIKES_MAX).for_each(|_| {
+            block_on(keeper.look()).unwrap();
+        });
+        assert_eq!(keeper.counts().of("set_aside"), 1);
+        assert_eq!(node.job(1).status, job::Status::Running, "somebody has to look at it");
+        assert_eq!(node.job(2).status, job::Status::Expired);
     });
 }

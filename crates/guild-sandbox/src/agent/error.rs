@@ -96,7 +96,8 @@ struct ToldError {
 }
 
 impl Error {
-    pub(crate) fn new(code: &'static Code, message: impl Into<String>) -> Error {
+    /// An error with this code, about this very case.
+    pub fn new(code: &'static Code, message: impl Into<String>) -> Error {
         const MAX_CHARS: usize = 400;
         let message: String = message.into().chars().take(MAX_CHARS).collect();
         Error { code, message, field: None }

@@ -30,7 +30,7 @@ fn help_lists_the_commands() {
       log            Read and write the audit log
       ledger         Move, look at and prove the money of this node
       policy         Check, show and try policies: which payments go through; approve one
-      audit          Check evidence of what happened, from its files alone
+      audit          Check the books of this node, or evidence from its files alone
       outbox         Look at what must still leave this node, and try again what was given up
       store          Save, check and upgrade the database
       hash           Print the hash of a JSON document

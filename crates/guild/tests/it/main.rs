@@ -2,6 +2,7 @@
 
 mod answers;
 mod audit;
+mod audit_books;
 mod audit_together;
 mod bad_input;
 mod bus;

@@ -4,7 +4,7 @@ use guild_protocol::env::UnixMs;
 
 use super::Options;
 use crate::price::Shape;
-use crate::sandbox::{Sandbox, Status};
+use crate::sandbox::{MINUTE_MS, Sandbox, Status};
 
 /// What is known of an agent, and of what was tried. Nothing of it must be kept: whoever starts anew finds it out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -88,7 +88,8 @@ pub fn next_act(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixM
             let until_ms = may_run_until(sandbox, options);
             // At its end the agent stops by itself; it only has to be asked how long it ran.
             let is_over = until_ms <= now_ms;
-            if is_over { Act::Stop } else { lease(note, until_ms, now_ms).unwrap_or(Act::Nothing) }
+            let act = lease(note, until_ms, now_ms).or(look(note, options, now_ms));
+            if is_over { Act::Stop } else { act.unwrap_or(Act::Nothing) }
         }
         Status::Destroying => Act::Remove,
         Status::Stopped | Status::Destroyed | Status::Failed => Act::Nothing,
@@ -107,10 +108,14 @@ fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: Unix
         let Shape { cpu_milli, ram_mib, .. } = shape;
         Act::Resize(Resized { cpu_milli, ram_mib })
     });
+    lease.or(pause).or(resize).or(look(note, options, now_ms)).unwrap_or(Act::Nothing)
+}
+
+/// A look at an agent that has not said for long how it is.
+fn look(note: &Note, options: &Options, now_ms: UnixMs) -> Option<Act> {
     let seen_since = now_ms.saturating_sub(options.look_ms);
-    let look = note.seen_ms.is_none_or(|seen_ms| seen_ms <= seen_since || seen_ms > now_ms);
-    let look = look.then_some(Act::Look);
-    lease.or(pause).or(resize).or(look).unwrap_or(Act::Nothing)
+    let is_due = note.seen_ms.is_none_or(|seen_ms| seen_ms <= seen_since || seen_ms > now_ms);
+    is_due.then_some(Act::Look)
 }
 
 /// Until when its lease may go: before what is paid is over, by as much as its agent may take to end it. So it never
@@ -118,6 +123,12 @@ fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: Unix
 pub(super) fn may_run_until(sandbox: &Sandbox, options: &Options) -> UnixMs {
     let ends_ms = sandbox.ends_ms.unwrap_or(UnixMs::MIN);
     ends_ms.saturating_sub(options.margin_ms)
+}
+
+/// How long it may run in all: as long as is paid, less the same. Where a clock was set to another time, moments say
+/// nothing; this still holds.
+pub(super) fn may_run_in_all(sandbox: &Sandbox, options: &Options) -> i64 {
+    sandbox.paid_minutes.saturating_mul(MINUTE_MS).saturating_sub(options.margin_ms)
 }
 
 /// A lease that says more than the last, if it is not over already.
@@ -198,6 +209,8 @@ mod tests {
         let unknown = Note::default();
         assert_eq!(act(&ending(NOW + 5_000), &unknown), Act::Lease { until_ms: NOW + 4_000 });
         assert_eq!(act(&ending(NOW + 5_000), &known()), Act::Nothing);
+        let unseen = Note { seen_ms: None, ..known() };
+        assert_eq!(act(&ending(NOW + 5_000), &unseen), Act::Look, "it may have ended long ago");
         assert_eq!(act(&ending(NOW + 1_000), &known()), Act::Stop);
         assert_eq!(act(&ending(NOW - 1), &unknown), Act::Stop);
     }

@@ -2,15 +2,19 @@
 
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
-use guild_sandbox::agent::{self, Client, EndedBy, Health, State};
+use guild_sandbox::agent::{self, EndedBy, Health, State};
 use guild_store::Tx;
 
-use super::act::may_run_until;
+use super::act::{may_run_in_all, may_run_until};
 use super::{Act, Driver, Resized};
-use crate::machine::{Instance, Order, attest, client_of_row, code};
+use crate::machine::link::Line;
+use crate::machine::{Instance, Order, check_image, code, instance_of_row};
 use crate::price::Shape;
 use crate::sandbox::{self, Sandbox};
 use crate::{Error, Result};
+
+/// What ends so much earlier than its row says did not end because its time was over.
+const EARLY_MS: i64 = 5_000;
 
 /// What became of something that was tried.
 enum Done {
@@ -76,7 +80,12 @@ impl Driver {
             .write(move |tx, now_ms| sandbox::started(tx, &sandbox_id, &endpoint, &key, now_ms));
         let started = started.await?;
         self.counts.add("started");
-        self.lease(&started, may_run_until(&started, &self.options)).await
+        let until_ms = may_run_until(&started, &self.options);
+        // An agent takes its first lease whatever it says; what is over before it began must not begin.
+        if until_ms <= self.now_ms() {
+            return Ok(Done::Well);
+        }
+        self.lease(&started, until_ms).await
     }
 
     async fn make(&self, row: &Sandbox) -> Result<Instance> {
@@ -88,9 +97,9 @@ impl Driver {
             image: row.image.clone(),
         };
         let instance = self.machine.create(&order).await?;
-        let client = self.link.client_of(&instance)?;
-        attest(&client, &row.image).await?;
-        if client.health().await?.state == State::Ended {
+        let line = self.machine.line(&self.link, &instance)?;
+        check_image(&line.attestation().await?, &row.image)?;
+        if line.health().await?.state == State::Ended {
             // It waited too long for its first lease. Nobody pays for that: the next try makes another.
             self.machine.destroy(&row.sandbox_id).await?;
             let why = format!("{} had ended before it was started", row.sandbox_id);
@@ -115,27 +124,29 @@ impl Driver {
     }
 
     async fn lease(&self, row: &Sandbox, until_ms: UnixMs) -> Result<Done> {
-        let client = self.client(row)?;
-        match client.lease(until_ms).await {
+        let instance = instance_of_row(row)?;
+        let line = self.machine.line(&self.link, &instance)?;
+        let run_max_ms = may_run_in_all(row, &self.options);
+        let lease = self.link.sign_lease(&instance, until_ms, run_max_ms)?;
+        match line.lease(lease).await {
             Ok(stands) => {
                 self.counts.add("leased");
                 // If the clock was set back, the word is older than the last one and counts for nothing: again later.
                 self.note(&row.sandbox_id, |note| note.leased_ms = Some(stands.run_until_ms));
                 Ok(Done::Well)
             }
-            Err(error) => self.unheard(row, &client, error).await,
+            Err(error) => self.unheard(row, &*line, error).await,
         }
     }
 
     async fn set_frozen(&self, row: &Sandbox, frozen: bool) -> Result<Done> {
-        let client = self.client(row)?;
-        let set = if frozen { client.freeze().await } else { client.thaw().await };
-        match set {
+        let line = self.line(row)?;
+        match line.set_frozen(frozen).await {
             Ok(()) => {
                 self.note(&row.sandbox_id, |note| note.frozen = Some(frozen));
                 Ok(Done::Well)
             }
-            Err(error) => self.unheard(row, &client, error).await,
+            Err(error) => self.unheard(row, &*line, error).await,
         }
     }
 
@@ -147,10 +158,10 @@ impl Driver {
     }
 
     async fn look(&self, row: &Sandbox) -> Result<Done> {
-        let client = self.client(row)?;
-        match client.health().await {
+        let line = self.line(row)?;
+        match line.health().await {
             Ok(health) => Ok(self.seen(row, &health)),
-            Err(error) => self.unheard(row, &client, error).await,
+            Err(error) => self.unheard(row, &*line, error).await,
         }
     }
 
@@ -165,19 +176,21 @@ impl Driver {
                 note.shape.get_or_insert(row.shape);
             }
         });
-        let (by, is_paid_longer) =
-            (health.ended_by, health.run_until_ms < may_run_until(row, &self.options));
-        match by {
+        let until_ms = may_run_until(row, &self.options);
+        let is_paid_longer = health.run_until_ms < until_ms;
+        // It ran as long as it may in all, and the row shows a later end: a clock was set to another time meanwhile.
+        let ends_later = until_ms > now_ms.saturating_add(EARLY_MS);
+        match health.ended_by {
             None => Done::Well,
-            Some(EndedBy::Lease) if !is_paid_longer => Done::Well,
+            Some(EndedBy::Lease) if !is_paid_longer && !ends_later => Done::Well,
             Some(by) => Done::Lost(format!("it has ended by itself ({by:?}, {:?})", health.class)),
         }
     }
 
     /// The agent refused or did not answer. If it is gone, the sandbox is lost; if not, it is tried again.
-    async fn unheard(&self, row: &Sandbox, client: &Client, error: agent::Error) -> Result<Done> {
+    async fn unheard(&self, row: &Sandbox, line: &dyn Line, error: agent::Error) -> Result<Done> {
         if error.code() == &agent::code::ENDED {
-            let health = client.health().await?;
+            let health = line.health().await?;
             return Ok(self.seen(row, &health));
         }
         let is_there = self.machine.find(&row.sandbox_id).await?;
@@ -242,8 +255,8 @@ impl Driver {
     }
 
     /// The agent that the row names, at the place that it names.
-    fn client(&self, row: &Sandbox) -> Result<Client> {
-        client_of_row(&self.link, row)
+    fn line(&self, row: &Sandbox) -> Result<Box<dyn Line>> {
+        self.machine.line(&self.link, &instance_of_row(row)?)
     }
 
     pub(in crate::machine) async fn write<T: Send + 'static>(

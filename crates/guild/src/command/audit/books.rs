@@ -1,0 +1,135 @@
+//! The books of this node, from its database.
+
+use guild_protocol::error::Code;
+use guild_store::code::INCONSISTENT;
+use serde::Serialize;
+
+use crate::command::Context;
+use crate::error::Result;
+use crate::node;
+use crate::output::Answer;
+use crate::real::runtime;
+
+/// What was looked at, of one moment.
+struct Books {
+    ledger: guild_ledger::audit::Report,
+    hosting: guild_hosting::audit::Report,
+}
+
+impl Books {
+    /// Each part with its extent and its problems.
+    fn parts(&self) -> [(&'static str, String, &[String]); 2] {
+        let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
+        let ledger = format!("{transfers} transfers between {accounts} accounts");
+        let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
+            &self.hosting;
+        let mut hosting = format!("{jobs} jobs, {sandboxes} sandboxes, {minutes} minutes");
+        if *lost_units > 0 {
+            hosting.push_str(&format!(", {lost_units} micro-USD borne by this node"));
+        }
+        [("ledger", ledger, problems), ("hosting", hosting, &self.hosting.problems)]
+    }
+
+    fn holds(&self) -> bool {
+        self.parts().iter().all(|(_, _, problems)| problems.is_empty())
+    }
+}
+
+pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
+    let service = node::open_read_only(&cx.config()?)?;
+    let read = service.handle().read(|rx| {
+        let ledger = guild_ledger::audit::run(rx)?;
+        Ok::<_, guild_hosting::Error>(Books { ledger, hosting: guild_hosting::audit::run(rx)? })
+    });
+    let books = runtime().map(|runtime| runtime.block_on(read));
+    service.close();
+    let books = books??;
+    if cx.out.json() {
+        json(&books, cx)?;
+    } else {
+        text(&books, cx)?;
+    }
+    Ok(Answer::of(books.holds()))
+}
+
+fn text(books: &Books, cx: &mut Context<'_>) -> Result<()> {
+    let verdict = if books.holds() { "hold" } else { "do NOT hold" };
+    cx.out.line(&format!("the books of this node {verdict}"))?;
+    for (name, extent, problems) in books.parts() {
+        match problems.len() {
+            0 => cx.out.line(&format!("  ok           {name:<12}  {extent}"))?,
+            count => {
+                cx.out.line(&format!("  FAILED       {name:<12}  {extent}, {count} problems"))?;
+            }
+        }
+    }
+    if !books.holds() {
+        cx.out.line("")?;
+    }
+    let Code { name: code, meaning, .. } = INCONSISTENT;
+    for (name, _, problems) in books.parts() {
+        for problem in problems {
+            cx.out.line(&format!("  {name}: {problem}"))?;
+            cx.out.line(&format!("      [{code}] {meaning}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    holds: bool,
+    parts: Vec<PartBody>,
+    accounts: usize,
+    transfers: u64,
+    jobs: u64,
+    sandboxes: u64,
+    minutes: u64,
+    overrun_ms: i64,
+    lost_micro_usd: i64,
+    problems: Vec<ProblemBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct PartBody {
+    part: &'static str,
+    problems: usize,
+}
+
+#[derive(Serialize)]
+struct ProblemBody<'a> {
+    code: &'static str,
+    part: &'static str,
+    message: &'a str,
+}
+
+impl ProblemBody<'_> {
+    fn of<'a>(part: &'static str, message: &'a str) -> ProblemBody<'a> {
+        ProblemBody { code: INCONSISTENT.name, part, message }
+    }
+}
+
+fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
+    let parts = books.parts();
+    let body = Body {
+        holds: books.holds(),
+        parts: parts
+            .iter()
+            .map(|(part, _, problems)| PartBody { part, problems: problems.len() })
+            .collect(),
+        accounts: books.ledger.accounts,
+        transfers: books.ledger.transfers,
+        jobs: books.hosting.jobs,
+        sandboxes: books.hosting.sandboxes,
+        minutes: books.hosting.minutes,
+        overrun_ms: books.hosting.overrun_ms,
+        lost_micro_usd: books.hosting.lost_units,
+        problems: parts
+            .iter()
+            .flat_map(|(part, _, problems)| {
+                problems.iter().map(|message| ProblemBody::of(part, message))
+            })
+            .collect(),
+    };
+    cx.out.object(books.holds(), body)
+}
