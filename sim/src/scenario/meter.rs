@@ -127,7 +127,7 @@ fn rates(seed: u64) -> Rates {
         step_crash: rates.step_crash * 10,
         pause: rates.pause * 10,
         pause_max_ms: 15_000,
-        down_max_ms: if seed % 5 == 0 { 90_000 } else { 12_000 },
+        down_max_ms: if seed.is_multiple_of(5) { 90_000 } else { 12_000 },
         statement: rates.statement * 6,
         commit: rates.commit * 6,
         clock_step: rates.clock_step * 20,

@@ -266,7 +266,7 @@ impl Checker {
         }
         match self.shared.database.read(guild_ledger::audit::run) {
             Ok(report) => {
-                report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}")))
+                report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}")));
             }
             Err(error) => self.violate(format!("[ledger] it cannot be audited: {error}")),
         }
