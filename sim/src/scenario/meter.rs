@@ -274,8 +274,8 @@ fn desk(yard: &Yard, (entrance, store, clock, random): Parts) -> Result<Desk, St
     Ok(Desk::new(options, images, entrance, store, clock, random))
 }
 
-/// When the clocks are right again, whoever runs the nodes says so: a meter that has seen a later time believes no other
-/// by itself.
+/// When the clocks are right again, whoever runs the nodes says so: a meter that has seen a later time believes no
+/// other by itself.
 async fn set_right(shared: Shared) {
     let world = &shared.world;
     world.sleep(world.faults_until_ms() + 1).await;
