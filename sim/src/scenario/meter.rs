@@ -127,7 +127,7 @@ fn rates(seed: u64) -> Rates {
         step_crash: rates.step_crash * 10,
         pause: rates.pause * 10,
         pause_max_ms: 15_000,
-        down_max_ms: if seed % 5 == 0 { 90_000 } else { 12_000 },
+        down_max_ms: if seed.is_multiple_of(5) { 90_000 } else { 12_000 },
         statement: rates.statement * 6,
         commit: rates.commit * 6,
         clock_step: rates.clock_step * 20,
@@ -274,8 +274,8 @@ fn desk(yard: &Yard, (entrance, store, clock, random): Parts) -> Result<Desk, St
     Ok(Desk::new(options, images, entrance, store, clock, random))
 }
 
-/// When the clocks are right again, whoever runs the nodes says so: a meter that has seen a later time believes no other
-/// by itself.
+/// When the clocks are right again, whoever runs the nodes says so: a meter that has seen a later time believes no
+/// other by itself.
 async fn set_right(shared: Shared) {
     let world = &shared.world;
     world.sleep(world.faults_until_ms() + 1).await;

@@ -43,8 +43,8 @@ impl Lease {
         Lease::sign(party, run_until_ms, issued_ms, (false, None), controller)
     }
 
-    /// As [`Lease::until`], and no longer than this in all. Whoever sells time says both: a clock that is set back gives
-    /// away nothing then.
+    /// As [`Lease::until`], and no longer than this in all. Whoever sells time says both: a clock that is set back
+    /// gives away nothing then.
     pub fn within(
         party: &Party,
         run_until_ms: UnixMs,

@@ -19,13 +19,13 @@ mod show;
 /// Check the books of this node, or evidence from its files alone
 ///
 /// Without a directory it reads the database of this node, also beside one that runs: every transfer is decided again
-/// from nothing, and every minute that was sold is looked for in what was booked. No minute is paid twice, none ran that
-/// is not paid, no cap is passed, no account is below zero, and all accounts together hold nothing.
+/// from nothing, and every minute that was sold is looked for in what was booked. No minute is paid twice, none ran
+/// that is not paid, no cap is passed, no account is below zero, and all accounts together hold nothing.
 ///
-/// With --evidence it reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are there, and checks
-/// that the money could have moved as they say: nothing lost, nothing doubled, nothing below zero, no gate passed,
-/// every hash right. It needs no node and no configuration, and uses none of the code that books transfers. Files of
-/// other names are listed as not checked.
+/// With --evidence it reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are
+/// there, and checks that the money could have moved as they say: nothing lost, nothing doubled, nothing below zero, no
+/// gate passed, every hash right. It needs no node and no configuration, and uses none of the code that books
+/// transfers. Files of other names are listed as not checked.
 ///
 /// Given several directories, each of another node, it also checks what they say about each other: what one owes
 /// another, the other is owed by it, each payment once.

@@ -176,7 +176,9 @@ impl Checker {
     }
 
     fn check_balances(&self) {
-        const ALL: &str = "SELECT owner, balance_limit, credits_posted - debits_posted, debits_pending FROM ledger_account";
+        const ALL: &str =
+            "SELECT owner, balance_limit, credits_posted - debits_posted, debits_pending
+             FROM ledger_account";
         let all: Vec<(String, String, i64, i64)> =
             self.shared.database.all(ALL, args![]).unwrap_or_default();
         let sum: i64 = all.iter().map(|(_, _, units, _)| units).sum();
@@ -191,7 +193,8 @@ impl Checker {
     }
 
     fn check_caps(&self) {
-        const CAPS: &str = "SELECT s.sandbox_id, s.job_id, r.cap, j.max_spend, j.status, s.status IN ('starting', 'running')
+        const CAPS: &str = "SELECT s.sandbox_id, s.job_id, r.cap, j.max_spend, j.status,
+               s.status IN ('starting', 'running')
              FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
                JOIN hosting_job AS j ON j.job_id = s.job_id";
         let rows: Vec<(String, String, i64, i64, String, i64)> =
@@ -266,7 +269,7 @@ impl Checker {
         }
         match self.shared.database.read(guild_ledger::audit::run) {
             Ok(report) => {
-                report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}")))
+                report.problems.iter().for_each(|p| self.violate(format!("[ledger] {p}")));
             }
             Err(error) => self.violate(format!("[ledger] it cannot be audited: {error}")),
         }
