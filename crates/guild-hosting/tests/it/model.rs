@@ -400,7 +400,8 @@ fn many(cases: u32, open: fn(Hooks) -> Node) {
             Ok(())
         })
         .unwrap();
-    let least = 10 * u64::from(cases);
+    // Chance may end a story early, but in each of them the sandboxes of its beginning are paid for.
+    let least = 4 * u64::from(cases);
     assert!(paid.get() > least, "{} minutes were paid: nothing happened", paid.get());
 }
 
