@@ -1,7 +1,7 @@
 //! What the meter costs.
 //!
 //! `sqlite`, `postgres`: how fast a minute of each of 100,000 running sandboxes is paid, as a node does it, beside the
-//! ledger that books the same transfers and nothing else, in batches of the same size, on the same database.
+//! ledger that books the same transfers and nothing else, in batches as large as it makes them, on the same database.
 //!
 //! `api_sqlite`, `api_postgres`: how often the 99th percentile of what users ask over HTTP fits into a second, while
 //! all of that is paid, beside the same without it.
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use guild_hosting::upkeep::{self, Upkeep};
 use guild_hosting::{Result, audit};
-use guild_ledger::{NewTransfer, ledger};
+use guild_ledger::{NewTransfer, ledger, writer};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_store::{Options, Store};
 use testbed::bench::{self, Arguments, Measured, Watch};
@@ -75,7 +75,7 @@ fn alone(
     runtime: &Runtime,
 ) -> Result<Vec<Measured>, String> {
     let store = fleet.store();
-    let batch = usize::try_from(upkeep.batch_max).unwrap_or(1);
+    let batch = writer::Options::default().batch_max_transfers;
     // The ledger before and after, so that neither has the warmer or the smaller database.
     let mut first = fleet.transfers()?;
     let second = first.split_off(SANDBOXES / 2);
