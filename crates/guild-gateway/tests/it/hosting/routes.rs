@@ -209,6 +209,11 @@ impl Route {
         request(self.method, &estate.path(self.path), token, key, self.body)
     }
 
+    /// The status and the code of a refusal, as an answer to this route shows it: one without a body has no words.
+    pub(super) fn refusal(&self, status: u16, code: &'static str) -> (u16, &'static str) {
+        (status, if self.method == "HEAD" { "" } else { code })
+    }
+
     pub(super) fn is(&self) -> String {
         format!("{} {}", self.method, self.path)
     }

@@ -38,6 +38,7 @@ fn each_scope_opens_its_routes_and_no_other() {
                     Need::Session => (403, "access.needs_session"),
                     Need::Node => (403, "gateway.no_token"),
                 };
+                let wanted = route.refusal(wanted.0, wanted.1);
                 let answer = host.ask(route.ask(&estate, key, "escape")).await;
                 assert_eq!(code(&answer), wanted, "{} with {scope}", route.is());
                 refused += 1;
@@ -78,10 +79,12 @@ async fn no_token_a_wrong_one_and_the_node_s_own_open_nothing_of_users() {
             host.clock.pass(1_000);
             let answer = host.ask(route.ask(&often, token, "k")).await;
             let wanted = if token.is_empty() { (401, "access.unauthenticated") } else { wanted };
+            let wanted = route.refusal(wanted.0, wanted.1);
             assert_eq!(code(&answer), wanted, "{} with {token:?}", route.is());
         }
         if route.need != Need::Node {
             let answer = host.ask(route.ask(&often, "secret", "k")).await;
+            let wanted = route.refusal(wanted.0, wanted.1);
             assert_eq!(code(&answer), wanted, "{} with the node's token", route.is());
         }
     }
