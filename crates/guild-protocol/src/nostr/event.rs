@@ -14,6 +14,8 @@ use crate::identity::{PublicKey, Signature};
 use crate::json::{self, Doc, MAX_SAFE_INTEGER};
 use crate::{Error, Result};
 
+pub(super) mod quick;
+
 /// What a reader accepts at most. The defaults are also what a writer keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
