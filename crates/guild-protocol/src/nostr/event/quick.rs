@@ -3,6 +3,8 @@
 //! It reads what nearly every event is. Of anything else it says nothing: the general reader then reads it, or says
 //! what is wrong with it. So whatever is read here must be what the general reader would have read.
 
+use std::borrow::Cow;
+
 use super::{Event, Limits};
 use crate::json::{MAX_SAFE_INTEGER, Reader};
 use crate::nostr::Tag;
@@ -79,19 +81,36 @@ fn whole(reader: &mut Reader<'_>) -> Option<u64> {
 }
 
 fn tags(reader: &mut Reader<'_>) -> Option<Vec<Tag>> {
-    list(reader, |reader| list(reader, |reader| Some(reader.quoted()?.into_owned())))
+    // The items of one tag: once it is known how many there are, they get as much room as they need.
+    let (mut tags, mut items) =
+        (Vec::with_capacity(TYPICAL_TAGS), Vec::with_capacity(TYPICAL_TAGS));
+    list(reader, |reader| {
+        list(reader, |reader| {
+            items.push(reader.quoted()?);
+            Some(())
+        })?;
+        tags.push(items.drain(..).map(Cow::into_owned).collect());
+        Some(())
+    })?;
+    Some(tags)
 }
 
-fn list<T>(reader: &mut Reader<'_>, item: impl Fn(&mut Reader<'_>) -> Option<T>) -> Option<Vec<T>> {
-    let mut items = Vec::new();
+/// Few events have more tags, few tags have more items.
+const TYPICAL_TAGS: usize = 8;
+
+/// Reads a list, item by item.
+fn list<'a>(
+    reader: &mut Reader<'a>,
+    mut item: impl FnMut(&mut Reader<'a>) -> Option<()>,
+) -> Option<()> {
     reader.open(b'[')?;
     if reader.closes(b']') {
-        return Some(items);
+        return Some(());
     }
     loop {
-        items.push(item(reader)?);
+        item(reader)?;
         if !reader.goes_on(b']')? {
-            return Some(items);
+            return Some(());
         }
     }
 }
