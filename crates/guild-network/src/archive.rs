@@ -48,6 +48,31 @@ const STORED: Limits = Limits {
     max_tag_item_bytes: usize::MAX,
 };
 
+/// The canonical JSON of an event, put together again from the columns of its row.
+macro_rules! json {
+    () => {
+        json!("")
+    };
+    ($row:literal) => {
+        concat!(
+            "format('{\"content\":%s,\"created_at\":%s,\"id\":\"%s\",\"kind\":%s,\"pubkey\":\"%s\",\"sig\":\"%s', ",
+            $row,
+            "content, ",
+            $row,
+            "created_at, ",
+            $row,
+            "event_id, ",
+            $row,
+            "kind, ",
+            $row,
+            "pubkey, ",
+            $row,
+            "rest)"
+        )
+    };
+}
+pub(crate) use json;
+
 /// How much is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
@@ -97,7 +122,7 @@ pub fn touch(tx: &mut Tx<'_>) -> Result<()> {
 /// An event by its id, also one that is no longer served.
 pub fn event(rx: &mut Rx<'_>, id: &EventId) -> Result<Option<Event>> {
     let row: Option<(String,)> = rx.first(
-        "SELECT json FROM nostr_event WHERE id_key = $1 AND event_id = $2",
+        concat!("SELECT ", json!(), " FROM nostr_event WHERE id_key = $1 AND event_id = $2"),
         args![id_key(id), &id.hex()],
     )?;
     row.map(|(json,)| parse(&json)).transpose()
@@ -129,7 +154,9 @@ pub fn received_after(rx: &mut Rx<'_>, seq: i64) -> Result<Option<UnixMs>> {
 macro_rules! after {
     ($of_kinds:literal) => {
         concat!(
-            "SELECT e.seq, e.json FROM (
+            "SELECT e.seq, ",
+            json!("e."),
+            " FROM (
                SELECT seq, CAST(sum(bytes) OVER (ORDER BY seq) AS BIGINT) - bytes AS ahead FROM (
                  SELECT seq, bytes FROM nostr_event WHERE seq > $1 AND ($2 = '[]' OR ",
             $of_kinds,
@@ -222,8 +249,11 @@ pub(crate) struct Whole {
 /// Up to `limit` rows after a number.
 pub(crate) fn rows_after(rx: &mut Rx<'_>, seq: i64, limit: i64) -> Result<Vec<Whole>> {
     let rows: Vec<(i64, i64, i64, i64, String)> = rx.all(
-        "SELECT seq, hidden, first_ms, received_ms, json FROM nostr_event
-         WHERE seq > $1 ORDER BY seq LIMIT $2",
+        concat!(
+            "SELECT seq, hidden, first_ms, received_ms, ",
+            json!(),
+            " FROM nostr_event WHERE seq > $1 ORDER BY seq LIMIT $2"
+        ),
         args![seq, limit],
     )?;
     let whole = |(seq, hidden, first_ms, received_ms, json): (i64, i64, i64, i64, String)| {

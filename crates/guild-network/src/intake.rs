@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use guild_bus::Bus;
 use guild_protocol::env::Clock;
-use guild_protocol::nostr::{Event, Limits, unix_s};
+use guild_protocol::nostr::{Event, EventText, Limits, unix_s};
 use guild_store::Store;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -88,9 +88,9 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             workers: std::thread::available_parallelism().map_or(1, usize::from),
-            group_max_events: 4_000,
-            origin_max_bytes: 24 << 20,
-            total_max_bytes: 64 << 20,
+            group_max_events: 8_000,
+            origin_max_bytes: 48 << 20,
+            total_max_bytes: 96 << 20,
             seen_max_ids: 65_536,
             live_max_events: 4_096,
             max_future_s: 900,
@@ -161,10 +161,10 @@ impl Intake {
 }
 
 impl Shared {
-    /// All that can be known without the signature.
-    fn look(&self, event: &Event) -> Result<(), Verdict> {
+    /// All that can be known without the signature; the text from which the id was computed.
+    fn look(&self, event: &Event) -> Result<EventText, Verdict> {
         self.options.limits.check(&event.tags, &event.content).map_err(Refusal::of)?;
-        event.verify_id().map_err(Refusal::hostile)?;
+        let text = event.verified_text().map_err(Refusal::hostile)?;
         if let Some(fate) = self.seen.fate(&event.id) {
             return Err(fate.into());
         }
@@ -172,12 +172,12 @@ impl Shared {
         if event.created_at > latest {
             return Err(Refusal::from_the_future(event.created_at, latest).into());
         }
-        Ok(())
+        Ok(text)
     }
 
     fn check(&self, job: Job) -> Option<Ready> {
-        let Job { event, origin, held, answer } = job;
-        match Verified::check_signature(event) {
+        let Job { event, text, origin, held, answer } = job;
+        match Verified::check_signature(event, text) {
             Ok(event) => Some(Ready { event, origin, held, answer }),
             Err(error) => {
                 self.answer(answer, Refusal::hostile(error).into());

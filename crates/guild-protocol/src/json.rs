@@ -25,6 +25,8 @@ mod parse;
 mod read;
 mod write;
 
+pub(crate) use parse::Reader;
+
 /// The codes of this module.
 pub mod code {
     crate::codes! {

@@ -29,7 +29,7 @@ pub mod nip44;
 pub mod receipt_notice;
 pub mod tag;
 
-pub use event::{Draft, Event, EventId, Limits};
+pub use event::{Draft, Event, EventId, EventText, Limits};
 pub use filter::Filter;
 pub use tag::Tag;
 

@@ -102,7 +102,7 @@ async fn bring(
         let message = RelayMessage::parse(frame.as_bytes(), &Limits::DEFAULT).map_err(said)?;
         let RelayMessage::Event { event, .. } = message else { return Err("no event".to_owned()) };
         pending.push_back(source.submit(*event).await);
-        if pending.len() >= 8_192
+        if pending.len() >= 16_384
             && let Some(first) = pending.pop_front()
         {
             count += u64::from(expected(&first.await));

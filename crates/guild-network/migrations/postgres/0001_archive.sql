@@ -14,8 +14,10 @@ CREATE TABLE nostr_archive (
 INSERT INTO nostr_archive (one, last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq)
     VALUES (1, 0, 0, 0, 0, 0, 0, 0);
 
--- Every event that is kept, as canonical JSON. id_key and address_key are the first eight bytes of event_id and
--- address, so that an index entry is a number; whoever looks up by one compares the whole.
+-- Every event that is kept. What its canonical JSON has once a row has once: it is put together again from content (as
+-- JSON), created_at, event_id, kind, pubkey and rest, which begins with the signature. id_key and address_key are the
+-- first eight bytes of event_id and address, so that an index entry is a number; whoever looks up by one compares the
+-- whole.
 CREATE TABLE nostr_event (
     seq         BIGINT PRIMARY KEY,
     id_key      BIGINT NOT NULL,
@@ -32,7 +34,8 @@ CREATE TABLE nostr_event (
     first_ms    BIGINT NOT NULL,
     received_ms BIGINT NOT NULL,
     bytes       BIGINT NOT NULL,
-    json        TEXT   NOT NULL
+    content     TEXT   NOT NULL,
+    rest        TEXT   NOT NULL
 );
 CREATE INDEX nostr_event_by_id ON nostr_event (id_key);
 CREATE INDEX nostr_event_by_address ON nostr_event (address_key) WHERE address_key IS NOT NULL;

@@ -72,13 +72,13 @@ pub(crate) struct New<'a> {
 /// Stores events, by the rules of NIP-01, 09 and 40; one answer for each, in order. What they say is indexed in the
 /// same transaction, and after it the bell rings.
 pub fn put(tx: &mut Tx<'_>, events: &[Verified], origin: &str, now_ms: UnixMs) -> Result<Vec<Put>> {
-    put_from(tx, &events.iter().map(|event| (event.clone(), origin)).collect::<Vec<_>>(), now_ms)
+    put_from(tx, &events.iter().map(|event| (event, origin)).collect::<Vec<_>>(), now_ms)
 }
 
 /// As [`put`], each event with its own origin.
 pub(crate) fn put_from(
     tx: &mut Tx<'_>,
-    events: &[(Verified, &str)],
+    events: &[(&Verified, &str)],
     now_ms: UnixMs,
 ) -> Result<Vec<Put>> {
     let before = head(tx)?;

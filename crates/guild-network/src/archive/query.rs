@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use guild_protocol::nostr::{Event, EventId, Filter};
 use guild_store::{Column, Rx, Sql};
 
-use super::{key, parse};
+use super::{json, key, parse};
 use crate::error::code;
 use crate::{Error, Result};
 
@@ -269,8 +269,12 @@ const BY_ID: Sql = Sql {
          WHERE id_key = ANY ($1::bigint[]) AND hidden = 0",
 };
 const BY_SEQ: Sql = Sql {
-    lite: "SELECT seq, expires_at, json FROM nostr_event WHERE seq = $1",
-    pg: "SELECT seq, expires_at, json FROM nostr_event WHERE seq = ANY ($1::bigint[])",
+    lite: concat!("SELECT seq, expires_at, ", json!(), " FROM nostr_event WHERE seq = $1"),
+    pg: concat!(
+        "SELECT seq, expires_at, ",
+        json!(),
+        " FROM nostr_event WHERE seq = ANY ($1::bigint[])"
+    ),
 };
 
 /// A term may stand for two things, and a filter may have several: the event itself decides.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use guild_protocol::nostr::{Event, kind, tag};
+use guild_protocol::nostr::{Event, EventText, kind, tag};
 
 use super::key::{self, Address};
 use crate::Result;
@@ -15,7 +15,7 @@ pub struct Verified(Arc<Inner>);
 
 struct Inner {
     event: Event,
-    json: String,
+    text: EventText,
     id_key: i64,
     address: Option<Address>,
     expires_at: Option<i64>,
@@ -26,20 +26,25 @@ struct Inner {
 impl Verified {
     /// Checks id and signature.
     pub fn check(event: Event) -> Result<Verified> {
-        event.verify()?;
-        Ok(Verified::of_checked(event))
+        let text = event.verified_text()?;
+        Verified::check_signature(event, text)
     }
 
-    /// Checks the signature of an event whose id has been computed.
-    pub(crate) fn check_signature(event: Event) -> Result<Verified> {
+    /// Checks the signature of an event whose id has been computed from its text.
+    pub(crate) fn check_signature(event: Event, text: EventText) -> Result<Verified> {
         event.verify_signature()?;
-        Ok(Verified::of_checked(event))
+        Ok(Verified::new(event, text))
     }
 
     /// An event that was checked before, as those of the archive.
     pub(crate) fn of_checked(event: Event) -> Verified {
+        let text = event.text();
+        Verified::new(event, text)
+    }
+
+    fn new(event: Event, text: EventText) -> Verified {
         Verified(Arc::new(Inner {
-            json: event.to_json(),
+            text,
             id_key: key::id_key(&event.id),
             address: Address::of_event(&event),
             expires_at: expires_at(&event),
@@ -56,7 +61,11 @@ impl Verified {
 
     /// Its canonical JSON.
     pub fn json(&self) -> &str {
-        &self.0.json
+        self.0.text.json()
+    }
+
+    pub(super) fn text(&self) -> &EventText {
+        &self.0.text
     }
 
     pub(super) fn id_key(&self) -> i64 {

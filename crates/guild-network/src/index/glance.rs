@@ -8,6 +8,7 @@ use guild_protocol::nostr::EventId;
 use guild_store::{Column, Rx, Sql, args};
 
 use super::read::{Answer, AnswerRow, OFFERS_MAX, Request, answer_of, of_answers};
+use super::said::list_of;
 use super::write::canonical_name;
 use crate::Result;
 use crate::archive::answer_terms;
@@ -172,9 +173,8 @@ pub fn results_by(
     authors: &[PublicKey],
     limit: usize,
 ) -> Result<Vec<EventId>> {
-    let authors: Vec<String> = authors.iter().map(|key| format!("\"{}\"", key.hex())).collect();
     let ((first, last), id) = (answer_terms(request_id), request_id.hex());
-    let authors = format!("[{}]", authors.join(","));
+    let authors = list_of(authors);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let ids: Vec<(String,)> = rx.all(RESULTS_BY, args![first, last, &id, &authors, limit])?;
     ids.into_iter().map(|(id,)| Ok(id.parse()?)).collect()

@@ -8,7 +8,7 @@ use guild_protocol::nostr::announcement::Announcement;
 use guild_store::{Rx, args};
 
 use crate::Result;
-use crate::archive::{id_key, parse, unreadable};
+use crate::archive::{id_key, json, parse, unreadable};
 
 /// A provider, as it announces itself and as it was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -122,8 +122,9 @@ type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
 macro_rules! providers {
     ($from:literal) => {
         concat!(
-            "SELECT found.seq, found.canonical_d, found.first_ms, found.last_ms, found.heard_ms, e.json
-             FROM (SELECT * FROM (
+            "SELECT found.seq, found.canonical_d, found.first_ms, found.last_ms, found.heard_ms, ",
+            json!("e."),
+            " FROM (SELECT * FROM (
                SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms,
                  (SELECT max(h.last_ms) FROM index_heartbeat h
                   WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '')) AS heard_ms

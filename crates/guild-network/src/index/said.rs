@@ -55,13 +55,25 @@ fn request(event: &Event) -> Option<RequestSaid> {
         let bid = request.bid.map(|bid| bid.0);
         (request.schema_id, bid, request.providers)
     };
-    let providers: Vec<String> = providers.iter().map(|key| format!("\"{}\"", key.hex())).collect();
     Some(RequestSaid {
         schema_id: schema_id.as_deref().and_then(word).map(str::to_owned),
         bid_msat,
-        providers: format!("[{}]", providers.join(",")),
+        providers: list_of(&providers),
         is_private,
     })
+}
+
+/// Keys as a list, as JSON.
+pub(super) fn list_of(keys: &[PublicKey]) -> String {
+    let mut list = String::with_capacity(keys.len().saturating_mul(67).saturating_add(2));
+    list.push('[');
+    for (i, key) in keys.iter().enumerate() {
+        list.push_str(if i > 0 { ",\"" } else { "\"" });
+        list.push_str(&key.hex());
+        list.push('"');
+    }
+    list.push(']');
+    list
 }
 
 pub(super) fn is_answer(event: &Event) -> bool {

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use super::work::{Ahead, Ready, TAKE};
 
 /// A group ends when its events have so many rows: an event with thousands of tags has thousands.
-const MAX_ROWS: usize = 65_536;
+const MAX_ROWS: usize = 131_072;
 
 /// Of a full group this part is worth a commit while others are still checked.
 const WORTH_A_COMMIT: usize = 4;

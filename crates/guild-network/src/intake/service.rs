@@ -259,8 +259,8 @@ fn put(
     let clock = clock.clone();
     store.write(move |tx| {
         let part = events.get(part.clone()).unwrap_or_default();
-        let part: Vec<(Verified, &str)> =
-            part.iter().map(|(event, origin)| (event.clone(), &**origin)).collect();
+        let part: Vec<(&Verified, &str)> =
+            part.iter().map(|(event, origin)| (event, &**origin)).collect();
         archive::put_from(tx, &part, clock.now_ms())
     })
 }

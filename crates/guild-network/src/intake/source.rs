@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use guild_protocol::nostr::Event;
+use guild_protocol::nostr::{Event, EventText};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::work::Job;
@@ -79,25 +79,26 @@ impl Source {
     /// Offers an event; ready once it is taken up, with the verdict to come. So a reader of a socket keeps many on
     /// their way, and stops reading when it brings more than is checked.
     pub async fn submit(&self, event: Event) -> Pending {
-        if let Err(verdict) = self.look(&event) {
-            return Pending::done(verdict);
-        }
+        let text = match self.look(&event) {
+            Ok(text) => text,
+            Err(verdict) => return Pending::done(verdict),
+        };
         let bytes = weight(&event);
         let (Some(origin), Some(total)) =
             (self.room.take(bytes).await, self.shared.room.take(bytes).await)
         else {
             return Pending::done(Refusal::stopped().into());
         };
-        self.queue(event, Held { _origin: origin, _total: total })
+        self.queue(event, text, Held { _origin: origin, _total: total })
     }
 
-    fn look(&self, event: &Event) -> Result<(), Verdict> {
+    fn look(&self, event: &Event) -> Result<EventText, Verdict> {
         self.shared.look(event).inspect_err(|verdict| self.shared.counters.count(verdict))
     }
 
-    fn queue(&self, event: Event, held: Held) -> Pending {
+    fn queue(&self, event: Event, text: EventText, held: Held) -> Pending {
         let (answer, verdict) = oneshot::channel();
-        let job = Job { event, origin: self.origin.clone(), held, answer };
+        let job = Job { event, text, origin: self.origin.clone(), held, answer };
         if self.shared.options.workers == 0 {
             if let Some(ready) = self.shared.check(job) {
                 // Nobody receives once the service has ended; the answer is then dropped, and says so.

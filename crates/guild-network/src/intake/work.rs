@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use guild_protocol::nostr::Event;
+use guild_protocol::nostr::{Event, EventText};
 use tokio::sync::oneshot;
 
 use super::source::Held;
@@ -14,6 +14,7 @@ use crate::archive::Verified;
 /// An event whose signature is still to be checked.
 pub(super) struct Job {
     pub(super) event: Event,
+    pub(super) text: EventText,
     pub(super) origin: Arc<str>,
     pub(super) held: Held,
     pub(super) answer: oneshot::Sender<Verdict>,
@@ -141,8 +142,8 @@ mod tests {
         let queue = Queue::default();
         let push = || {
             let (answer, taken) = oneshot::channel();
-            let (event, held) = (event.clone(), Held::alone());
-            queue.push(Job { event, origin: "test".into(), held, answer });
+            let (event, text, held) = (event.clone(), event.text(), Held::alone());
+            queue.push(Job { event, text, origin: "test".into(), held, answer });
             taken
         };
         std::thread::scope(|scope| {

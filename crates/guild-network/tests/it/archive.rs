@@ -333,7 +333,7 @@ fn a_row_that_cannot_be_read_holds_up_nobody() {
     both(|scratch| {
         let events: Vec<Event> = (0..4).map(|n| event(1, 1, n, &[], "")).collect();
         assert!(is_new(&scratch.put(&events)));
-        let spoil = "UPDATE nostr_event SET json = 'rubbish' WHERE seq IN (2, 3)";
+        let spoil = "UPDATE nostr_event SET rest = 'rubbish' WHERE seq IN (2, 3)";
         block_on(scratch.store.write(move |tx| tx.exec(spoil, &[]))).unwrap();
         let after = |seq: i64, events: usize| {
             let reach = Reach { events, bytes: usize::MAX };

@@ -25,18 +25,17 @@ pub(super) fn parse(text: &[u8], limits: Limits, integers: Integers) -> Result<D
     let text = std::str::from_utf8(text).map_err(|e| {
         Error::new(&code::UTF8, "invalid UTF-8").at(format!("byte {}", e.valid_up_to()))
     })?;
-    let mut reader =
-        Reader { text, bytes: text.as_bytes(), at: 0, depth_left: limits.max_depth, integers };
+    let mut reader = Reader::over(text, limits.max_depth, integers);
     reader.skip_space();
     let doc = reader.value()?;
-    reader.skip_space();
-    if reader.at < text.len() {
+    if !reader.ends() {
         return Err(reader.syntax("expected the end of the text"));
     }
     Ok(doc)
 }
 
-struct Reader<'a> {
+/// Reads a text from left to right. Whoever knows the form of what comes can read it piece by piece.
+pub(crate) struct Reader<'a> {
     text: &'a str,
     bytes: &'a [u8],
     at: usize,
@@ -44,7 +43,72 @@ struct Reader<'a> {
     integers: Integers,
 }
 
+/// For those who know what comes. Each piece takes the space behind it too, and is none if something else stands there.
 impl<'a> Reader<'a> {
+    /// At the first piece of a text of at most so many bytes.
+    pub(crate) fn new(text: &'a [u8], max_bytes: usize) -> Option<Reader<'a>> {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= max_bytes)?;
+        let mut reader = Reader::over(text, 0, Integers::Safe);
+        reader.skip_space();
+        Some(reader)
+    }
+
+    /// The bracket that opens a list or an object.
+    pub(crate) fn open(&mut self, bracket: u8) -> Option<()> {
+        self.closes(bracket).then_some(())
+    }
+
+    /// Whether this very byte stands here; then it is taken.
+    pub(crate) fn closes(&mut self, bracket: u8) -> bool {
+        let closes = self.peek() == Some(bracket);
+        if closes {
+            self.advance(1);
+            self.skip_space();
+        }
+        closes
+    }
+
+    /// A text.
+    pub(crate) fn quoted(&mut self) -> Option<Cow<'a, str>> {
+        let text = (self.peek() == Some(b'"')).then(|| self.string().ok()).flatten()?;
+        self.skip_space();
+        Some(text)
+    }
+
+    /// What stands between a name and its value.
+    pub(crate) fn colon(&mut self) -> Option<()> {
+        self.open(b':')
+    }
+
+    /// A number without sign, point or exponent.
+    pub(crate) fn whole(&mut self) -> Option<u64> {
+        let start = self.at;
+        self.number().ok()?;
+        let number = self.slice(start).parse().ok();
+        self.skip_space();
+        number
+    }
+
+    /// Behind an item: whether another follows, or the bracket closes.
+    pub(crate) fn goes_on(&mut self, bracket: u8) -> Option<bool> {
+        if self.closes(b',') {
+            return Some(true);
+        }
+        self.closes(bracket).then_some(false)
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn ends(&mut self) -> bool {
+        self.skip_space();
+        self.at >= self.text.len()
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn over(text: &'a str, depth_left: usize, integers: Integers) -> Reader<'a> {
+        Reader { text, bytes: text.as_bytes(), at: 0, depth_left, integers }
+    }
+
     fn peek(&self) -> Option<u8> {
         self.bytes.get(self.at).copied()
     }

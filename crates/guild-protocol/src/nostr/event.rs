@@ -14,6 +14,11 @@ use crate::identity::{PublicKey, Signature};
 use crate::json::{self, Doc, MAX_SAFE_INTEGER};
 use crate::{Error, Result};
 
+pub(super) mod quick;
+mod text;
+
+pub use text::EventText;
+
 /// What a reader accepts at most. The defaults are also what a writer keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -209,7 +214,10 @@ impl Event {
 
     /// Whether the claimed id is the computed one.
     pub fn verify_id(&self) -> Result<()> {
-        let computed = self.compute_id();
+        self.claims(self.compute_id())
+    }
+
+    fn claims(&self, computed: EventId) -> Result<()> {
         if computed == self.id {
             return Ok(());
         }
@@ -250,25 +258,18 @@ impl Event {
 
     /// The event as canonical JSON: equal events have equal texts.
     pub fn to_json(&self) -> String {
-        let mut out = Vec::with_capacity(self.content.len().saturating_add(TYPICAL_BYTES));
-        // The fields in canonical order. What needs no escape is written as it is.
-        out.extend_from_slice(b"{\"content\":");
-        json::write_text(&self.content, &mut out);
-        out.extend_from_slice(b",\"created_at\":");
-        write_number(self.created_at, &mut out);
-        out.extend_from_slice(b",\"id\":\"");
-        write_hex(self.id.as_bytes(), &mut out);
-        out.extend_from_slice(b"\",\"kind\":");
-        write_number(u64::from(self.kind), &mut out);
-        out.extend_from_slice(b",\"pubkey\":\"");
-        write_hex(self.pubkey.as_bytes(), &mut out);
-        out.extend_from_slice(b"\",\"sig\":\"");
-        write_hex(self.sig.as_bytes(), &mut out);
-        out.extend_from_slice(b"\",\"tags\":");
-        write_tags(&self.tags, &mut out);
-        out.push(b'}');
-        // Made of texts only, so it is UTF-8 and nothing is lost.
-        String::from_utf8(out).unwrap_or_default()
+        self.text().into_json()
+    }
+
+    /// The event as canonical JSON, for whoever needs its parts too.
+    pub fn text(&self) -> EventText {
+        EventText::of(self)
+    }
+
+    /// Its text, if the claimed id is the computed one: both need every part written.
+    pub fn verified_text(&self) -> Result<EventText> {
+        let text = self.text();
+        self.claims(text.compute_id()).map(|()| text)
     }
 }
 

@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use super::{Event, EventId, Filter, Limits, code, event};
-use crate::json::{self, Doc};
+use crate::json::{self, Doc, Reader};
 use crate::{Error, Result};
 
 /// A subscription's name is never longer than this.
@@ -123,6 +123,13 @@ pub enum RelayMessage {
 impl ClientMessage {
     /// Reads a frame, within the limits of its event.
     pub fn parse(text: &[u8], limits: &Limits) -> Result<ClientMessage> {
+        if let Some((_, event)) = quick(text, limits, false) {
+            return Ok(ClientMessage::Event(event));
+        }
+        ClientMessage::parse_any(text, limits)
+    }
+
+    fn parse_any(text: &[u8], limits: &Limits) -> Result<ClientMessage> {
         let (verb, mut parts) = Parts::read(text, limits)?;
         let message = match verb.as_str() {
             "EVENT" => ClientMessage::Event(parts.event(limits)?),
@@ -166,6 +173,13 @@ impl ClientMessage {
 impl RelayMessage {
     /// Reads a frame, within the limits of its event.
     pub fn parse(frame: &[u8], limits: &Limits) -> Result<RelayMessage> {
+        if let Some((sub, event)) = quick(frame, limits, true) {
+            return Ok(RelayMessage::Event { sub, event });
+        }
+        RelayMessage::parse_any(frame, limits)
+    }
+
+    fn parse_any(frame: &[u8], limits: &Limits) -> Result<RelayMessage> {
         let (verb, mut parts) = Parts::read(frame, limits)?;
         let message = match verb.as_str() {
             "EVENT" => RelayMessage::Event { sub: parts.sub()?, event: parts.event(limits)? },
@@ -244,12 +258,34 @@ fn unknown(verb: &str) -> Error {
     malformed(format!("{:?} is not known here", crate::hash::shorten(verb)))
 }
 
+/// A frame that carries an event, with a subscription or without, if it has the form that nearly all have.
+fn quick(frame: &[u8], limits: &Limits, has_sub: bool) -> Option<(String, Box<Event>)> {
+    let mut reader = Reader::new(frame, max_bytes(limits))?;
+    reader.open(b'[')?;
+    (reader.quoted()? == "EVENT" && reader.goes_on(b']')?).then_some(())?;
+    let mut sub = String::new();
+    if has_sub {
+        sub = reader.quoted().filter(|sub| is_sub(sub))?.into_owned();
+        reader.goes_on(b']')?.then_some(())?;
+    }
+    let event = event::quick::event(&mut reader, limits)?;
+    (reader.closes(b']') && reader.ends()).then(|| (sub, Box::new(event)))
+}
+
+fn max_bytes(limits: &Limits) -> usize {
+    limits.max_bytes.saturating_add(ROOM_BYTES)
+}
+
+fn is_sub(sub: &str) -> bool {
+    (1..=MAX_SUB_BYTES).contains(&sub.len())
+}
+
 /// The items of a message behind its verb.
 struct Parts<'a>(std::vec::IntoIter<Doc<'a>>);
 
 impl<'a> Parts<'a> {
     fn read(text: &'a [u8], limits: &Limits) -> Result<(String, Parts<'a>)> {
-        let max_bytes = limits.max_bytes.saturating_add(ROOM_BYTES);
+        let max_bytes = max_bytes(limits);
         let doc = Doc::parse_within(text, json::Limits { max_bytes, max_depth: MAX_DEPTH })?;
         let Doc::Array(items) = doc else { return Err(malformed("a message is a list")) };
         let mut parts = Parts(items.into_iter());
@@ -278,7 +314,7 @@ impl<'a> Parts<'a> {
 
     fn sub(&mut self) -> Result<String> {
         let sub = self.text("subscription")?;
-        if sub.is_empty() || sub.len() > MAX_SUB_BYTES {
+        if !is_sub(&sub) {
             let message = format!("a subscription's name has 1 to {MAX_SUB_BYTES} bytes");
             return Err(malformed(message).at("subscription"));
         }
@@ -313,6 +349,8 @@ impl<'a> Parts<'a> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::identity::SecretKey;
     use crate::nostr::Draft;
@@ -354,6 +392,74 @@ mod tests {
         ] {
             let json = message.to_json();
             assert_eq!(RelayMessage::parse(json.as_bytes(), &Limits::DEFAULT), Ok(message));
+        }
+    }
+
+    #[test]
+    fn an_event_in_its_usual_form_takes_the_quick_way() {
+        let frame = event_frame("s", &event().to_json());
+        assert_eq!(quick(frame.as_bytes(), &Limits::DEFAULT, true), Some(("s".into(), event())));
+        let spaced = frame.replace(',', " ,\n ").replace(':', "\t: ");
+        assert_eq!(quick(spaced.as_bytes(), &Limits::DEFAULT, true), Some(("s".into(), event())));
+        // What is not usual takes the other, and what is refused there is refused.
+        let unknown = frame.replace("\"kind\"", "\"seen\":true,\"kind\"");
+        assert_eq!(quick(unknown.as_bytes(), &Limits::DEFAULT, true), None);
+        assert!(RelayMessage::parse(unknown.as_bytes(), &Limits::DEFAULT).is_ok());
+        let twice = frame.replace("\"kind\":1", "\"kind\":1,\"kind\":1");
+        assert!(RelayMessage::parse(twice.as_bytes(), &Limits::DEFAULT).is_err());
+    }
+
+    /// Texts that say what some would read differently: parts of frames, put together at random.
+    fn pieces() -> impl Strategy<Value = String> {
+        let event = event().to_json();
+        let fields: Vec<String> =
+            event[1..event.len() - 1].split(",\"").map(str::to_owned).collect();
+        let piece = prop_oneof![
+            6 => proptest::sample::select(fields).prop_map(|field| format!("\"{}", field.trim_start_matches('"'))),
+            1 => Just("\"kind\":01".to_owned()),
+            1 => Just("\"kind\":1.0".to_owned()),
+            1 => Just("\"kind\":65536".to_owned()),
+            1 => Just("\"created_at\":9007199254740992".to_owned()),
+            1 => Just("\"created_at\":-0".to_owned()),
+            1 => Just("\"pubkey\":\"npub1qqq\"".to_owned()),
+            1 => Just("\"tags\":[[\"e\",\"\\ud800\"],[]]".to_owned()),
+            1 => Just("\"tags\":[[\"e\",\"\\u00e9\\n\"], [ ] ]".to_owned()),
+            1 => Just("\"tags\":[[1]]".to_owned()),
+            1 => Just("\"tags\":[null]".to_owned()),
+            1 => Just("\"tags\":[[\"a\",]]".to_owned()),
+            1 => Just("\"\\u006bind\":7".to_owned()),
+            1 => Just("\"more\":{\"deep\":[1]}".to_owned()),
+        ];
+        proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.join(","))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn both_ways_lead_to_the_same_event(
+            order in Just((0..7_usize).collect::<Vec<_>>()).prop_shuffle(),
+            odd in pieces(),
+            cut in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            kind in 0..4_u8,
+        ) {
+            let usual = event().to_json();
+            let fields: Vec<&str> = usual[1..usual.len() - 1].splitn(7, ",\"").collect();
+            let shuffled: Vec<String> =
+                order.iter().map(|i| format!("\"{}", fields[*i].trim_start_matches('"'))).collect();
+            let event = match kind {
+                0 | 1 => format!("{{{}}}", shuffled.join(", ")),
+                2 => format!("{{{odd}}}"),
+                _ => format!("{{{},{odd}}}", shuffled.join(",")),
+            };
+            let mut frame = event_frame("s", &event).into_bytes();
+            if kind == 1 {
+                let at = cut.index(frame.len());
+                frame[at] = byte;
+            }
+            let general = RelayMessage::parse_any(&frame, &Limits::DEFAULT);
+            prop_assert_eq!(RelayMessage::parse(&frame, &Limits::DEFAULT), general);
         }
     }
 

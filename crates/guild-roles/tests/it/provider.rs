@@ -374,7 +374,8 @@ fn a_receipt_that_cannot_be_looked_for_keeps_no_other_from_being_found() {
         }
         until(&clock, "both came too early", || async { met("receipt_refused") == 2 }).await;
         let spoilt = asked[0].id.hex();
-        let spoil = "UPDATE nostr_event SET json = 'rubbish' WHERE kind = 30078 AND json LIKE $1";
+        let spoil = "UPDATE nostr_event SET rest = 'rubbish'
+             WHERE kind = 30078 AND (content LIKE $1 OR rest LIKE $1)";
         let like = format!("%{spoilt}%");
         let spoilt = store.write(move |tx| tx.exec(spoil, guild_store::args![&like]));
         assert_eq!(spoilt.await, Ok(1));

@@ -41,7 +41,7 @@ fn kept(row: Row) -> Result<Kept> {
 }
 
 /// Reads all that the decisions about these events depend on.
-pub(super) fn load(rx: &mut Rx<'_>, events: &[(Verified, &str)], head: &Head) -> Result<Known> {
+pub(super) fn load(rx: &mut Rx<'_>, events: &[(&Verified, &str)], head: &Head) -> Result<Known> {
     let (mut ids, mut addresses) = (Vec::with_capacity(events.len()), Vec::new());
     for (event, _) in events {
         ids.push(event.id_key());
@@ -78,7 +78,7 @@ fn each_once(keys: &mut Vec<i64>) {
 }
 
 /// What the authors of these events have asked to delete of them.
-fn wishes(rx: &mut Rx<'_>, events: &[(Verified, &str)]) -> Result<Wishes> {
+fn wishes(rx: &mut Rx<'_>, events: &[(&Verified, &str)]) -> Result<Wishes> {
     let mut asked: Vec<(i64, String, String)> = Vec::new();
     for (event, _) in events {
         let author = event.event().pubkey.hex();

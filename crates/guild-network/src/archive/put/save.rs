@@ -1,26 +1,27 @@
 //! Writes what was decided.
 
 use guild_protocol::env::UnixMs;
+use guild_protocol::nostr::EventText;
 use guild_store::{Column, Rx, Sql, Tx};
 
-use super::super::{key, parse};
+use super::super::{json, key, parse};
 use super::New;
 use super::plan::Deletion;
 use crate::{Result, index};
 
 const INSERT: Sql = Sql {
     lite: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
-             address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, json)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, $10, $11, $12, $13, $14)",
+             address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, content, rest)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, $10, $11, $12, $13, $14, $15)",
     pg: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
-           address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, json)
+           address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, content, rest)
          SELECT seq, id_key, event_id, pubkey, kind, created_at, address_key,
-           address, expires_at, 0, 0, origin, first_ms, received_ms, bytes, json
+           address, expires_at, 0, 0, origin, first_ms, received_ms, bytes, content, rest
          FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
            $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::bigint[],
-           $12::bigint[], $13::bigint[], $14::text[])
+           $12::bigint[], $13::bigint[], $14::text[], $15::text[])
          AS new (seq, id_key, event_id, pubkey, kind, created_at, address_key, address,
-           expires_at, origin, first_ms, received_ms, bytes, json)",
+           expires_at, origin, first_ms, received_ms, bytes, content, rest)",
 };
 
 const INSERT_TERMS: Sql = Sql {
@@ -58,22 +59,20 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
         |of: &dyn Fn(&New<'_>) -> i64| new.iter().map(|(new, _)| of(new)).collect::<Vec<_>>();
     let opt_ints =
         |of: &dyn Fn(&New<'_>) -> Option<i64>| new.iter().map(|(n, _)| of(n)).collect::<Vec<_>>();
-    let hex: Vec<(String, String)> =
-        new.iter().map(|(n, _)| (n.event.event().id.hex(), n.event.event().pubkey.hex())).collect();
-    let event_id: Vec<&str> = hex.iter().map(|(id, _)| id.as_str()).collect();
-    let pubkey: Vec<&str> = hex.iter().map(|(_, pubkey)| pubkey.as_str()).collect();
+    let texts = |of: fn(&EventText) -> &str| {
+        new.iter().map(|(n, _)| of(n.event.text())).collect::<Vec<_>>()
+    };
     let address: Vec<Option<&str>> =
         new.iter().map(|(n, _)| n.event.address().map(|address| address.hex.as_str())).collect();
     let origin: Vec<&str> = new.iter().map(|(_, origin)| *origin).collect();
-    let json: Vec<&str> = new.iter().map(|(n, _)| n.event.json()).collect();
     let bytes = ints(&|n| length(n.event.json()));
     tx.exec_set(
         INSERT,
         &[
             Column::Ints(&ints(&|n| n.seq)),
             Column::Ints(&ints(&|n| n.event.id_key())),
-            Column::Texts(&event_id),
-            Column::Texts(&pubkey),
+            Column::Texts(&texts(EventText::id)),
+            Column::Texts(&texts(EventText::pubkey)),
             Column::Ints(&ints(&|n| i64::from(n.event.event().kind))),
             Column::Ints(&ints(&|n| n.event.created_at())),
             Column::OptInts(&opt_ints(&|n| n.event.address().map(|address| address.key))),
@@ -83,7 +82,8 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
             Column::Ints(&ints(&|n| n.first_ms)),
             Column::Ints(&ints(&|_| now_ms)),
             Column::Ints(&bytes),
-            Column::Texts(&json),
+            Column::Texts(&texts(EventText::content)),
+            Column::Texts(&texts(EventText::from_sig)),
         ],
     )?;
     let mut terms = Terms::default();
@@ -129,8 +129,8 @@ pub(crate) struct Gone {
 }
 
 const TEXTS: Sql = Sql {
-    lite: "SELECT seq, json FROM nostr_event WHERE seq = $1",
-    pg: "SELECT seq, json FROM nostr_event WHERE seq = ANY ($1::bigint[])",
+    lite: concat!("SELECT seq, ", json!(), " FROM nostr_event WHERE seq = $1"),
+    pg: concat!("SELECT seq, ", json!(), " FROM nostr_event WHERE seq = ANY ($1::bigint[])"),
 };
 const DELETE_TERMS: Sql = Sql {
     lite: "DELETE FROM nostr_term WHERE term = $1 AND place = $2 AND seq = $3",

@@ -188,7 +188,7 @@ fn archived(home: &Home, more: &[&str]) -> Vec<Value> {
 
 /// All requests in the archive of a node, also those that their author has taken back, which its relay no longer gives.
 fn requests(home: &Home) -> Vec<String> {
-    let rows = rows(home, "SELECT event_id, json FROM nostr_event WHERE kind = 5050");
+    let rows = rows(home, "SELECT event_id, pubkey FROM nostr_event WHERE kind = 5050");
     rows.into_iter().map(|(id, _)| id).collect()
 }
 
