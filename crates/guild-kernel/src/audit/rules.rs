@@ -165,12 +165,6 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "belongs to a step that was not done",
     ),
     (
-        "SELECT c.card_id FROM cards AS c JOIN agent_inbox AS i
-           ON i.message_type = 'turn' AND i.agent_turn_id = c.agent_turn_id
-         WHERE c.created_ms > i.closed_ms LIMIT 50",
-        "was written after the end of its turn",
-    ),
-    (
         "SELECT r.correlation_id FROM execution_edges AS r LEFT JOIN execution_edges AS q
            ON q.project_id = r.project_id AND q.correlation_id = r.correlation_id
            AND q.primitive = 'tool_call' AND q.edge_phase = 'request'

@@ -73,10 +73,14 @@ pub fn enqueue_all(
 ) -> Result<Vec<Result<Accepted>>> {
     check_count(new.len())?;
     let mut plan = Plan::new(now_ms);
-    let mut known = plan.load_for_enqueue(tx, new)?;
+    // Rows are looked for only by what rows can hold.
+    let formed: Vec<Result<()>> = new.iter().map(NewTurn::check_form).collect();
+    let asked: Vec<&NewTurn> =
+        new.iter().zip(&formed).filter(|(_, formed)| formed.is_ok()).map(|(new, _)| new).collect();
+    let mut known = plan.load_for_enqueue(tx, &asked)?;
     let mut answers = Vec::with_capacity(new.len());
-    for new in new {
-        let wish = match plan.wish(new) {
+    for (new, formed) in new.iter().zip(formed) {
+        let wish = match formed.and_then(|()| plan.wish(new)) {
             Ok(wish) => wish,
             Err(error) => {
                 answers.push(Err(error));
@@ -134,7 +138,7 @@ impl Wish {
 type Names = BTreeMap<(String, String), InboxRow>;
 
 impl Plan {
-    fn load_for_enqueue(&mut self, tx: &mut Tx<'_>, new: &[NewTurn]) -> Result<Names> {
+    fn load_for_enqueue(&mut self, tx: &mut Tx<'_>, new: &[&NewTurn]) -> Result<Names> {
         self.load_seq(tx)?;
         let asked: BTreeMap<(&str, &str), &AgentKey> = new
             .iter()
@@ -145,7 +149,7 @@ impl Plan {
         let rows = inbox::by_correlation(tx, &asked)?;
         let keys: Vec<&AgentKey> = new.iter().map(|new| &new.key).collect();
         self.load_agents(tx, &keys)?;
-        let parents: Vec<AgentKey> = new.iter().filter_map(NewTurn::parent_key).collect();
+        let parents: Vec<AgentKey> = new.iter().filter_map(|new| new.parent_key()).collect();
         self.load_heads(tx, keys.iter().copied().chain(&parents))?;
         let calls: Vec<&ToolCallId> = new
             .iter()
@@ -174,19 +178,14 @@ impl Plan {
         new.profile_name.as_deref().or_else(of_agent)
     }
 
-    /// The turn as it would be written, if what is said of it is of the right form.
+    /// The turn as it would be written.
     fn wish(&self, new: &NewTurn) -> Result<Wish> {
-        check_text("correlation_id", &new.correlation_id, CORRELATION_MAX_BYTES)?;
-        if let Some(trace_id) = &new.trace_id {
-            check_text("trace_id", trace_id, CORRELATION_MAX_BYTES)?;
-        }
         let Some(profile_name) = self.profile_of(new) else {
             return Err(Error::refused(
                 &code::UNKNOWN_AGENT,
                 format!("there is no agent {}", new.key),
             ));
         };
-        check_text("profile_name", profile_name, CORRELATION_MAX_BYTES)?;
         let above = new.parent_key().and_then(|key| self.active(&key));
         let recursion_depth = match (&new.parent, above) {
             (None, _) => 0,
@@ -310,7 +309,7 @@ impl Plan {
             },
             correlation_id: row.correlation_id.clone(),
             recursion_depth: wish.headers.recursion_depth,
-            trace_id: wish.headers.trace_id.clone(),
+            trace_id: wish.headers.trace_id,
         });
         let (key, channel_id) = (&row.key, &row.channel_id);
         let (agent_turn_id, turn_epoch) = (&row.agent_turn_id, row.turn_epoch);
@@ -323,6 +322,18 @@ impl Plan {
 }
 
 impl NewTurn {
+    /// The texts that others chose can stand in a row.
+    fn check_form(&self) -> Result<()> {
+        check_text("correlation_id", &self.correlation_id, CORRELATION_MAX_BYTES)?;
+        if let Some(trace_id) = &self.trace_id {
+            check_text("trace_id", trace_id, CORRELATION_MAX_BYTES)?;
+        }
+        if let Some(profile_name) = &self.profile_name {
+            check_text("profile_name", profile_name, CORRELATION_MAX_BYTES)?;
+        }
+        Ok(())
+    }
+
     fn parent_key(&self) -> Option<AgentKey> {
         let parent = self.parent.as_ref()?;
         let project_id = self.key.project_id.clone();

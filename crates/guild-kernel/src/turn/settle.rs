@@ -16,19 +16,25 @@ use crate::{AgentTurnId, InboxId, Result, ToolCallId, boxes, card, code, edge, e
 /// Which sink of the outbox takes the commands that call tools.
 pub const COMMAND_SINK: &str = "bus";
 
-/// Rounds of what follows from what follows. What is left after that is found by a sweep.
+/// So many rounds begin turns. What is still queued for an idle agent after them is found by a sweep.
 const ROUNDS_MAX: usize = 24;
 
 impl Plan {
-    /// Decides what follows, and writes everything. Each round reads rows that the one before it did not know of.
+    /// Decides what follows, and writes everything. Each round reads rows that the one before it did not know of. It
+    /// ends: answers only go up, and nothing is deeper than [`super::DEPTH_MAX`].
     pub(super) fn settle(&mut self, tx: &mut Tx<'_>) -> Result<()> {
-        for _ in 0..ROUNDS_MAX {
+        for round in 0.. {
+            if round >= ROUNDS_MAX {
+                self.freed.clear();
+            }
             if self.answers.is_empty() && self.over.is_empty() && self.freed.is_empty() {
                 break;
             }
             self.settle_answers(tx)?;
             self.settle_children(tx)?;
-            self.dispatch(tx)?;
+            if round < ROUNDS_MAX {
+                self.dispatch(tx)?;
+            }
             if !self.freed.is_empty() {
                 // The next turns of these agents are read from rows: they must say what was decided.
                 self.save(tx)?;

@@ -142,7 +142,7 @@ fn a_forged_fence_opens_nothing() {
             Fence { token: theirs.token.clone(), ..mine.clone() },
             Fence { agent_turn_id: theirs.agent_turn_id.clone(), ..mine.clone() },
             Fence { key: theirs.key.clone(), ..mine.clone() },
-            Fence { step_id: theirs.step_id.clone(), ..mine.clone() },
+            Fence { step_id: theirs.step_id, ..mine },
         ];
         let before = node.dump();
         for fence in &forged {

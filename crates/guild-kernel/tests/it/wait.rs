@@ -37,8 +37,8 @@ fn three_calls_are_answered_in_every_order() {
             for (i, place) in order.into_iter().enumerate() {
                 let reported = node.report(&report(&fence, &calls[place]), T0 + 2);
                 assert_eq!(reported, Reported::Applied { resumed: i == 2 }, "{order:?}");
-                node.assert_well();
             }
+            node.assert_well();
             let next = node.take(100 + n, T0 + 3);
             assert_eq!(next.turn_epoch, fence.turn_epoch + 1, "resumed under another lease");
             node.commit(&next, success(), T0 + 4).unwrap();
@@ -150,7 +150,7 @@ fn late_double_and_foreign_results_change_nothing() {
         let before = node.dump();
         let again = report(fence, &calls[0]);
         assert_eq!(node.report(&again, T0 + 2), Reported::Known);
-        let else_said = Report { result: json!("no"), ..again.clone() };
+        let else_said = Report { result: json!("no"), ..again };
         assert_eq!(node.report(&else_said, T0 + 2), skipped(&code::ANSWERED));
         assert_eq!(node.report(&report(fence, &theirs[0]), T0 + 2), skipped(&code::FOREIGN_CALL));
         let unknown = ToolCallId::of(&fence.step_id, 9);
@@ -281,7 +281,7 @@ fn the_end_of_a_turn_answers_the_call_that_asked_for_it() {
             parent: Some(turn::Parent {
                 agent_id: fence.key.agent_id.clone(),
                 agent_turn_id: fence.agent_turn_id.clone(),
-                step_id: Some(fence.step_id.clone()),
+                step_id: Some(fence.step_id),
                 answers: Some(calls[0].clone()),
             }),
             ..new_turn(2, 2)

@@ -121,6 +121,16 @@ pub(crate) fn commit(fence: &Fence, then: Then) -> Commit {
     }
 }
 
+/// A wish for turns of the usual target, with these tokens.
+pub(crate) fn claim(tokens: impl Iterator<Item = u32>) -> Claim {
+    Claim {
+        targets: vec![WorkerTarget::parse(TARGET).unwrap()],
+        holder: "w".to_owned(),
+        ttl_ms: TTL_MS,
+        tokens: tokens.map(token).collect(),
+    }
+}
+
 pub(crate) fn success() -> Then {
     Then::Finish(Finish {
         outcome: Outcome::Success,
@@ -264,12 +274,7 @@ impl Node {
 
     /// Gives turns to a worker that uses these tokens.
     pub(crate) fn claim(&self, tokens: &[u32], now_ms: i64) -> Vec<Claimed> {
-        let claim = Claim {
-            targets: vec![WorkerTarget::parse(TARGET).unwrap()],
-            holder: "w".to_owned(),
-            ttl_ms: TTL_MS,
-            tokens: tokens.iter().map(|n| token(*n)).collect(),
-        };
+        let claim = claim(tokens.iter().copied());
         self.write(move |tx| turn::claim(tx, &claim, now_ms)).unwrap()
     }
 
