@@ -261,7 +261,7 @@ pub(crate) fn to_json<T: Serialize + ?Sized>(
     Ok(String::from_utf8(bytes).unwrap_or_default())
 }
 
-/// A text of people or programs: not empty, not too long, and nothing in it that a database or a terminal stumbles over.
+/// A text of people or programs: not empty, not too long, and nothing in it that a database or a terminal cannot show.
 pub(crate) fn check_text(what: &str, text: &str, max_bytes: usize) -> Result<()> {
     let fault = if text.is_empty() {
         "is empty".to_owned()
@@ -281,4 +281,49 @@ const PAGE_MAX: i64 = 1_000;
 /// The number of rows to ask for. Less than nothing would be everything on SQLite, and refused by PostgreSQL.
 pub(crate) fn page(limit: i64) -> i64 {
     limit.clamp(0, PAGE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [Field; 1] = [("id", Text)];
+    const REST: [Field; 2] = [("name", Text), ("size", Int)];
+
+    #[test]
+    fn statements_are_made_from_columns() {
+        let insert = Statement::insert("t1", &REST);
+        assert_eq!(insert.lite, "INSERT INTO t1 (name, size) VALUES ($1, $2)");
+        assert_eq!(
+            insert.pg,
+            "INSERT INTO t1 (name, size) SELECT * FROM unnest($1::text[], $2::bigint[])"
+        );
+        let update = Statement::update("t1", &KEY, &REST, " AND t.size > 0");
+        assert_eq!(
+            update.lite,
+            "UPDATE t1 AS t SET name = $2, size = $3 WHERE id = $1 AND t.size > 0"
+        );
+        assert_eq!(
+            update.pg,
+            "UPDATE t1 AS t SET name = v.name, size = v.size \
+             FROM unnest($1::text[], $2::text[], $3::bigint[]) AS v (id, name, size) \
+             WHERE t.id = v.id AND t.size > 0"
+        );
+        let select = Statement::select("t1", &REST, &KEY, "");
+        assert_eq!(select.lite, "SELECT t.name, t.size FROM t1 AS t WHERE t.id = $1");
+        assert_eq!(
+            select.pg,
+            "SELECT t.name, t.size FROM unnest($1::text[]) AS v (id) JOIN t1 AS t ON t.id = v.id"
+        );
+    }
+
+    #[test]
+    fn texts_that_rows_cannot_hold_are_refused() {
+        assert_eq!(check_text("x", "fine", 4), Ok(()));
+        for bad in ["", "longer", "a\0", "a\n"] {
+            assert_eq!(check_text("x", bad, 4).unwrap_err().code(), &code::MALFORMED, "{bad:?}");
+        }
+        assert_eq!(to_json("x", &[1, 2], 4).unwrap_err().code(), &code::TOO_LARGE);
+        assert_eq!(to_json("x", &[1, 2], 5), Ok("[1,2]".to_owned()));
+    }
 }

@@ -136,7 +136,7 @@ impl Plan {
             && wait.status == WaitStatus::Waiting
     }
 
-    /// Applies a result, if somebody waits for it; whether the turn goes on or ends with it, or nothing if nobody waits.
+    /// Applies a result, if somebody waits for it: whether the turn goes on or ends with it. Nothing if nobody waits.
     pub(super) fn answer(&mut self, answer: &Answer) -> Result<Option<bool>> {
         let Some(wait) = self.waits.get(&answer.tool_call_id).cloned() else { return Ok(None) };
         if !self.is_awaited(&wait) {

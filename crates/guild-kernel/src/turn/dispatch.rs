@@ -11,8 +11,8 @@ use crate::inbox::{self, Change, InboxRow, InboxStatus, Outcome, QUEUED_AT_ONCE,
 use crate::{AgentKey, BoxId, ProjectId, Result, code};
 
 impl Plan {
-    /// Begins turns of the agents that may have one to begin. Those that have more unfit ones than are read at once stay
-    /// to be looked at again.
+    /// Begins turns of the agents that may have one to begin. Those that have more unfit ones than are read at once are
+    /// looked at again.
     pub(super) fn dispatch(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let freed = std::mem::take(&mut self.freed);
         self.load_heads(tx, &freed)?;

@@ -117,8 +117,8 @@ struct Wish {
 }
 
 impl Wish {
-    /// What is answered if something was accepted under this correlation before. Who asks and for what must be the same;
-    /// how deep the parent is now does not matter.
+    /// What is answered if something was accepted under this correlation before. Who asks, and for what, must be the
+    /// same; how deep the parent is now does not matter.
     fn again(&self, row: &InboxRow) -> Result<Accepted> {
         let mut before = row.turn_headers().unwrap_or_default();
         before.recursion_depth = self.headers.recursion_depth;

@@ -131,7 +131,7 @@ impl Plan {
         Ok(Reported::Applied { resumed })
     }
 
-    /// A result for a call of the step that is being done right now is kept. The ids of calls follow from their step, so
+    /// A result for a call of the step that is being done now is kept. The ids of calls follow from their step, so
     /// nobody can leave anything else here.
     fn keep_early(
         &mut self,
