@@ -7,8 +7,26 @@ use guild_store::Tx;
 use super::close::{By, Ending};
 use super::head::{Active, State};
 use super::plan::Plan;
-use crate::inbox::{self, Change, InboxRow, InboxStatus, Outcome, QUEUED_AT_ONCE, TurnPayload};
-use crate::{AgentKey, BoxId, ProjectId, Result, code};
+use crate::inbox::{
+    self, Change, InboxRow, InboxStatus, Outcome, QUEUED_AT_ONCE, TurnHeaders, TurnPayload,
+};
+use crate::{AgentKey, ProjectId, Result, code};
+
+/// A turn that may begin, and what its row says; nothing if that cannot be read.
+struct Candidate {
+    row: InboxRow,
+    said: Option<(TurnHeaders, TurnPayload)>,
+}
+
+impl Candidate {
+    fn of(row: InboxRow) -> Candidate {
+        let said = row.turn_headers().zip(row.turn_payload());
+        Candidate { row, said }
+    }
+}
+
+/// The turns that wait for agents, each by its place.
+type Queues = BTreeMap<AgentKey, BTreeMap<i64, Candidate>>;
 
 impl Plan {
     /// Begins turns of the agents that may have one to begin. Those that have more unfit ones than are read at once are
@@ -23,11 +41,11 @@ impl Plan {
         if idle.is_empty() {
             return Ok(());
         }
-        let mut queued: BTreeMap<AgentKey, BTreeMap<i64, InboxRow>> = BTreeMap::new();
+        let mut queued = Queues::new();
         for row in inbox::queued(tx, &idle)? {
             // What is decided about already is no longer queued.
             if !self.changes.rows.iter().any(|change| change.seq == row.seq) {
-                queued.entry(row.key.clone()).or_default().insert(row.seq, row);
+                queued.entry(row.key.clone()).or_default().insert(row.seq, Candidate::of(row));
             }
         }
         let full: BTreeSet<AgentKey> = queued
@@ -38,7 +56,8 @@ impl Plan {
         let idle: BTreeSet<&AgentKey> = idle.into_iter().collect();
         for row in self.changes.new_rows.values() {
             if row.status == InboxStatus::Queued && idle.contains(&row.key) {
-                queued.entry(row.key.clone()).or_default().insert(row.seq, row.clone());
+                let candidate = Candidate::of(row.clone());
+                queued.entry(row.key.clone()).or_default().insert(row.seq, candidate);
             }
         }
         self.load_for_dispatch(tx, &queued)?;
@@ -51,23 +70,18 @@ impl Plan {
         Ok(())
     }
 
-    fn load_for_dispatch(
-        &mut self,
-        tx: &mut Tx<'_>,
-        queued: &BTreeMap<AgentKey, BTreeMap<i64, InboxRow>>,
-    ) -> Result<()> {
+    fn load_for_dispatch(&mut self, tx: &mut Tx<'_>, queued: &Queues) -> Result<()> {
         let keys: Vec<&AgentKey> = queued.keys().collect();
         self.load_agents(tx, &keys)?;
-        let payloads: Vec<(&ProjectId, TurnPayload)> = queued
+        let payloads: Vec<(&ProjectId, &TurnPayload)> = queued
             .values()
             .flat_map(BTreeMap::values)
-            .filter_map(|row| Some((&row.key.project_id, row.turn_payload()?)))
+            .filter_map(|one| Some((&one.row.key.project_id, &one.said.as_ref()?.1)))
             .collect();
         let profiles =
             payloads.iter().map(|(project_id, p)| (*project_id, p.profile_name.as_str())).collect();
         self.load_profiles(tx, &profiles)?;
-        let boxes: Vec<&BoxId> =
-            payloads.iter().flat_map(|(_, p)| [&p.context_box_id, &p.output_box_id]).collect();
+        let boxes = payloads.iter().flat_map(|(_, p)| [&p.context_box_id, &p.output_box_id]);
         self.load_boxes(tx, boxes)
     }
 
@@ -75,18 +89,20 @@ impl Plan {
     fn begin_first(
         &mut self,
         key: &AgentKey,
-        rows: impl Iterator<Item = InboxRow>,
+        candidates: impl Iterator<Item = Candidate>,
     ) -> Result<bool> {
-        for row in rows {
-            let unfit = match (row.turn_headers(), row.turn_payload()) {
-                (Some(headers), Some(payload)) => {
-                    self.unfit(key, &payload, headers.recursion_depth)
+        for Candidate { row, said } in candidates {
+            let (code, message) = match said {
+                None => (&code::MALFORMED_ROW, "its row cannot be read".to_owned()),
+                Some((headers, payload)) => {
+                    match self.unfit(key, &payload, headers.recursion_depth) {
+                        Some(unfit) => unfit,
+                        None => {
+                            self.begin(key, &row, headers, payload)?;
+                            return Ok(true);
+                        }
+                    }
                 }
-                _ => Some((&code::MALFORMED_ROW, "its row cannot be read".to_owned())),
-            };
-            let Some((code, message)) = unfit else {
-                self.begin(key, &row)?;
-                return Ok(true);
             };
             let ending = Ending {
                 outcome: Outcome::Failed,
@@ -100,10 +116,13 @@ impl Plan {
         Ok(false)
     }
 
-    fn begin(&mut self, key: &AgentKey, row: &InboxRow) -> Result<()> {
-        let (Some(headers), Some(payload)) = (row.turn_headers(), row.turn_payload()) else {
-            return Ok(());
-        };
+    fn begin(
+        &mut self,
+        key: &AgentKey,
+        row: &InboxRow,
+        headers: TurnHeaders,
+        payload: TurnPayload,
+    ) -> Result<()> {
         let (now_ms, is_new) = (self.now_ms, self.changes.new_rows.contains_key(&row.seq));
         let target = self.agents.get(key).map(|agent| agent.worker_target.clone());
         let head = self.head_mut(key)?;
