@@ -351,6 +351,7 @@ pub(crate) fn all_codes() -> Vec<&'static Code> {
         guild_hosting::access::code::ALL,
         guild_hosting::code::ALL,
         guild_hosting::machine::code::ALL,
+        guild_kernel::code::ALL,
         guild_market::code::ALL,
         guild_memory::embed::code::ALL,
         guild_roles::code::ALL,

@@ -1,0 +1,54 @@
+//! Durable agent turns that end exactly once, whatever dies.
+//!
+//! | module | what it settles |
+//! |---|---|
+//! | [`roster`] | who works in a project, how they think, what they may call |
+//! | [`card`], [`boxes`] | what was said and delivered, and the lists that turns read and write |
+//! | [`inbox`] | what was asked of agents, in the order in which it came |
+//! | [`turn`] | the life of a turn: accept, dispatch, claim, commit, report, stop, sweep |
+//! | [`edge`] | who asked whom, and who answered |
+//! | [`audit`] | recomputes from rows what must hold |
+//!
+//! A turn's whole life is rows. Every change loads rows, decides purely, and writes the rows, the event, what must
+//! leave the node and the bells in one transaction. Whatever a transaction learns it applies itself: a report resumes
+//! the turn that waited for it, and the end of a turn begins the next one of its agent. So there is no state in which
+//! only a message could help, and a worker only thinks between two writes that its lease fences.
+// Whoever counts leases and places must get an error, never a panic or a wrapped number.
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+#![deny(clippy::indexing_slicing, clippy::panic, clippy::float_arithmetic)]
+
+pub mod audit;
+pub mod boxes;
+pub mod card;
+pub mod edge;
+mod error;
+mod event;
+mod id;
+pub mod inbox;
+#[cfg(test)]
+mod plans;
+pub mod roster;
+mod row;
+pub mod turn;
+
+pub use error::{Error, Result, code};
+pub use event::{QUEUED, STATE, STEP, TASK, TOPIC};
+pub use id::{
+    AgentId, AgentKey, AgentTurnId, BoxId, CardId, ChannelId, EdgeId, InboxId, LeaseToken,
+    ProjectId, StepId, ToolCallId,
+};
+
+use guild_store::{Migration, Sql};
+
+/// The tables of this crate.
+pub fn migrations() -> Vec<Migration> {
+    vec![Migration {
+        area: "kernel",
+        number: 1,
+        name: "kernel",
+        sql: Sql {
+            lite: include_str!("../migrations/sqlite/0001_kernel.sql"),
+            pg: include_str!("../migrations/postgres/0001_kernel.sql"),
+        },
+    }]
+}

@@ -1,0 +1,245 @@
+//! What time brings: leases that are over, calls that nobody answered, turns that were overlooked, stops that wait.
+//!
+//! [`due`] says what there is to do, [`settle`] does it, and looks at every row again first: whoever came between has
+//! changed it. Each thing to do stands alone, so a caller that meets a failure does them one by one, and one bad row
+//! holds up nobody else.
+
+use std::collections::BTreeSet;
+
+use guild_protocol::env::UnixMs;
+use guild_store::{Rx, Tx, args};
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::close::Ending;
+use super::head::State;
+use super::plan::Plan;
+use super::step::StepEnd;
+use super::stop::Stopped;
+use super::wait::WaitStatus;
+use super::{LOST_LEASES_MAX, check_count};
+use crate::inbox::{self, Change, InboxRow, InboxStatus, MessageType, Outcome, ReportContent};
+use crate::row::page;
+use crate::{AgentKey, AgentTurnId, Result, StepId, ToolCallId, code};
+
+/// The topic of the bell that rings when there is something to sweep at once.
+pub const TOPIC: &str = "kernel.sweep";
+
+/// Who answers when nobody does.
+const CLOCK: &str = "sys.clock";
+
+/// Something that is due.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Due {
+    /// The lease of this agent's turn is over.
+    Lease(AgentKey),
+    /// Nobody has answered this call in time.
+    Call(ToolCallId),
+    /// This agent is idle, and a turn waits for it.
+    Queue(AgentKey),
+    /// A turn is to be stopped: the place of the row that says so.
+    Stop(i64),
+    /// The turn of this agent waits for nothing, which must not be.
+    Stuck(AgentKey),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Swept {
+    /// It was done.
+    Done,
+    /// Somebody else was faster, or it is not due any more.
+    Gone,
+}
+
+pub(crate) const LEASES: &str = "SELECT project_id, agent_id FROM agent_state_head
+    WHERE status = 'running' AND lease_until_ms <= $1 ORDER BY lease_until_ms LIMIT $2";
+pub(crate) const CALLS: &str = "SELECT tool_call_id FROM turn_waiting_tools
+    WHERE wait_status = 'waiting' AND deadline_ms <= $1 ORDER BY deadline_ms LIMIT $2";
+pub(crate) const STOPS: &str = "SELECT seq FROM agent_inbox
+    WHERE next_retry_ms IS NOT NULL AND next_retry_ms <= $1 ORDER BY next_retry_ms LIMIT $2";
+pub(crate) const STUCK: &str = "SELECT h.project_id, h.agent_id FROM agent_state_head AS h
+    WHERE h.status = 'suspended' AND h.resume_deadline_ms <= $1 AND NOT EXISTS
+      (SELECT 1 FROM turn_waiting_tools AS w
+       WHERE w.step_id = h.active_step_id AND w.wait_status = 'waiting')
+    ORDER BY h.resume_deadline_ms LIMIT $2";
+pub(crate) const QUEUES: &str = "SELECT DISTINCT i.project_id, i.agent_id FROM agent_inbox AS i
+    JOIN agent_state_head AS h ON h.project_id = i.project_id AND h.agent_id = i.agent_id
+    WHERE i.status = 'queued' AND h.status = 'idle' LIMIT $1";
+
+/// What is due, up to `limit` of each kind.
+pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
+    let limit = page(limit);
+    let key = |(project_id, agent_id): (String, String)| -> Result<AgentKey> {
+        Ok(AgentKey { project_id: project_id.parse()?, agent_id: agent_id.parse()? })
+    };
+    let mut due = Vec::new();
+    for pair in rx.all(LEASES, args![now_ms, limit])? {
+        due.push(Due::Lease(key(pair)?));
+    }
+    let calls: Vec<(String,)> = rx.all(CALLS, args![now_ms, limit])?;
+    for (call,) in calls {
+        due.push(Due::Call(call.parse()?));
+    }
+    for pair in rx.all(QUEUES, args![limit])? {
+        due.push(Due::Queue(key(pair)?));
+    }
+    let stops: Vec<(i64,)> = rx.all(STOPS, args![now_ms, limit])?;
+    due.extend(stops.into_iter().map(|(seq,)| Due::Stop(seq)));
+    for pair in rx.all(STUCK, args![now_ms, limit])? {
+        due.push(Due::Stuck(key(pair)?));
+    }
+    Ok(due)
+}
+
+/// Does what is due. One answer for each, in order.
+pub fn settle(tx: &mut Tx<'_>, due: &[Due], now_ms: UnixMs) -> Result<Vec<Swept>> {
+    check_count(due.len())?;
+    let mut plan = Plan::new(now_ms);
+    plan.load_seq(tx)?;
+    let stops = plan.load_due(tx, due)?;
+    let mut answers = Vec::with_capacity(due.len());
+    for due in due {
+        let done = match due {
+            Due::Lease(key) => plan.reclaim(key)?,
+            Due::Call(tool_call_id) => plan.time_out(tool_call_id)?,
+            Due::Queue(key) => {
+                let idle = plan.heads.get(key).is_some_and(|head| head.active.is_none());
+                idle && plan.freed.insert(key.clone())
+            }
+            Due::Stop(seq) => plan.carry_out(stops.iter().find(|stop| stop.row.seq == *seq))?,
+            Due::Stuck(key) => plan.free_stuck(key)?,
+        };
+        answers.push(if done { Swept::Done } else { Swept::Gone });
+    }
+    plan.settle(tx)?;
+    Ok(answers)
+}
+
+/// A stop, and the turn that it is about.
+struct PendingStop {
+    row: InboxRow,
+    turn: Option<InboxRow>,
+}
+
+impl Plan {
+    fn load_due(&mut self, tx: &mut Tx<'_>, due: &[Due]) -> Result<Vec<PendingStop>> {
+        let keys: Vec<&AgentKey> = due
+            .iter()
+            .filter_map(|due| match due {
+                Due::Lease(key) | Due::Queue(key) | Due::Stuck(key) => Some(key),
+                _ => None,
+            })
+            .collect();
+        self.load_heads(tx, keys)?;
+        let calls: Vec<&ToolCallId> = due
+            .iter()
+            .filter_map(|due| if let Due::Call(call) = due { Some(call) } else { None })
+            .collect();
+        self.load_calls(tx, &calls)?;
+        let stuck: BTreeSet<StepId> = due
+            .iter()
+            .filter_map(
+                |due| if let Due::Stuck(key) = due { self.suspended_step(key) } else { None },
+            )
+            .collect();
+        self.load_waits_of(tx, &stuck.iter().collect::<Vec<_>>())?;
+        let seqs: Vec<i64> = due
+            .iter()
+            .filter_map(|due| if let Due::Stop(seq) = due { Some(*seq) } else { None })
+            .collect();
+        let rows: Vec<InboxRow> = inbox::by_seq(tx, &seqs)?
+            .into_iter()
+            .filter(|r| r.message_type == MessageType::Stop && r.status == InboxStatus::Pending)
+            .collect();
+        let ids: Vec<&AgentTurnId> = rows.iter().map(|row| &row.agent_turn_id).collect();
+        let turns = self.load_turns(tx, &ids)?;
+        let stop = |row: InboxRow| {
+            let turn = turns.get(&row.agent_turn_id).cloned();
+            PendingStop { row, turn }
+        };
+        Ok(rows.into_iter().map(stop).collect())
+    }
+
+    fn suspended_step(&self, key: &AgentKey) -> Option<StepId> {
+        match &self.active(key)?.state {
+            State::Suspended { step_id, .. } => Some(step_id.clone()),
+            _ => None,
+        }
+    }
+
+    /// A worker was lost: another one goes on with the step where it was, unless too many were lost.
+    fn reclaim(&mut self, key: &AgentKey) -> Result<bool> {
+        let now_ms = self.now_ms;
+        let Some(active) = self.active(key) else { return Ok(false) };
+        let step_id = match &active.state {
+            State::Running { step_id, until_ms, .. } if *until_ms <= now_ms => step_id.clone(),
+            _ => return Ok(false),
+        };
+        let lost = active.lost_leases.saturating_add(1);
+        if lost >= LOST_LEASES_MAX {
+            let words = "Worker after worker was lost in the same step.";
+            let ending = Ending::forced(Outcome::Failed, &code::LOST_TOO_OFTEN, words);
+            self.close(key, &ending)?;
+            return Ok(true);
+        }
+        self.changes.steps.push(StepEnd::abandoned(&step_id, code::FENCED.name));
+        if let Some(active) = &mut self.head_mut(key)?.active {
+            active.lost_leases = lost;
+        }
+        self.set_state(key, State::Dispatched { due_ms: now_ms })?;
+        Ok(true)
+    }
+
+    /// Nobody answered: a result that somebody has stored counts, or one that says so.
+    fn time_out(&mut self, tool_call_id: &ToolCallId) -> Result<bool> {
+        let now_ms = self.now_ms;
+        let due = |deadline_ms: UnixMs| deadline_ms <= now_ms;
+        if !self.waits.get(tool_call_id).is_some_and(|wait| due(wait.deadline_ms)) {
+            return Ok(false);
+        }
+        let code = &code::TIMED_OUT;
+        let error = json!({ "code": code.name, "message": code.meaning, "source": CLOCK });
+        let content = ReportContent { result: Value::Null, error };
+        let mut answer = Answer::new(tool_call_id.clone(), CLOCK, Outcome::Timeout, content)?;
+        answer.message_type = MessageType::Timeout;
+        Ok(self.answer(&answer)?.is_some())
+    }
+
+    /// A stop that waits is carried out, or is not needed any more.
+    fn carry_out(&mut self, stop: Option<&PendingStop>) -> Result<bool> {
+        let Some(PendingStop { row, turn }) = stop else { return Ok(false) };
+        let stopped = match turn {
+            Some(turn) => self.stop(turn, "Whoever asked for it is over.")?,
+            None => Stopped::Over,
+        };
+        let status = match stopped {
+            Stopped::Over => InboxStatus::Skipped,
+            Stopped::Stopped | Stopped::Canceled => InboxStatus::Consumed,
+        };
+        self.change_row(Change {
+            seq: row.seq,
+            status,
+            outcome: None,
+            error_code: None,
+            turn_epoch: row.turn_epoch,
+            closed_ms: Some(self.now_ms),
+        });
+        Ok(true)
+    }
+
+    /// A turn that waits for nothing would wait for ever.
+    fn free_stuck(&mut self, key: &AgentKey) -> Result<bool> {
+        let Some(step_id) = self.suspended_step(key) else { return Ok(false) };
+        let awaited = |wait: &super::wait::Wait| {
+            wait.step_id == step_id && wait.status == WaitStatus::Waiting
+        };
+        if self.waits.values().any(awaited) {
+            return Ok(false);
+        }
+        let words = "The turn waited for nothing.";
+        let ending = Ending::forced(Outcome::Failed, &code::NOTHING_AWAITED, words);
+        self.close(key, &ending)?;
+        Ok(true)
+    }
+}
