@@ -6,10 +6,10 @@
 use axum::Json;
 use axum::Router;
 use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::Uri;
 use axum::http::request::Parts;
-use axum::http::{Method, Uri};
 use axum::response::Response;
-use axum::routing::{any, delete, get, post};
+use axum::routing::{MethodFilter, delete, get, on, post};
 use guild_hosting::api::{PortBody, PortClosed, PortView, Ports, Problem};
 
 use super::asked::{Answered, Caller, Id, Nothing, Write};
@@ -22,12 +22,21 @@ mod exchange;
 mod headers;
 mod socket;
 
+/// What is passed on. The others are about the connection, or not known to those who stand between.
+const METHODS: MethodFilter = MethodFilter::GET
+    .or(MethodFilter::HEAD)
+    .or(MethodFilter::POST)
+    .or(MethodFilter::PUT)
+    .or(MethodFilter::PATCH)
+    .or(MethodFilter::DELETE)
+    .or(MethodFilter::OPTIONS);
+
 pub(super) fn routes() -> Router<Shared> {
     Router::new()
         .route("/v1/sandboxes/{sandbox_id}/ports", post(expose).get(list))
         .route("/v1/sandboxes/{sandbox_id}/ports/{port}", delete(close))
-        .route("/v1/sandboxes/{sandbox_id}/ports/{port}/", any(pass))
-        .route("/v1/sandboxes/{sandbox_id}/ports/{port}/{*path}", any(pass))
+        .route("/v1/sandboxes/{sandbox_id}/ports/{port}/", on(METHODS, pass))
+        .route("/v1/sandboxes/{sandbox_id}/ports/{port}/{*path}", on(METHODS, pass))
         .route("/v1/sandboxes/{sandbox_id}/tunnels/{port}", get(tunnel))
 }
 
@@ -104,24 +113,13 @@ pub(crate) async fn pass(
     at: At,
     request: Request,
 ) -> Result<Response> {
-    if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
-        return Err(Error::NoSuchMethod(request.method().to_string()));
-    }
     let Target { base, inner } = Target::of(request.uri(), at.port)?;
-    let way = desk.way_to_port(token, &at.sandbox_id, at.port).await.map_err(told)?;
+    let way = desk.way_to_port(token, &at.sandbox_id, at.port).await?;
     if is_upgrade(request.headers()) {
         return socket::pass(shared, way, at.port, &inner, request).await;
     }
     let answer = exchange::pass(way, at.port, &inner, request).await?;
     Ok(dressed(answer, &base, &inner, at.port))
-}
-
-/// That nobody listens inside is no failure of this node.
-fn told(error: guild_hosting::Error) -> Error {
-    match error.code().name {
-        "agent.port_refused" => Error::PortAnswer(error.to_string()),
-        _ => error.into(),
-    }
 }
 
 /// An answer as it leaves: what it may say, and no more.
@@ -147,7 +145,7 @@ pub(crate) async fn tunnel(
     at: At,
     request: Request,
 ) -> Result<Response> {
-    let way = desk.tunnel(token, &at.sandbox_id, at.port).await.map_err(told)?;
+    let way = desk.tunnel(token, &at.sandbox_id, at.port).await?;
     let upgrade = socket::upgrade(request).await?;
     Ok(socket::tunnel(shared, way, upgrade))
 }

@@ -52,7 +52,7 @@ pub mod code {
         NOT_LEASED = "agent.not_leased", Conflict,
             "The sandbox waits for its first lease; nothing runs in it before that.",
             "Send a lease first, or start the agent without --await-lease.";
-        PORT_REFUSED = "agent.port_refused", Unavailable,
+        PORT_REFUSED = "agent.port_refused", Conflict,
             "Nobody listens on that port inside the sandbox.",
             "Start the service first, on 127.0.0.1 or all addresses.";
         UNREACHABLE = "agent.unreachable", Unavailable,

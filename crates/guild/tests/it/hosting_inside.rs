@@ -248,7 +248,7 @@ fn attacks(shop: &Shop, token: &str, at: &str) {
     assert_eq!(shop.ask("", "GET", at, "").0, 401);
     // Ports that have no address, that are none, and those of the node and of the agent: nobody listens there inside.
     for (port, statuses) in
-        [("0", [400, 400]), ("65536", [400, 400]), ("x", [400, 400]), ("8001", [404, 502])]
+        [("0", [400, 400]), ("65536", [400, 400]), ("x", [400, 400]), ("8001", [404, 409])]
     {
         let path = format!("/v1/sandboxes/{}/ports/{port}/", shop.id);
         assert_eq!(shop.ask(token, "GET", &path, "").0, statuses[0], "{port}");
@@ -256,7 +256,7 @@ fn attacks(shop: &Shop, token: &str, at: &str) {
         assert_eq!(ask(token, &path), statuses[1], "{port}");
     }
     let own = address.rsplit(':').next().unwrap();
-    assert_eq!(ask(token, &format!("/v1/sandboxes/{}/tunnels/{own}", shop.id)), 502);
+    assert_eq!(ask(token, &format!("/v1/sandboxes/{}/tunnels/{own}", shop.id)), 409);
     // Words that would be another request to whoever listens.
     let (status, _, body) = shop.ask(token, "TRACE", at, "");
     assert_eq!(status, 405, "{body}");
