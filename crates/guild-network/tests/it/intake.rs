@@ -470,7 +470,7 @@ fn a_group_ends_before_its_rows_are_too_many() {
         let tags: Vec<&[&str]> = tags.iter().map(|tag| &tag[..]).collect();
         let source = intake.source(&Origin::Client(1));
         let pending: Vec<_> =
-            (0..40).map(|n| taken(&source, event(1, 1, NOW_S, &tags, &n.to_string()))).collect();
+            (0..80).map(|n| taken(&source, event(1, 1, NOW_S, &tags, &n.to_string()))).collect();
         let verdicts = join_all(pending).await;
         assert!(verdicts.iter().all(|verdict| matches!(verdict, Verdict::Stored { .. })));
     });
