@@ -462,8 +462,9 @@ fn a_group_ends_before_its_rows_are_too_many() {
             None
         })
     });
-    let room = 64 << 20;
-    let options = Options { workers: 0, origin_max_bytes: room, ..Options::default() };
+    let room = 256 << 20;
+    let options =
+        Options { workers: 0, origin_max_bytes: room, total_max_bytes: room, ..Options::default() };
     with_intake(&scratch, options, async |intake| {
         let values: Vec<String> = (0..1_990).map(|n| n.to_string()).collect();
         let tags: Vec<[&str; 2]> = values.iter().map(|value| ["t", value.as_str()]).collect();
