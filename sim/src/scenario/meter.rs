@@ -64,6 +64,7 @@ struct Node {
     desk: Desk,
     entrance: Entrance,
     store: Store,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Clone)]
@@ -220,8 +221,8 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), Str
     let keeper = Upkeep::new(options, store.clone(), clock.clone());
     executor.spawn(number, keeper.run(Shutdown::new()));
     let entrance = Entrance::new(store.clone(), link, Limits::default());
-    let desk = desk(&shared.yard, (entrance.clone(), store.clone(), clock, random))?;
-    lock(&shared.nodes)[number] = Some(Node { life: life.clone(), desk, entrance, store });
+    let desk = desk(&shared.yard, (entrance.clone(), store.clone(), clock.clone(), random))?;
+    lock(&shared.nodes)[number] = Some(Node { life: life.clone(), desk, entrance, store, clock });
     Ok(())
 }
 
