@@ -297,7 +297,7 @@ impl User {
         let Some(view) = self.view(&id).await else { return };
         let cpu_milli = [500, 1_500, 3_000][usize::try_from(self.below(3)).unwrap_or(0)];
         let (user_id, version) = (self.user_id.clone(), view.version);
-        // The desk would ask the agent over a network first, which is not here; the rows are changed as it changes them.
+        // The desk would ask the agent over a network first, which is not here; the rows change as it changes them.
         let resized = self.answered(move |node| {
             let Ok(id) = id.parse::<SandboxId>() else { return Box::pin(ready(Ok(()))) };
             let (user_id, clock) = (user_id.clone(), node.clock.clone());
