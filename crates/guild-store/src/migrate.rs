@@ -57,7 +57,12 @@ impl Migrations {
                 pg: include_str!("../migrations/postgres/0001_ground.sql"),
             },
         };
-        Migrations(vec![ground, Migrations::leases(), Migrations::dead_letters()])
+        Migrations(vec![
+            ground,
+            Migrations::leases(),
+            Migrations::dead_letters(),
+            Migrations::outbox_forgotten(),
+        ])
     }
 
     /// These, then those of another crate.
@@ -165,6 +170,15 @@ impl Migrations {
             pg: include_str!("../migrations/postgres/0003_dead_letters.sql"),
         };
         Migration { area: "store", number: 3, name: "dead_letters", sql }
+    }
+
+    /// The fourth of this crate.
+    fn outbox_forgotten() -> Migration {
+        let sql = Sql {
+            lite: include_str!("../migrations/sqlite/0004_outbox_forgotten.sql"),
+            pg: include_str!("../migrations/postgres/0004_outbox_forgotten.sql"),
+        };
+        Migration { area: "store", number: 4, name: "outbox_forgotten", sql }
     }
 
     /// The names of those that the database lacks, in their order: `store/0002_leases`. Writes nothing.

@@ -5,9 +5,11 @@
 //! longer each time and in the end becomes a dead letter, which can be listed and retried; the lane then goes on. Dead
 //! letters are kept for a while, and not any number of them.
 
+use std::collections::BTreeMap;
+
 use guild_protocol::env::UnixMs;
 
-use crate::db::Sql;
+use crate::db::{Column, Engine, Sql};
 use crate::tx::{Rx, Tx};
 use crate::{Error, Result, args};
 
@@ -92,6 +94,65 @@ pub fn enqueue(tx: &mut Tx<'_>, message: &NewMessage<'_>, now_ms: UnixMs) -> Res
     };
     lane::wake(tx, message.sink, message.key, now_ms)?;
     tx.ring(TOPIC, seq.saturating_sub(1));
+    Ok(())
+}
+
+/// Numbers, messages and lanes at once. What was queued before is seen as it was before this statement: so only what
+/// is known with other content comes back as a conflict.
+const INSERT_ALL: &str = "WITH wanted AS
+       (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+          WITH ORDINALITY AS w (sink, key, idempotency_key, body, now_ms, place)),
+     given AS (UPDATE counter SET last = last + (SELECT count(*) FROM wanted)
+       WHERE name = 'outbox' RETURNING last - (SELECT count(*) FROM wanted) AS before),
+     queued AS
+       (INSERT INTO outbox (seq, sink, key, idempotency_key, body, state, attempts, due_ms, created_ms)
+        SELECT given.before + w.place, w.sink, w.key, w.idempotency_key, w.body, 'queued', 0, w.now_ms,
+          w.now_ms FROM wanted AS w, given
+        ON CONFLICT (sink, idempotency_key) DO NOTHING RETURNING seq, sink, key, due_ms),
+     woken AS
+       (INSERT INTO outbox_lane (sink, key, due_ms, token, until_ms, epoch)
+        SELECT DISTINCT sink, key, due_ms, NULL::text, 0::bigint, 0::bigint FROM queued
+        ON CONFLICT (sink, key)
+        DO UPDATE SET due_ms = coalesce(outbox_lane.due_ms, excluded.due_ms))
+     SELECT min(seq), NULL::text FROM queued
+     UNION ALL
+     SELECT NULL::bigint, o.idempotency_key FROM wanted AS w
+     JOIN outbox AS o ON o.sink = w.sink AND o.idempotency_key = w.idempotency_key
+     WHERE o.key <> w.key OR o.body <> w.body";
+
+/// Queues messages in this order, all or none, as [`enqueue`] does one: on PostgreSQL in one journey.
+pub fn enqueue_all<'a>(tx: &mut Tx<'_>, messages: &[NewMessage<'a>], now_ms: UnixMs) -> Result<()> {
+    if tx.engine() == Engine::Sqlite || messages.len() < 2 {
+        return messages.iter().try_for_each(|message| enqueue(tx, message, now_ms));
+    }
+    let mut known: BTreeMap<(&str, &str), &NewMessage<'_>> = BTreeMap::new();
+    let mut wanted = Vec::with_capacity(messages.len());
+    for message in messages {
+        match known.insert((message.sink, message.idempotency_key), message) {
+            None => wanted.push(message),
+            Some(same) if same == message => {}
+            Some(_) => return Err(Error::OutboxConflict(message.idempotency_key.to_owned())),
+        }
+    }
+    let texts = |of: fn(&NewMessage<'a>) -> &'a str| -> Vec<&'a str> {
+        wanted.iter().map(|message| of(message)).collect()
+    };
+    let columns = [
+        Column::Texts(&texts(|message| message.sink)),
+        Column::Texts(&texts(|message| message.key)),
+        Column::Texts(&texts(|message| message.idempotency_key)),
+        Column::Texts(&texts(|message| message.body)),
+        Column::Ints(&vec![now_ms; wanted.len()]),
+    ];
+    let answers: Vec<(Option<i64>, Option<String>)> = tx.all_set(INSERT_ALL, &columns)?;
+    for (first, conflict) in answers {
+        if let Some(idempotency_key) = conflict {
+            return Err(Error::OutboxConflict(idempotency_key));
+        }
+        if let Some(seq) = first {
+            tx.ring(TOPIC, seq.saturating_sub(1));
+        }
+    }
     Ok(())
 }
 

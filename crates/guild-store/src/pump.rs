@@ -224,8 +224,37 @@ where
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Box<dyn Job>>,
+    /// Those that let the others go first.
+    patient: VecDeque<Box<dyn Job>>,
+    /// The others went first: it is their turn now.
+    patience_over: bool,
+    /// A patient one runs, and whoever comes waits for it.
+    patient_runs: bool,
+    /// How many came while a patient one ran.
+    kept_waiting: u64,
     pump: Option<Waker>,
     closed: bool,
+}
+
+impl Waiting {
+    fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.patient.is_empty()
+    }
+
+    /// What is committed next: up to `max` of those that came as usual, or a single patient one. In turn if there are
+    /// both, so that nobody waits for more than one patient call, and no patient call for ever.
+    fn take(&mut self, max: usize) -> Vec<Box<dyn Job>> {
+        if self.jobs.is_empty() || (self.patience_over && !self.patient.is_empty()) {
+            self.patience_over = false;
+            let next: Vec<_> = self.patient.pop_front().into_iter().collect();
+            self.patient_runs = !next.is_empty();
+            return next;
+        }
+        self.patience_over = true;
+        self.patient_runs = false;
+        let count = self.jobs.len().min(max);
+        self.jobs.drain(..count).collect()
+    }
 }
 
 struct Queue {
@@ -245,12 +274,13 @@ impl Queue {
     }
 
     /// Refuses instead of waiting: a full queue is the caller's to handle.
-    fn push(&self, job: Box<dyn Job>) {
+    fn push(&self, job: Box<dyn Job>, patient: bool) {
         let mut waiting = self.lock();
+        let queue = if patient { &waiting.patient } else { &waiting.jobs };
         let refusal = if waiting.closed {
             Some(Error::Closed)
-        } else if waiting.jobs.len() >= self.max_calls {
-            Some(Error::QueueFull(waiting.jobs.len()))
+        } else if queue.len() >= self.max_calls {
+            Some(Error::QueueFull(queue.len()))
         } else {
             None
         };
@@ -259,7 +289,13 @@ impl Queue {
             job.answer(refusal);
             return;
         }
-        waiting.jobs.push_back(job);
+        match patient {
+            true => waiting.patient.push_back(job),
+            false => {
+                waiting.jobs.push_back(job);
+                waiting.kept_waiting += u64::from(waiting.patient_runs);
+            }
+        }
         let pump = waiting.pump.take();
         drop(waiting);
         self.arrived.notify_one();
@@ -276,9 +312,12 @@ impl Queue {
     /// Nobody drains it any more: whoever waits is told, and nobody else begins to.
     fn abandon(&self) {
         self.close();
-        let jobs = std::mem::take(&mut self.lock().jobs);
+        let (jobs, patient) = {
+            let mut waiting = self.lock();
+            (std::mem::take(&mut waiting.jobs), std::mem::take(&mut waiting.patient))
+        };
         // Outside the lock: an answer may wake a caller that calls again.
-        jobs.into_iter().for_each(|job| job.answer(Some(Error::Closed)));
+        jobs.into_iter().chain(patient).for_each(|job| job.answer(Some(Error::Closed)));
     }
 }
 
@@ -305,7 +344,24 @@ impl Store {
         F: Fn(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
     {
         let (call, answer) = Call::new(closure);
-        self.writes.push(Box::new(Write(call)));
+        self.writes.push(Box::new(Write(call)), false);
+        async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
+    }
+
+    /// As [`Store::write`], for work that can wait and takes long: it shares its commit with nobody, and whoever waits
+    /// goes first each time. So much of it may be done in one call as others can wait for.
+    #[track_caller]
+    pub fn write_patiently<T, E, F>(
+        &self,
+        closure: F,
+    ) -> impl Future<Output = Result<T, E>> + Send + use<T, E, F>
+    where
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+        F: Fn(&mut Tx<'_>) -> Result<T, E> + Send + 'static,
+    {
+        let (call, answer) = Call::new(closure);
+        self.writes.push(Box::new(Write(call)), true);
         async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
     }
 
@@ -321,13 +377,18 @@ impl Store {
         F: Fn(&mut Rx<'_>) -> Result<T, E> + Send + 'static,
     {
         let (call, answer) = Call::new(closure);
-        self.reads.push(Box::new(Read(call)));
+        self.reads.push(Box::new(Read(call)), false);
         async move { answer.await.unwrap_or_else(|_| Err(Error::Closed.into())) }
     }
 
-    /// How many calls wait now: to write, and to read.
+    /// How many calls wait now: to write, and to read. Patient ones are not counted.
     pub fn waiting(&self) -> (usize, usize) {
         (self.writes.lock().jobs.len(), self.reads.lock().jobs.len())
+    }
+
+    /// How many writes have had to wait for a [patient](Store::write_patiently) one so far.
+    pub fn kept_waiting(&self) -> u64 {
+        self.writes.lock().kept_waiting
     }
 
     pub(crate) fn close(&self) {
@@ -375,7 +436,7 @@ impl Pump {
     /// Ready when a call waits. For a task that then calls [`Pump::drain`].
     pub fn poll_waiting(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut waiting = self.queue.lock();
-        if !waiting.jobs.is_empty() {
+        if !waiting.is_empty() {
             return Poll::Ready(());
         }
         waiting.pump = Some(cx.waker().clone());
@@ -384,17 +445,14 @@ impl Pump {
 
     /// Blocks until a call waits; false once the store is closed and drained. For a thread.
     fn wait(&self) -> bool {
-        let idle = |waiting: &mut Waiting| waiting.jobs.is_empty() && !waiting.closed;
+        let idle = |waiting: &mut Waiting| waiting.is_empty() && !waiting.closed;
         let waiting = self.queue.arrived.wait_while(self.queue.lock(), idle);
-        !waiting.unwrap_or_else(PoisonError::into_inner).jobs.is_empty()
+        !waiting.unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// One drain: up to `max` calls, one commit. Fails only by a simulated crash.
     pub fn drain(&self, db: &mut dyn Db, max: usize) -> Result<()> {
-        let mut waiting = self.queue.lock();
-        let count = waiting.jobs.len().min(max);
-        let jobs: Vec<_> = waiting.jobs.drain(..count).collect();
-        drop(waiting);
+        let jobs = self.queue.lock().take(max);
         // Another pump of the same queue may have been faster.
         if jobs.is_empty() { Ok(()) } else { self.commit(db, jobs) }
     }

@@ -201,24 +201,35 @@ pub(super) struct Old {
 }
 
 /// Forgets closed messages, oldest first, and lanes that have nothing left. Of each sort at most [`FORGET_MAX`]; the
-/// largest count.
+/// largest count. From when they are is remembered: only so can be told that a message was never queued.
 pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, old: Old) -> Result<u64> {
-    let mut most = 0;
+    let (mut most, mut newest_ms) = (0, None);
+    let mut forgotten = |messages: Vec<(UnixMs,)>| {
+        most = most.max(u64::try_from(messages.len()).unwrap_or(u64::MAX));
+        newest_ms = newest_ms.max(messages.into_iter().map(|(queued_ms,)| queued_ms).max());
+    };
     for (state, before_ms) in [("done", old.done_before_ms), ("dead", old.dead_before_ms)] {
-        let messages = tx.exec(
+        forgotten(tx.all(
             "DELETE FROM outbox WHERE seq IN
                (SELECT seq FROM outbox WHERE state = $1 AND sink = $2 AND closed_ms < $3
-                ORDER BY closed_ms LIMIT 1000)",
+                ORDER BY closed_ms LIMIT 1000) RETURNING created_ms",
             args![state, sink, before_ms],
-        )?;
-        most = messages.max(most);
+        )?);
     }
-    let surplus = tx.exec(
+    forgotten(tx.all(
         "DELETE FROM outbox WHERE seq IN
            (SELECT seq FROM outbox WHERE state = 'dead' AND sink = $1
-            ORDER BY closed_ms DESC, seq DESC LIMIT 1000 OFFSET $2)",
+            ORDER BY closed_ms DESC, seq DESC LIMIT 1000 OFFSET $2) RETURNING created_ms",
         args![sink, old.dead_max],
-    )?;
+    )?);
+    if let Some(newest_ms) = newest_ms {
+        tx.exec(
+            "INSERT INTO outbox_forgotten (sink, before_ms) VALUES ($1, $2)
+             ON CONFLICT (sink) DO UPDATE SET before_ms = excluded.before_ms
+             WHERE outbox_forgotten.before_ms < excluded.before_ms",
+            args![sink, newest_ms.saturating_add(1)],
+        )?;
+    }
     // A lane without a due time has nothing queued; the next message makes it anew. Whoever still believes to hold it
     // has a token that no later row of it will have.
     let lanes = tx.exec(
@@ -227,7 +238,7 @@ pub(super) fn forget(tx: &mut Tx<'_>, sink: &str, old: Old) -> Result<u64> {
             LIMIT 1000)",
         args![sink],
     )?;
-    Ok(most.max(surplus).max(lanes))
+    Ok(most.max(lanes))
 }
 
 /// Brings back what a clock that was wrong has put into the far future: no wait and no lease is meant to be longer

@@ -23,6 +23,7 @@ mod lease;
 mod migrate;
 mod outage;
 mod outbox;
+mod patient;
 mod retention;
 mod server;
 mod sets;

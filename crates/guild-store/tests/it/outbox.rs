@@ -18,6 +18,7 @@ on_both! {
     messages_leave_in_order_with_their_key_at_every_attempt,
     what_never_works_becomes_a_dead_letter_and_can_be_retried,
     one_key_is_one_message,
+    many_are_queued_in_their_order_or_none,
     settings_out_of_range_are_refused,
     a_dead_letter_retried_while_its_lane_is_delivered_is_delivered_too,
     a_sink_that_panics_fails_its_message_only,
@@ -148,6 +149,62 @@ fn what_never_works_becomes_a_dead_letter_and_can_be_retried(engine: Engine) {
     assert!(!block_on(store.write(move |tx| outbox::retry(tx, seq, 0))).unwrap());
     assert_eq!(drain(&store, |_| Ok(())), ["bad"]);
     assert_eq!(block_on(store.read(|rx| outbox::dead_letters(rx, 10))).unwrap().len(), 1);
+}
+
+type Given = (&'static str, &'static str, &'static str);
+
+fn enqueue_all(store: &Store, given: Vec<Given>, now_ms: UnixMs) -> Result<(), Error> {
+    block_on(store.write(move |tx| {
+        let message =
+            |(key, idempotency_key, body)| NewMessage { sink: "s", key, idempotency_key, body };
+        let messages: Vec<NewMessage<'_>> = given.iter().copied().map(message).collect();
+        outbox::enqueue_all(tx, &messages, now_ms)
+    }))
+}
+
+fn queued(store: &Store) -> Vec<(String, i64)> {
+    let sql = "SELECT idempotency_key, created_ms FROM outbox ORDER BY seq";
+    block_on(store.read(move |rx| rx.all::<(String, i64)>(sql, &[]))).unwrap()
+}
+
+fn many_are_queued_in_their_order_or_none(engine: Engine) {
+    let rung: Arc<Mutex<Vec<(String, i64)>>> = Arc::default();
+    let ear = rung.clone();
+    let hooks = guild_store::Hooks::on_ring(move |topic, after| {
+        ear.lock().unwrap().push((topic.to_owned(), after));
+    });
+    let place = crate::Place::on(engine);
+    let service = Some(place.open(hooks));
+    let scratch = Scratch { place, service };
+    let store = scratch.store();
+    enqueue_all(&store, vec![], 1).unwrap();
+    assert_eq!(*rung.lock().unwrap(), []);
+    let first = vec![("a", "a1", "1"), ("b", "b1", "2"), ("a", "a2", "3"), ("a", "a1", "1")];
+    enqueue_all(&store, first.clone(), 1).unwrap();
+    let wanted = [("a1".to_owned(), 1), ("b1".to_owned(), 1), ("a2".to_owned(), 1)];
+    assert_eq!(queued(&store), wanted);
+    assert!(rung.lock().unwrap().contains(&("outbox".to_owned(), 0)), "{rung:?}");
+    rung.lock().unwrap().clear();
+    // All of it again changes nothing, and rings nobody; with something new only that is queued.
+    enqueue_all(&store, first, 2).unwrap();
+    assert_eq!(*rung.lock().unwrap(), []);
+    enqueue_all(&store, vec![("a", "a2", "3"), ("c", "c1", "4"), ("a", "a3", "5")], 2).unwrap();
+    let now = queued(&store);
+    assert_eq!(now[3..], [("c1".to_owned(), 2), ("a3".to_owned(), 2)]);
+    // Other content, a key of another lane, or two contents in one set: nothing of it is queued.
+    for bad in [("a", "a2", "other"), ("b", "a2", "3")] {
+        let told = enqueue_all(&store, vec![("d", "d1", "6"), bad], 3).unwrap_err();
+        assert_eq!(told, Error::OutboxConflict("a2".to_owned()));
+    }
+    let twice = vec![("d", "d1", "6"), ("d", "d1", "7")];
+    let told = enqueue_all(&store, twice, 3).unwrap_err();
+    assert_eq!(told, Error::OutboxConflict("d1".to_owned()));
+    assert_eq!(queued(&store), now);
+    // The lanes know of them.
+    let mut given = drain(&store, |_| Ok(()));
+    assert!(given.iter().position(|id| id == "a1") < given.iter().position(|id| id == "a3"));
+    given.sort();
+    assert_eq!(given, ["a1", "a2", "a3", "b1", "c1"]);
 }
 
 fn one_key_is_one_message(engine: Engine) {
@@ -371,6 +428,9 @@ fn delivered_messages_and_empty_lanes_are_forgotten_however_many(engine: Engine)
     let left = block_on(store.read(move |rx| rx.first::<(i64, i64)>(counts, &[]))).unwrap();
     // Its lane may be forgotten too by then.
     assert!(matches!(left, Some((1, 0 | 1))), "only the dead letter stays: {left:?}");
+    let forgotten = "SELECT sink, before_ms FROM outbox_forgotten";
+    let forgotten = block_on(store.read(move |rx| rx.all::<(String, i64)>(forgotten, &[])));
+    assert_eq!(forgotten, Ok(vec![("s".to_owned(), 1)]), "from when it was is remembered");
 }
 
 fn a_sink_that_takes_its_time_is_not_cut_off(engine: Engine) {
