@@ -1,4 +1,5 @@
 //! Wake-up bells between the parts of a node. A bell says "there is something new on this topic after number N".
+//! Messages that carry something are letters: see [`mail`].
 //!
 //! Bells are hints. They may be lost, doubled or late; whoever waits for one also looks by itself now and then. So a
 //! listener keeps only the earliest number it has not been told yet, and a slow one costs nothing.
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 
 mod error;
+pub mod mail;
 pub mod nats;
 pub mod subject;
 
@@ -58,6 +60,11 @@ impl Listener {
     pub fn hear(&mut self) -> impl Future<Output = i64> + Send + Unpin + use<> {
         let slot = self.0.clone();
         poll_fn(move |cx| poll_slot(&slot, cx))
+    }
+
+    /// Another one that hears the same bells: each bell is heard by one of the two.
+    pub(crate) fn again(&self) -> Listener {
+        Listener(self.0.clone())
     }
 
     /// The bell that has rung since, if any.

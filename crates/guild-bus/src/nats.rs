@@ -1,7 +1,8 @@
 //! Bells between processes, over the core subjects of a NATS server.
 //!
-//! A bell of topic `audit` is a message on `{namespace}.audit` whose payload is the number in decimal. A process hears
-//! every bell of its namespace by one subscription, so a listener hears from the moment it is made. The server keeps
+//! A bell of topic `audit` is a message on `{namespace}.bell.audit` whose payload is the number in decimal. A process
+//! hears every bell of its namespace by one subscription, so a listener hears from the moment it is made. Letters have
+//! other subjects ([`crate::mail`]): whoever listens for bells is not sent them. The server keeps
 //! nothing: whenever a bell may have been missed, every listener is rung with [`ANYTHING`]. What was handed to a
 //! connection that broke is lost to the others, who look by themselves now and then.
 //!
@@ -93,6 +94,13 @@ impl Address {
     /// The port.
     pub fn port(&self) -> u16 {
         self.0.port()
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        options: ConnectOptions,
+    ) -> Result<Client, async_nats::ConnectError> {
+        options.connect(self.0.clone()).await
     }
 }
 
@@ -293,9 +301,10 @@ impl Service {
             .request_timeout(Some(Duration::from_secs(2)))
             .event_callback(tell);
         let said = |error: &dyn fmt::Display| error.to_string();
-        let client = options.connect(self.address.0.clone()).await.map_err(|e| said(&e))?;
+        let client = self.address.connect(options).await.map_err(|e| said(&e))?;
         let namespace = &self.options.namespace;
-        let incoming = client.subscribe(format!("{namespace}.>")).await.map_err(|e| said(&e))?;
+        let incoming =
+            client.subscribe(message::subject(namespace, ">")).await.map_err(|e| said(&e))?;
         // A question that nobody answers comes back from the server, after it has read the subscription. Whoever is
         // told from here on misses nothing. Without an answer it is only likely.
         let _ = client.request(namespace.clone(), "".into()).await;
@@ -363,7 +372,7 @@ async fn receive(shared: &Shared, mut incoming: Subscriber, namespace: &str) {
 }
 
 /// From 25 ms, doubled with every failure; the upper half is drawn, so that many processes do not come back at once.
-fn pause_ms(failures: u32, most_ms: i64, drawn: u64) -> i64 {
+pub(crate) fn pause_ms(failures: u32, most_ms: i64, drawn: u64) -> i64 {
     let most_ms = u64::try_from(most_ms).unwrap_or(0).max(2);
     let whole =
         50_u64.saturating_mul(2_u64.saturating_pow(failures.saturating_sub(1))).min(most_ms);

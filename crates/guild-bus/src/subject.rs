@@ -1,4 +1,4 @@
-//! The names that bells ring under: tokens joined by dots, as NATS has them.
+//! The names that bells ring under and letters are sent to: tokens joined by dots, as NATS has them.
 //!
 //! A token is one segment. It is not empty, not too long, and has no `.`, `*`, `>`, white space or control character,
 //! so that no name can reach further than it says.
@@ -152,20 +152,20 @@ pub enum AgentEvent {
     Step,
     /// The turn ended.
     Task,
-    /// A piece of output came.
-    Chunk,
+    /// The turn goes on, or waits.
+    State,
 }
 
 impl AgentEvent {
     /// All of them.
-    pub const ALL: [AgentEvent; 3] = [AgentEvent::Step, AgentEvent::Task, AgentEvent::Chunk];
+    pub const ALL: [AgentEvent; 3] = [AgentEvent::Step, AgentEvent::Task, AgentEvent::State];
 
     /// The last token of its subject.
     pub fn as_str(self) -> &'static str {
         match self {
             AgentEvent::Step => "step",
             AgentEvent::Task => "task",
-            AgentEvent::Chunk => "chunk",
+            AgentEvent::State => "state",
         }
     }
 }
@@ -175,13 +175,15 @@ impl AgentEvent {
 pub enum Subject {
     /// `cmd.agent.{worker_target}.wakeup`: there is work for this target.
     Wakeup(WorkerTarget),
-    /// `evt.agent.{agent_id}.{step|task|chunk}`: an agent tells how far it is.
+    /// `evt.agent.{agent_id}.{step|task|state}`: an agent tells how far it is.
     Agent {
         /// Who tells.
         agent_id: Token,
         /// What.
         event: AgentEvent,
     },
+    /// `str.agent.{agent_id}.chunk`: a piece of what an agent is saying. Nobody keeps these.
+    Chunk(Token),
     /// `cmd.tool.…`: a tool is called.
     Tool(Topic),
     /// `cmd.sys.…`: a part of the system is called.
@@ -209,6 +211,7 @@ impl Subject {
                 let event = event.ok_or_else(|| bad("subject", text, "no agent tells this"))?;
                 Ok(Subject::Agent { agent_id: Token::parse(agent_id)?, event })
             }
+            ["str", "agent", agent_id, "chunk"] => Ok(Subject::Chunk(Token::parse(agent_id)?)),
             _ => Err(bad("subject", text, "it is none that a worker or a tool has")),
         }
     }
@@ -216,6 +219,12 @@ impl Subject {
     /// The topic that its bells ring under; refused if it is too long.
     pub fn topic(&self) -> Result<Topic> {
         Topic::parse(&self.to_string())
+    }
+
+    /// Whether a server that can keep letters keeps those of this subject: commands to tools, and what agents tell.
+    /// Whatever is asked for an answer is not kept: the server's own confirmation would be taken for the answer.
+    pub fn is_kept(&self) -> bool {
+        matches!(self, Subject::Tool(_) | Subject::Agent { .. })
     }
 }
 
@@ -226,9 +235,133 @@ impl fmt::Display for Subject {
             Subject::Agent { agent_id, event } => {
                 write!(f, "evt.agent.{}.{}", agent_id.as_str(), event.as_str())
             }
+            Subject::Chunk(agent_id) => write!(f, "str.agent.{}.chunk", agent_id.as_str()),
             Subject::Tool(tool) => write!(f, "cmd.tool.{}", tool.as_str()),
             Subject::System(system) => write!(f, "cmd.sys.{}", system.as_str()),
         }
+    }
+}
+
+/// What stands before every subject of letters, such as `guild.v1`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix(Topic);
+
+impl Prefix {
+    /// Takes a text that is a prefix: plain tokens.
+    pub fn parse(text: &str) -> Result<Prefix> {
+        if !text.split('.').all(is_plain) {
+            return Err(bad("prefix", text, "it has others than a-z, 0-9, _ and - in its parts"));
+        }
+        Topic::parse(text).map(Prefix)
+    }
+
+    /// The prefix of those that share a namespace: `{namespace}.v1`.
+    pub fn of(namespace: &str) -> Result<Prefix> {
+        Prefix::parse(&format!("{namespace}.v1"))
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+/// A subject of one channel of one project: `{prefix}.{project_id}.{channel_id}.{subject}`.
+///
+/// ```
+/// use guild_bus::subject::{Address, Prefix};
+/// let prefix = Prefix::of("guild")?;
+/// let address = Address::parse(&prefix, "guild.v1.p1.public.cmd.tool.shop.buy")?;
+/// assert_eq!(address.project_id.as_str(), "p1");
+/// assert_eq!(address.subject.to_string(), "cmd.tool.shop.buy");
+/// # Ok::<(), guild_bus::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Address {
+    /// What stands before it.
+    pub prefix: Prefix,
+    /// Whose.
+    pub project_id: Token,
+    /// Where.
+    pub channel_id: Token,
+    /// What.
+    pub subject: Subject,
+}
+
+impl Address {
+    /// Takes a text that is such a subject under this prefix.
+    pub fn parse(prefix: &Prefix, text: &str) -> Result<Address> {
+        let rest = text.strip_prefix(prefix.as_str()).and_then(|rest| rest.strip_prefix('.'));
+        let mut parts = rest.unwrap_or_default().splitn(3, '.');
+        let (Some(project_id), Some(channel_id), Some(subject)) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(bad("subject", text, "it is none of a project and a channel"));
+        };
+        Ok(Address {
+            prefix: prefix.clone(),
+            project_id: Token::parse(project_id)?,
+            channel_id: Token::parse(channel_id)?,
+            subject: Subject::parse(subject)?,
+        })
+    }
+
+    /// As a topic; refused if it is too long.
+    pub fn topic(&self) -> Result<Topic> {
+        Topic::parse(&self.to_string())
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (prefix, project_id) = (self.prefix.as_str(), self.project_id.as_str());
+        write!(f, "{prefix}.{project_id}.{}.{}", self.channel_id.as_str(), self.subject)
+    }
+}
+
+/// Many subjects at once: `*` stands for one token, and `>` at the end for one or more.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Takes a text that is a pattern.
+    pub fn parse(text: &str) -> Result<Pattern> {
+        if text.len() > TOPIC_MAX_BYTES {
+            return Err(bad("pattern", text, "it is longer than 1024 bytes"));
+        }
+        let tokens: Vec<&str> = text.split('.').collect();
+        let last = tokens.len().saturating_sub(1);
+        let fault = tokens.iter().enumerate().find_map(|(at, token)| match *token {
+            "*" => None,
+            ">" if at == last => None,
+            token => token_fault(token),
+        });
+        fault.map_or_else(|| Ok(Pattern(text.to_owned())), |why| Err(bad("pattern", text, why)))
+    }
+
+    /// All that is sent to this subject in any channel of any project: its own tokens may be patterns.
+    pub fn everywhere(prefix: &Prefix, subject: &str) -> Result<Pattern> {
+        Pattern::parse(&format!("{}.*.*.{subject}", prefix.as_str()))
+    }
+
+    /// Whether a subject is one of these.
+    pub fn matches(&self, subject: &str) -> bool {
+        let mut tokens = subject.split('.');
+        for wanted in self.0.split('.') {
+            match (wanted, tokens.next()) {
+                (_, None) => return false,
+                (">", Some(_)) => return true,
+                ("*", Some(_)) => {}
+                (wanted, Some(token)) if wanted == token => {}
+                _ => return false,
+            }
+        }
+        tokens.next().is_none()
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
@@ -254,6 +387,7 @@ mod tests {
                 agent_id: Token::parse(&agent_id).unwrap(),
                 event
             }),
+            token().prop_map(|agent_id| Subject::Chunk(Token::parse(&agent_id).unwrap())),
             topic().prop_map(Subject::Tool),
             topic().prop_map(Subject::System),
         ]
@@ -268,6 +402,19 @@ mod tests {
             let topic = subject.topic().unwrap();
             prop_assert_eq!(Subject::parse(&text).unwrap(), subject);
             prop_assert_eq!(topic.as_str(), text);
+        }
+
+        #[test]
+        fn addresses_are_read_as_they_are_written(subject in subject(), project in token(), channel in token()) {
+            let [project_id, channel_id] = [&project, &channel].map(|text| Token::parse(text).unwrap());
+            let prefix = Prefix::of("ns").unwrap();
+            let address = Address { prefix: prefix.clone(), project_id, channel_id, subject };
+            let text = address.to_string();
+            prop_assert_eq!(Address::parse(&prefix, &text).unwrap(), address);
+            let tail = text.splitn(5, '.').last().unwrap_or_default();
+            prop_assert!(Pattern::everywhere(&prefix, tail).unwrap().matches(&text));
+            prop_assert!(Pattern::parse("ns.v1.>").unwrap().matches(&text));
+            prop_assert!(!Pattern::parse("ns.v1.*").unwrap().matches(&text));
         }
 
         #[test]
@@ -299,6 +446,27 @@ mod tests {
     }
 
     #[test]
+    fn patterns_reach_as_far_as_they_say() {
+        let matches = |pattern: &str, text| Pattern::parse(pattern).unwrap().matches(text);
+        assert!(matches("a.*.c", "a.b.c") && matches("a.>", "a.b.c") && matches("a", "a"));
+        for (pattern, text) in
+            [("a.*", "a"), ("a.>", "a"), ("a", "a.b"), ("a.*", "a.b.c"), ("b", "a")]
+        {
+            assert!(!matches(pattern, text), "{pattern} {text}");
+        }
+        for bad in ["", "a.>.b", "a..b", "a*", "a b", &"x.".repeat(600)] {
+            assert_eq!(Pattern::parse(bad).unwrap_err().code().name, "bus.bad_subject");
+        }
+        for bad in ["", "Guild.v1", "a..b", "*", "a.>"] {
+            assert!(Prefix::parse(bad).is_err(), "{bad}");
+        }
+        let prefix = Prefix::of("guild").unwrap();
+        for bad in ["guild.v1", "guild.v1.p.c", "guild.v1.p.c.cmd", "other.v1.p.c.cmd.tool.x"] {
+            assert!(Address::parse(&prefix, bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn exclusive_targets_are_made_and_known() {
         let made = WorkerTarget::exclusive("ground_control", "dev_proj_01").unwrap();
         assert_eq!(made.as_str(), "svc1_ground_control_dev_proj_01");
@@ -322,7 +490,8 @@ mod tests {
             "evt.tool.a",
             "cmd.tool",
             "cmd.sys",
-            "str.agent.a.chunk",
+            "evt.agent.a.chunk",
+            "str.agent.a.step",
             "audit",
         ] {
             let error = Subject::parse(text).unwrap_err();

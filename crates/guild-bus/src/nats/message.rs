@@ -2,8 +2,11 @@
 
 use crate::subject::Topic;
 
+/// What stands between the namespace and the topic.
+const BELL: &str = "bell";
+
 pub(super) fn subject(namespace: &str, topic: &str) -> String {
-    format!("{namespace}.{topic}")
+    format!("{namespace}.{BELL}.{topic}")
 }
 
 pub(super) fn payload(after: i64) -> String {
@@ -12,7 +15,8 @@ pub(super) fn payload(after: i64) -> String {
 
 /// The bell in a message. Anybody may publish on the server: what we would not have written is none.
 pub(super) fn read<'a>(namespace: &str, subject: &'a str, bytes: &[u8]) -> Option<(&'a str, i64)> {
-    let topic = subject.strip_prefix(namespace)?.strip_prefix('.')?;
+    let rest = subject.strip_prefix(namespace)?.strip_prefix('.')?;
+    let topic = rest.strip_prefix(BELL)?.strip_prefix('.')?;
     let text = std::str::from_utf8(bytes).ok()?;
     let after: i64 = text.parse().ok()?;
     (Topic::is_valid(topic) && payload(after) == text).then_some((topic, after))
@@ -26,14 +30,22 @@ mod tests {
 
     #[test]
     fn only_what_we_would_have_written_is_a_bell() {
-        assert_eq!(read("g", "g.audit", b"42"), Some(("audit", 42)));
-        assert_eq!(read("g", "g.a.b", b"-1"), Some(("a.b", -1)));
+        assert_eq!(read("g", "g.bell.audit", b"42"), Some(("audit", 42)));
+        assert_eq!(read("g", "g.bell.a.b", b"-1"), Some(("a.b", -1)));
         for rubbish in ["", "+1", "01", " 1", "1 ", "1\n", "-0", "1.0", "9223372036854775808", "x"]
         {
-            assert_eq!(read("g", "g.audit", rubbish.as_bytes()), None, "{rubbish:?}");
+            assert_eq!(read("g", "g.bell.audit", rubbish.as_bytes()), None, "{rubbish:?}");
         }
-        assert_eq!(read("g", "g.audit", b"\xff"), None);
-        for subject in ["g", "g.", "other.audit", "gaudit", "g.a..b", "g.a\u{7f}"] {
+        assert_eq!(read("g", "g.bell.audit", b"\xff"), None);
+        for subject in [
+            "g",
+            "g.bell.",
+            "other.bell.audit",
+            "g.audit",
+            "g.bellaudit",
+            "g.bell.a..b",
+            "g.bell.a\u{7f}",
+        ] {
             assert_eq!(read("g", subject, b"1"), None, "{subject:?}");
         }
     }

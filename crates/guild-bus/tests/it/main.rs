@@ -1,5 +1,6 @@
 //! Buses as their users see them.
 
 mod conformance;
+mod mail;
 mod nats;
 mod support;

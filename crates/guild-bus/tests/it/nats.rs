@@ -86,12 +86,15 @@ fn what_strangers_publish_is_ignored_and_counted() {
         let huge = "9".repeat(100_000);
         let rubbish = ["", "x", "-", "1.5", "+1", " 1", "\u{0}", "99999999999999999999", &huge];
         for payload in rubbish {
-            let subject = format!("{namespace}.audit");
+            let subject = format!("{namespace}.bell.audit");
             stranger.publish(subject, payload.to_owned().into()).await.unwrap();
         }
-        stranger.publish(format!("{namespace}.audit"), vec![0xff, 0xfe].into()).await.unwrap();
-        stranger.publish(format!("{namespace}.{}", "x".repeat(2_000)), "1".into()).await.unwrap();
-        stranger.publish(format!("{namespace}.audit"), "77".into()).await.unwrap();
+        stranger.publish(format!("{namespace}.bell.audit"), vec![0xff, 0xfe].into()).await.unwrap();
+        stranger
+            .publish(format!("{namespace}.bell.{}", "x".repeat(2_000)), "1".into())
+            .await
+            .unwrap();
+        stranger.publish(format!("{namespace}.bell.audit"), "77".into()).await.unwrap();
         assert_eq!(listener.hear().await, 77);
         let status = process.bus.status();
         assert_eq!((status.ignored, status.heard), (11, 1));
@@ -181,7 +184,7 @@ fn dropping_the_service_closes_the_connection() {
         })
         .await
         .unwrap();
-        assert!(subscribed.starts_with(&format!("SUB {namespace}.> ")), "{subscribed}");
+        assert!(subscribed.starts_with(&format!("SUB {namespace}.bell.> ")), "{subscribed}");
         let bus = process.bus.clone();
         process.abort().await;
         assert!(!bus.status().connected);

@@ -10,7 +10,7 @@ use guild_bus::{ANYTHING, Bus, Listener, Nats};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use tokio::task::JoinSet;
 
-struct RealClock;
+pub(crate) struct RealClock;
 
 impl Clock for RealClock {
     fn now_ms(&self) -> UnixMs {
@@ -24,7 +24,7 @@ impl Clock for RealClock {
     }
 }
 
-struct NoRandom;
+pub(crate) struct NoRandom;
 
 impl Random for NoRandom {
     fn fill(&self, bytes: &mut [u8]) {
