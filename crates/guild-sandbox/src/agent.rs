@@ -26,6 +26,7 @@ mod client;
 mod error;
 mod execs;
 mod lease;
+mod once;
 mod output;
 mod redact;
 mod secrets;

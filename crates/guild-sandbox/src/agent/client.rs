@@ -31,6 +31,8 @@ pub use tunnel::Tunnel;
 const ANSWER_MS: i64 = 30_000;
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 /// How much input is sent at once.
+/// The name of the input that did not fit into the request that starts a command.
+const REST: &str = "rest";
 const STDIN_BYTES: usize = 1 << 20;
 
 /// Talks to one agent. Cheap to clone; every call is a connection of its own.
@@ -192,7 +194,7 @@ impl Client {
             started => started?,
         };
         if !later.is_empty() {
-            self.stdin(&started.id, later, !stays_open).await?;
+            self.stdin_once(&started.id, REST, later, !stays_open).await?;
         }
         Ok(started.id)
     }
@@ -204,14 +206,34 @@ impl Client {
 
     /// Writes all of `data` to a command, waiting while it does not read; then ends its input if `close`.
     pub async fn stdin(&self, id: &ExecId, data: &[u8], close: bool) -> Result<()> {
+        self.input(id, None, data, close).await
+    }
+
+    /// The same under a name of its own: however often it is asked for, each byte is written once.
+    pub async fn stdin_once(
+        &self,
+        id: &ExecId,
+        name: &str,
+        data: &[u8],
+        close: bool,
+    ) -> Result<()> {
+        self.input(id, Some(name), data, close).await
+    }
+
+    async fn input(&self, id: &ExecId, name: Option<&str>, data: &[u8], close: bool) -> Result<()> {
         let target = format!("/v1/exec/{id}/stdin");
-        let mut rest = data;
+        let (mut rest, mut from) = (data, 0_u64);
         loop {
             let piece = rest.get(..rest.len().min(STDIN_BYTES)).unwrap_or_default();
             let is_last = piece.len() == rest.len();
-            let request =
-                StdinRequest { data_b64: Bytes64(piece.to_vec()), close: close && is_last };
+            let request = StdinRequest {
+                id: name.map(str::to_owned),
+                from: if name.is_some() { from } else { 0 },
+                data_b64: Bytes64(piece.to_vec()),
+                close: close && is_last,
+            };
             let taken: StdinTaken = self.post(&target, &request).await?;
+            from = from.saturating_add(u64::try_from(taken.written).unwrap_or(u64::MAX));
             rest = rest.get(taken.written..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(());
@@ -221,9 +243,17 @@ impl Client {
 
     /// Sends a command a signal; 9 ends it with all that it started.
     pub async fn signal(&self, id: &ExecId, signal: i32) -> Result<()> {
+        self.send_signal(id, &SignalRequest { id: None, signal }).await
+    }
+
+    /// The same under a name of its own: however often it is asked for, it is sent once.
+    pub async fn signal_once(&self, id: &ExecId, name: &str, signal: i32) -> Result<()> {
+        self.send_signal(id, &SignalRequest { id: Some(name.to_owned()), signal }).await
+    }
+
+    async fn send_signal(&self, id: &ExecId, request: &SignalRequest) -> Result<()> {
         let target = format!("/v1/exec/{id}/signal");
-        let body = encode(&SignalRequest { signal })?;
-        self.ask_bytes("POST", &target, &body).await.map(drop)
+        self.ask_bytes("POST", &target, &encode(request)?).await.map(drop)
     }
 
     /// Writes a file of the workspace; directories above it are made.

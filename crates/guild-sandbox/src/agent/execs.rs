@@ -14,6 +14,7 @@ use tokio::sync::OwnedMutexGuard;
 use zeroize::Zeroize;
 
 use super::error::{Error, Result, code};
+use super::once::{Names, Taken};
 use super::output::Output;
 use super::redact::{Forms, Redactor};
 use super::secrets::Given;
@@ -42,6 +43,8 @@ pub(crate) struct Command {
     pub(crate) handle: ExecHandle,
     pub(crate) stdin: Input,
     pub(crate) output: Arc<Output>,
+    pub(crate) inputs: Mutex<Names<Taken>>,
+    pub(crate) signals: Mutex<Names<bool>>,
 }
 
 /// The input of a command while it is open. Whoever writes holds it.
@@ -116,6 +119,8 @@ impl Execs {
             handle: executing.handle(),
             stdin,
             output: output.clone(),
+            inputs: Mutex::default(),
+            signals: Mutex::default(),
         };
         let forms = start.forms.clone();
         let carry = move || carry(executing, rest, &output, &forms);

@@ -162,6 +162,11 @@ fn is_empty(bytes: &Bytes64) -> bool {
     bytes.0.is_empty()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// What a frame carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -180,6 +185,12 @@ pub enum Stream {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StdinRequest {
+    /// A name for this input; what has come under it already is not written again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// How much of the input of that name stands before this piece of it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub from: u64,
     /// What it reads next.
     #[serde(default)]
     pub data_b64: Bytes64,
@@ -201,6 +212,9 @@ pub struct StdinTaken {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SignalRequest {
+    /// A name for this signal; it is sent once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// The number: 9 ends it with all that it started.
     pub signal: i32,
 }

@@ -2,7 +2,7 @@
 //! and init, and says at the end how it went.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
@@ -10,18 +10,21 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::commands::{Commands, Source, Wanted, socket, tell};
 use super::relay::Relay;
-use super::{Prepared, root, tree};
+use super::{Prepared, tree};
 use crate::error::{Error, Result, Step};
 use crate::host::Layer;
 use crate::limits::{Limit, Limits};
-use crate::mac::{Mac, Module};
-use crate::outcome::{Class, Flag, LimitReport, Outcome, Standing, Usage};
-use crate::wire::{Channel, FromInit, FromLauncher, Order, Received, ToInit, ToLauncher, Weak};
+use crate::mac::Mac;
+use crate::outcome::{Class, Flag, LimitReport, Standing, Usage};
+use crate::wire::{Channel, FromInit, FromLauncher, Order, ToInit, ToLauncher};
+
+mod conclude;
+mod start;
+
+use start::{cgroup_layers, hear_start, hold_limits, not_taken, report, send_order};
 
 /// How often the limits are looked at that nothing else watches.
 const LOOK_EVERY_US: u64 = 20_000;
-/// How long the root may take to be built.
-const START_WITHIN_US: u64 = 30_000_000;
 /// How many different attempts are told apart.
 const MAX_FLAGS: usize = 64;
 
@@ -76,127 +79,6 @@ pub(super) fn run(
     let mut watch = Watch::new(prepared, limits, held, layers, relays);
     watch.until_everything_is_gone(control)?;
     watch.conclude(control)
-}
-
-fn report(standing: Standing, by: &str) -> LimitReport {
-    LimitReport { standing, by: by.to_owned(), reached: false }
-}
-
-/// Sets what cgroups can hold, and says how the rest is held.
-fn hold_limits(prepared: &Prepared, limits: &Limits) -> Result<BTreeMap<Limit, LimitReport>> {
-    let mut held = BTreeMap::from([
-        (Limit::Memory, report(Standing::Weaker, "looked at now and then, and RLIMIT_DATA")),
-        (Limit::Pids, report(Standing::Weaker, "RLIMIT_NPROC of the sandbox's own user")),
-        (Limit::Cores, report(Standing::Weaker, "pinned to whole cores")),
-        (Limit::Cpu, report(Standing::Weaker, "looked at now and then, and RLIMIT_CPU")),
-        (Limit::Disk, report(Standing::Enforced, "tmpfs")),
-        (Limit::Inodes, report(Standing::Enforced, "tmpfs")),
-        (Limit::Wall, report(Standing::Enforced, "the launcher's clock")),
-        (Limit::Output, report(Standing::Enforced, "counted by the launcher")),
-        (Limit::Network, report(Standing::Enforced, "an empty network namespace")),
-    ]);
-    let by_cgroup = prepared.group.limit(limits, prepared.init.pid, prepared.cores_milli);
-    held.extend(by_cgroup.step("set the limits of the cgroups")?);
-    Ok(held)
-}
-
-/// Which of the layers that cgroups give are on.
-fn cgroup_layers(
-    prepared: &Prepared,
-    held: &BTreeMap<Limit, LimitReport>,
-) -> BTreeMap<Layer, Standing> {
-    let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
-    // A limit may be held without a cgroup: then it is no layer.
-    let layer = |limit, controller| {
-        let holds = held.get(&limit).is_some_and(|r| r.standing == Standing::Enforced);
-        on(holds && prepared.group.has(controller))
-    };
-    BTreeMap::from([
-        (Layer::CgroupMemory, layer(Limit::Memory, "memory")),
-        (Layer::CgroupPids, layer(Limit::Pids, "pids")),
-        (Layer::CgroupCpu, layer(Limit::Cores, "cpu")),
-        (Layer::CgroupFreeze, on(prepared.group.can_freeze())),
-        (Layer::Mac, Standing::Absent),
-    ])
-}
-
-fn send_order(
-    prepared: &Prepared,
-    order: Order,
-    tail: &[u8],
-    (held, mac): (&BTreeMap<Limit, LimitReport>, Option<Module>),
-    streams: [OwnedFd; 3],
-) -> Result<()> {
-    let is_weak = |limit| held.get(&limit).is_none_or(|r| r.standing != Standing::Enforced);
-    let cores = usize::try_from(order.spec.limits.cores_milli.div_ceil(1_000)).unwrap_or(1);
-    let weak = Weak {
-        memory: is_weak(Limit::Memory),
-        pids: is_weak(Limit::Pids),
-        cores: is_weak(Limit::Cores).then_some(cores),
-        mac,
-    };
-    let opened = rustix::process::geteuid().is_root();
-    let trees = if opened { root::open_binds(&order.spec.binds)? } else { Vec::new() };
-    let fds: Vec<BorrowedFd<'_>> = streams.iter().chain(&trees).map(AsFd::as_fd).collect();
-    let message = ToInit::Run { order, opened, weak };
-    prepared.init.channel.send_all(&message, &[tail], &fds).step("tell init")
-}
-
-/// Waits until the program runs, and learns which layers it has. Gives what init hands out.
-fn hear_start(
-    control: &Channel,
-    prepared: &Prepared,
-) -> Result<(BTreeMap<Layer, Standing>, Vec<OwnedFd>)> {
-    let until = now_us() + START_WITHIN_US;
-    loop {
-        let channel = &prepared.init.channel;
-        let mut fds =
-            [PollFd::new(channel, PollFlags::IN), PollFd::new(control, PollFlags::empty())];
-        wait(&mut fds, until.saturating_sub(now_us()))?;
-        if fds[1].revents().contains(PollFlags::HUP) {
-            return Err(Error::failed("start", "the caller is gone"));
-        }
-        if fds[0].revents().is_empty() {
-            if now_us() < until {
-                continue;
-            }
-            return Err(Error::failed("start", "the root could not be built in time"));
-        }
-        let received = channel.receive::<FromInit>().step("hear init")?;
-        let gone =
-            || too_large(prepared).unwrap_or_else(|| Error::failed("hear init", "it is gone"));
-        let received = received.ok_or_else(gone)?;
-        return match received.message {
-            FromInit::Started { notify, landlock } => {
-                let on = |on: bool| if on { Standing::Enforced } else { Standing::Absent };
-                let layers = BTreeMap::from([
-                    (Layer::UserNamespace, Standing::Enforced),
-                    (Layer::Namespaces, Standing::Enforced),
-                    (Layer::Seccomp, Standing::Enforced),
-                    (Layer::SeccompNotify, notify),
-                    (Layer::Landlock, on(landlock)),
-                ]);
-                Ok((layers, received.fds))
-            }
-            FromInit::Failed(error) => Err(error),
-            _ => Err(Error::failed("hear init", "it did not begin with the start")),
-        };
-    }
-}
-
-/// Why init did not take its order: its own word, if it has said one.
-fn not_taken(prepared: &Prepared, error: Error) -> Error {
-    prepared.init.kill();
-    match prepared.init.channel.receive::<FromInit>() {
-        Ok(Some(Received { message: FromInit::Failed(why), .. })) => why,
-        _ => too_large(prepared).unwrap_or(error),
-    }
-}
-
-/// Whether init was killed for want of memory before it started anything: only files need much of it then.
-fn too_large(prepared: &Prepared) -> Option<Error> {
-    prepared.group.memory_kills().filter(|kills| *kills > 0)?;
-    Some(Error::limit("memory_hard_bytes", "the files do not fit"))
 }
 
 pub(super) fn wait(fds: &mut [PollFd<'_>], at_most_us: u64) -> Result<()> {
@@ -543,78 +425,6 @@ impl Watch {
         }
         add_flag(&mut self.flags, flag);
     }
-
-    /// Everything is gone: counts for the last time, leaves nothing, and says how it went.
-    fn conclude(mut self, control: &Channel) -> Result<()> {
-        self.usage.wall_us = self.wall_us(now_us());
-        while self.ended.is_none() {
-            self.hear()?;
-        }
-        for at in 0..self.relays.len() {
-            let left = self.left_bytes();
-            let came = self.relays.get_mut(at).map_or(0, |relay| relay.drain(left));
-            self.count(came);
-        }
-        let class = self.stopped.unwrap_or(Class::Stopped);
-        let came = self.commands.all_ended(class, self.left_bytes(), self.usage.wall_us);
-        self.count(came);
-        let reaped = self.prepared.init.reap();
-        self.look();
-        let usage = &mut self.usage;
-        if self.prepared.group.cpu_us().is_none() {
-            usage.cpu_us = usage.cpu_us.max(reaped.cpu_us);
-        }
-        if self.prepared.group.memory_peak().is_none() {
-            // A short life may not have been looked at.
-            usage.memory_peak_bytes = usage.memory_peak_bytes.max(reaped.memory_bytes);
-            usage.pids_peak = usage.pids_peak.max(1);
-        }
-        self.soft_limits();
-        let outcome = self.outcome();
-        let Watch { mut prepared, relays, commands, .. } = self;
-        let mut relays: Vec<Relay> = relays.into_iter().chain(commands.into_relays()).collect();
-        // Everybody is dead, and the cgroups go before anybody hears of the end. Only our hold on the mounts stays.
-        prepared.leave();
-        control.send(&FromLauncher::Ended(Box::new(outcome))).step("tell the caller")?;
-        hear_no_more(control);
-        hand_over(control, &mut relays)
-    }
-
-    fn soft_limits(&mut self) {
-        if self.usage.cpu_us >= self.limits.cpu_soft_ms.saturating_mul(1_000) {
-            self.reached(Limit::Cpu);
-        }
-        if self.usage.memory_peak_bytes >= self.limits.memory_soft_bytes {
-            self.reached(Limit::Memory);
-        }
-        if self.prepared.group.pids_refused().is_some_and(|refused| refused > 0) {
-            self.reached(Limit::Pids);
-        }
-    }
-
-    fn outcome(&mut self) -> Outcome {
-        let (exit_code, signal) = self.ended.unwrap_or_default();
-        // Whoever is killed from outside leaves no word.
-        let signal = signal.or(exit_code.is_none().then_some(Signal::KILL.as_raw()));
-        if self.is_killed_by_filter(signal) {
-            self.flag(killed_by_filter());
-        }
-        let class = match (self.flags.is_empty(), self.stopped, exit_code) {
-            (false, _, _) => Class::SecurityViolation,
-            (true, Some(class), _) => class,
-            (true, None, Some(_)) => Class::Exited,
-            (true, None, None) => Class::Signaled,
-        };
-        Outcome {
-            class,
-            exit_code,
-            signal,
-            flags: std::mem::take(&mut self.flags),
-            usage: self.usage,
-            limits: std::mem::take(&mut self.held),
-            layers: std::mem::take(&mut self.layers),
-        }
-    }
 }
 
 fn killed_by_filter() -> Flag {
@@ -630,31 +440,5 @@ pub(super) fn add_flag(flags: &mut Vec<Flag>, new: Flag) {
         flag.fatal |= new.fatal;
     } else if flags.len() < MAX_FLAGS {
         flags.push(new);
-    }
-}
-
-/// Whoever asks for a command from now on learns that nobody hears it, and so does whoever has asked in vain.
-fn hear_no_more(control: &Channel) {
-    let _ = rustix::net::shutdown(control, rustix::net::Shutdown::Read);
-    while let Ok(Some(_)) = control.receive::<ToLauncher>() {}
-}
-
-/// Gives away what has been printed and not yet been read, as long as anybody may read it.
-fn hand_over(control: &Channel, relays: &mut [Relay]) -> Result<()> {
-    loop {
-        let waiting = relays.iter_mut().filter_map(|relay| (!relay.hand_over()).then_some(()));
-        if waiting.count() == 0 {
-            return Ok(());
-        }
-        let mut fds = vec![PollFd::new(control, PollFlags::empty())];
-        // One that is empty and at its end would be ready at once, again and again.
-        let full = relays.iter().filter(|relay| relay.has_pending());
-        for (fd, flags) in full.filter_map(Relay::waits_for) {
-            fds.push(PollFd::from_borrowed_fd(fd, flags));
-        }
-        wait(&mut fds, LOOK_EVERY_US)?;
-        if fds.first().is_some_and(|fd| fd.revents().contains(PollFlags::HUP)) {
-            return Ok(());
-        }
     }
 }

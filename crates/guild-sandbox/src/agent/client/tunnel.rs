@@ -22,12 +22,16 @@ use super::{ANSWER_MS, Client};
 const PIECE_BYTES: usize = 64 << 10;
 
 /// Bytes to and from a port inside. Dropping it ends the connection. It can be read from and written to like any other
-/// connection; but one side cannot end alone.
+/// connection, and either side can say all before the other: a message without bytes tells of it.
 pub struct Tunnel {
     socket: WebSocketStream<TcpStream>,
     client: Client,
     /// What has come and nobody has read yet.
     rest: tungstenite::Bytes,
+    /// Whether all has come.
+    heard_all: bool,
+    /// Whether all was said.
+    said_all: bool,
     /// Until when the agent must say something, or take something.
     hears: Option<BoxFuture<()>>,
     takes: Option<BoxFuture<()>>,
@@ -60,8 +64,15 @@ impl Tunnel {
         match opened.await? {
             Ok((socket, answer)) => {
                 check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
-                let rest = tungstenite::Bytes::new();
-                Ok(Tunnel { socket, client: client.clone(), rest, hears: None, takes: None })
+                Ok(Tunnel {
+                    socket,
+                    client: client.clone(),
+                    rest: tungstenite::Bytes::new(),
+                    heard_all: false,
+                    said_all: false,
+                    hears: None,
+                    takes: None,
+                })
             }
             Err(tungstenite::Error::Http(answer)) => {
                 let seal = check(answer.headers().get(ANSWER_HEADER), answer.status().as_u16())?;
@@ -73,6 +84,9 @@ impl Tunnel {
 
     /// Sends bytes inside.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
         let sent = self.socket.send(Message::Binary(bytes.to_vec().into()));
         self.client.within(async { sent.await.map_err(broken) }).await
     }
@@ -82,16 +96,18 @@ impl Tunnel {
         if !self.rest.is_empty() {
             return Ok(Some(std::mem::take(&mut self.rest).to_vec()));
         }
-        loop {
+        while !self.heard_all {
             // The agent says something more often, also if nothing comes from inside.
             let next = self.client.within(async { Ok(self.socket.next().await) }).await?;
             match next {
+                Some(Ok(Message::Binary(bytes))) if bytes.is_empty() => self.heard_all = true,
                 Some(Ok(Message::Binary(bytes))) => return Ok(Some(bytes.to_vec())),
-                Some(Ok(Message::Close(_))) | None => return Ok(None),
+                Some(Ok(Message::Close(_))) | None => self.heard_all = true,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(broken(error)),
             }
         }
+        Ok(None)
     }
 }
 
@@ -115,6 +131,9 @@ impl AsyncRead for Tunnel {
     ) -> Poll<io::Result<()>> {
         let tunnel = &mut *self;
         while tunnel.rest.is_empty() {
+            if tunnel.heard_all {
+                return Poll::Ready(Ok(()));
+            }
             let Poll::Ready(next) = tunnel.socket.poll_next_unpin(cx) else {
                 // The agent says something more often, also if nothing comes from inside.
                 in_time(&mut tunnel.hears, &tunnel.client, cx)?;
@@ -122,8 +141,9 @@ impl AsyncRead for Tunnel {
             };
             tunnel.hears = None;
             match next {
+                Some(Ok(Message::Binary(bytes))) if bytes.is_empty() => tunnel.heard_all = true,
                 Some(Ok(Message::Binary(bytes))) => tunnel.rest = bytes,
-                Some(Ok(Message::Close(_))) | None => return Poll::Ready(Ok(())),
+                Some(Ok(Message::Close(_))) | None => tunnel.heard_all = true,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
             }
@@ -156,6 +176,12 @@ impl AsyncWrite for Tunnel {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.said_all {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
         let is_ready = self.socket.poll_ready_unpin(cx);
         ready!(self.taken(cx, is_ready))?;
         let piece = bytes.get(..bytes.len().min(PIECE_BYTES)).unwrap_or_default();
@@ -169,8 +195,15 @@ impl AsyncWrite for Tunnel {
         self.taken(cx, flushed)
     }
 
-    /// A word that one side has said all would end both: it is only made sure that all of it has gone.
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Says that all was said. What comes from inside still comes.
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if !self.said_all {
+            let is_ready = self.socket.poll_ready_unpin(cx);
+            ready!(self.taken(cx, is_ready))?;
+            let nothing = Message::Binary(tungstenite::Bytes::new());
+            self.socket.start_send_unpin(nothing).map_err(io::Error::other)?;
+            self.said_all = true;
+        }
         self.poll_flush(cx)
     }
 }

@@ -18,6 +18,7 @@ use tokio::io::AsyncWriteExt;
 
 use super::super::error::{Error, Result, code};
 use super::super::execs::{Command, MAX_FIRST_INPUT_BYTES, Start};
+use super::super::once::{self, Taken};
 use super::super::output::Reader;
 use super::super::wire::{
     ExecId, ExecRequest, ExecStarted, SignalRequest, StdinRequest, StdinTaken,
@@ -153,15 +154,31 @@ pub(super) async fn stdin(
     Sent { value: request, .. }: Sent<StdinRequest>,
 ) -> Result<Json<StdinTaken>> {
     let command = command(&shared, id)?;
+    let name = request.id.as_deref();
+    name.map_or(Ok(()), once::check)?;
     let closed = || Error::new(&code::EXEC_ENDED, "the command reads no input");
+    // Whoever writes holds it, so what has come under a name does not change meanwhile.
     let mut stdin = command.stdin.lock().await;
+    let known = name.map_or_else(Taken::default, |name| *lock(&command.inputs).at(name));
+    let data = request.data_b64.0.as_slice();
+    let mut rest = match name {
+        Some(_) => data.get(once::skip(known, request.from, data.len())?..).unwrap_or_default(),
+        None => data,
+    };
+    if known.closed || (name.is_some() && rest.is_empty() && !request.close) {
+        return Ok(Json(StdinTaken { written: data.len(), closed: known.closed }));
+    }
     let pipe = stdin.as_mut().ok_or_else(closed)?;
-    let mut rest = request.data_b64.0.as_slice();
     let waited = {
         let writing = std::pin::pin!(async {
             while !rest.is_empty() {
                 let written = pipe.write(rest).await?;
                 rest = rest.get(written..).unwrap_or_default();
+                // At once: the client may go away while the rest is waited for.
+                if let Some(name) = name {
+                    let bytes = u64::try_from(data.len() - rest.len()).unwrap_or(u64::MAX);
+                    lock(&command.inputs).at(name).bytes = request.from.saturating_add(bytes);
+                }
             }
             std::io::Result::Ok(())
         });
@@ -174,10 +191,11 @@ pub(super) async fn stdin(
         *stdin = None;
         return Err(closed());
     }
-    let written = request.data_b64.0.len() - rest.len();
+    let written = data.len() - rest.len();
     let closed = request.close && rest.is_empty();
     if closed {
         *stdin = None;
+        name.into_iter().for_each(|name| lock(&command.inputs).at(name).closed = true);
     }
     Ok(Json(StdinTaken { written, closed }))
 }
@@ -188,12 +206,26 @@ pub(super) async fn signal(
     Sent { value: request, .. }: Sent<SignalRequest>,
 ) -> Result<StatusCode> {
     let command = command(&shared, id)?;
+    if let Some(name) = &request.id {
+        once::check(name)?;
+        if std::mem::replace(lock(&command.signals).at(name), true) {
+            return Ok(StatusCode::NO_CONTENT);
+        }
+    }
+    let sent = send(&command, request.signal);
+    if let (Err(_), Some(name)) = (&sent, &request.id) {
+        lock(&command.signals).forget(name);
+    }
+    sent.map(|()| StatusCode::NO_CONTENT)
+}
+
+fn send(command: &Command, signal: i32) -> Result<()> {
     if command.output.is_ended() {
         return Err(Error::new(&code::EXEC_ENDED, "the command has ended"));
     }
-    match request.signal {
+    match signal {
         9 => command.handle.kill()?,
         signal => command.handle.signal(signal)?,
     }
-    Ok(StatusCode::NO_CONTENT)
+    Ok(())
 }

@@ -12,6 +12,7 @@ use futures_util::future::{Either, select};
 use futures_util::{SinkExt, StreamExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 
 use super::super::Shared;
 use super::super::error::{Error, Result, code};
@@ -54,13 +55,23 @@ pub(super) async fn tunnel(
     }))
 }
 
-/// Carries bytes both ways until one side has said all.
+/// Carries bytes both ways. A message without bytes says that its side has said all: the other may go on, and the
+/// tunnel ends when both have. A client that is gone has nobody to go on for.
 async fn carry(socket: WebSocket, stream: TcpStream, shared: &Shared) {
     let (mut to_client, mut from_client) = socket.split();
     let (mut from_inside, mut to_inside) = stream.into_split();
+    let (said_all, client_said_all) = oneshot::channel();
     let inwards = std::pin::pin!(async {
+        let mut said_all = Some(said_all);
         while let Some(Ok(message)) = from_client.next().await {
             match message {
+                Message::Binary(bytes) if bytes.is_empty() => {
+                    // If nobody waits for it, the tunnel is over anyway.
+                    let _ = said_all.take().map(|said| said.send(()));
+                    let _ = to_inside.shutdown().await;
+                }
+                // Whoever has said all says no more.
+                Message::Binary(_) if said_all.is_none() => break,
                 Message::Binary(bytes) if to_inside.write_all(&bytes).await.is_err() => break,
                 Message::Close(_) | Message::Text(_) => break,
                 _ => {}
@@ -69,18 +80,30 @@ async fn carry(socket: WebSocket, stream: TcpStream, shared: &Shared) {
     });
     let outwards = std::pin::pin!(async {
         let mut piece = vec![0; PIECE_BYTES];
-        loop {
+        let ended = loop {
             let quiet = shared.clock.sleep(KEEP_ALIVE_MS);
             let message = match select(std::pin::pin!(from_inside.read(&mut piece)), quiet).await {
                 Either::Left((Ok(length), _)) if length > 0 => {
                     let piece = piece.get(..length).unwrap_or_default();
                     Message::Binary(piece.to_vec().into())
                 }
-                Either::Left(_) => break,
+                Either::Left((ended, _)) => break ended.is_ok(),
                 Either::Right(_) => Message::Ping(Vec::new().into()),
             };
             if to_client.send(message).await.is_err() {
                 return;
+            }
+        };
+        // A connection that broke ends both ways.
+        if ended && to_client.send(Message::Binary(Vec::new().into())).await.is_ok() {
+            let mut client_said_all = client_said_all;
+            while let Either::Right((_, waiting)) =
+                select(client_said_all, shared.clock.sleep(KEEP_ALIVE_MS)).await
+            {
+                client_said_all = waiting;
+                if to_client.send(Message::Ping(Vec::new().into())).await.is_err() {
+                    return;
+                }
             }
         }
         // Whoever does not hear this hears that the connection ends.

@@ -86,6 +86,48 @@ async fn input_comes_with_the_start_and_later() {
 }
 
 #[tokio::test]
+async fn input_and_signals_with_a_name_come_once() {
+    let world = World::new();
+    let client = &world.client;
+    let id = client.exec(&ExecRequest { stdin_open: true, ..words(&["cat"]) }).await.unwrap();
+    for _ in 0..3 {
+        client.stdin_once(&id, "a", b"one ", false).await.unwrap();
+    }
+    // More of it than was said the first time, as after an answer that was lost on the way.
+    client.stdin_once(&id, "a", b"one two ", false).await.unwrap();
+    client.stdin_once(&id, "b", b"one ", false).await.unwrap();
+    client.stdin_once(&id, "a", b"one two ", false).await.unwrap();
+    for _ in 0..2 {
+        client.stdin_once(&id, "c", b"end", true).await.unwrap();
+    }
+    let (out, _, _) = client.stream(&id, 1).collect(100).await.unwrap();
+    assert_eq!(out, b"one two one end");
+    client.stdin_once(&id, "c", b"end", true).await.unwrap();
+    assert_eq!(refused(client.stdin_once(&id, "d", b"x", false).await), "agent.exec_ended");
+    assert_eq!(refused(client.stdin_once(&id, "a b", b"x", false).await), "agent.bad_request");
+
+    let code = "n=0; trap 'n=$((n+1)); echo $n' USR1; trap 'exit 4' TERM; echo ready; \
+                while :; do sleep 0.05; done";
+    let trap = client.exec(&shell(code)).await.unwrap();
+    let mut stream = client.stream(&trap, 1);
+    assert_eq!(stream.next().await.unwrap().unwrap().data_b64.0, b"ready\n");
+    for name in ["a", "a", "b", "a", "b"] {
+        client.signal_once(&trap, name, 10).await.unwrap();
+        if name == "a" {
+            // Two of a kind at once are one to the kernel.
+            client.signal_once(&trap, name, 10).await.unwrap();
+        }
+        super::super::support::sleep_ms(200);
+    }
+    assert_eq!(refused(client.signal_once(&trap, "c", 99).await), "sandbox.bad_spec");
+    client.signal_once(&trap, "c", 15).await.unwrap();
+    let (out, _, last) = stream.collect(100).await.unwrap();
+    assert_eq!((out.as_slice(), last.exit_code), (&b"1\n2\n"[..], Some(4)));
+    client.signal_once(&trap, "c", 15).await.unwrap();
+    assert_eq!(refused(client.signal_once(&trap, "d", 15).await), "agent.exec_ended");
+}
+
+#[tokio::test]
 async fn signals_and_time_limits_end_one_command_and_leave_the_others() {
     let world = World::new();
     let client = &world.client;

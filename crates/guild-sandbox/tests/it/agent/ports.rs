@@ -1,6 +1,7 @@
 //! Tunnels to ports inside.
 
 use guild_sandbox::agent::{Client, Tunnel};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{World, refused, words};
 
@@ -61,5 +62,45 @@ async fn the_end_of_the_server_ends_the_tunnel() {
     world.client.stream(&id, 1).next().await.unwrap();
     let mut tunnel = world.client.connect(7002).await.unwrap();
     assert_eq!(tunnel.receive().await.unwrap().unwrap(), b"bye");
+    assert_eq!(tunnel.receive().await.unwrap(), None);
+}
+
+/// Reads to the end, then answers how much that was; or says all at once, then reads to the end and prints it.
+const BY_TURNS: &str = "import socket\n\
+def all(c):\n\
+\x20   n = 0\n\
+\x20   while d := c.recv(65536): n += len(d)\n\
+\x20   return n\n\
+s = socket.create_server(('127.0.0.1', 7003)); print('ready', flush=True)\n\
+c, _ = s.accept(); n = all(c)\n\
+for _ in range(3): c.sendall(b'%d ' % n * 1000)\n\
+c.close()\n\
+c, _ = s.accept(); c.sendall(b'first'); c.shutdown(socket.SHUT_WR); print(all(c), flush=True); c.close()\n";
+
+#[tokio::test]
+async fn either_side_may_say_all_before_the_other() {
+    let world = World::new();
+    let id = world.client.exec(&words(&["python3", "-c", BY_TURNS])).await.unwrap();
+    let mut printed = world.client.stream(&id, 1);
+    assert_eq!(printed.next().await.unwrap().unwrap().data_b64.0, b"ready\n");
+    // We have said all: the server learns it, and its answer comes.
+    let mut tunnel = world.client.connect(7003).await.unwrap();
+    tunnel.write_all(&[7; 300_000]).await.unwrap();
+    tunnel.shutdown().await.unwrap();
+    assert!(tunnel.write_all(b"more").await.is_err(), "whoever has said all says no more");
+    let mut answer = Vec::new();
+    tunnel.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"300000 ".repeat(3_000));
+    // The server has said all: what we say still arrives.
+    let mut tunnel = world.client.connect(7003).await.unwrap();
+    let mut answer = Vec::new();
+    tunnel.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"first");
+    for _ in 0..10 {
+        tunnel.write_all(&[7; 50_000]).await.unwrap();
+        tunnel.flush().await.unwrap();
+    }
+    tunnel.shutdown().await.unwrap();
+    assert_eq!(printed.next().await.unwrap().unwrap().data_b64.0, b"500000\n");
     assert_eq!(tunnel.receive().await.unwrap(), None);
 }
