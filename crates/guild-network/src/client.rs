@@ -8,6 +8,7 @@
 //! | [`ask`], [`tell`] | one question or one event to one relay, without a node |
 //! | [`Pool`] | the handle; [`Service`] keeps the connections |
 //! | `link`, `connection`, `dial` | one relay across its connections; one connection; the way there |
+//! | [`Trust`] | whose certificates are believed |
 //! | [`Want`] | what is fetched and followed |
 //! | [`Information`] | what a relay says of itself (NIP-11) |
 //! | [`RelayStatus`] | what is known of a relay |
@@ -23,6 +24,7 @@ mod pace;
 mod pool;
 mod session;
 mod status;
+mod trust;
 mod want;
 
 use pool::Shared;
@@ -33,6 +35,7 @@ pub use dial::{Wire, reach};
 pub use information::Information;
 pub use pool::{Ack, Pool, PublishError, Service};
 pub use status::{AuthState, Counts, EchoState, RelayStatus, State, SubState};
+pub use trust::Trust;
 pub use want::{Want, market_wants};
 
 /// How relays are dealt with.

@@ -3,20 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use super::address::{Address, is_private};
 use super::information::{Information, MAX_BYTES};
+use super::trust::{Trust, client_of_host};
 
 /// A longer frame is of no use: an event is never longer, and a little around it.
 pub(super) const FRAME_MAX_BYTES: usize =
@@ -38,13 +39,23 @@ pub enum Wire {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// Connects to whoever is at `ws://host[:port]` or `wss://…` and is no relay: a web socket for another use.
-pub async fn reach(url: &str) -> io::Result<Wire> {
-    dial(&Address::parse(url).map_err(io::Error::other)?, true).await
+/// Connects to whoever is at `ws://host[:port]` or `wss://…` and is no relay: a web socket for another use. Without a
+/// trust of its own whom the host trusts is believed.
+pub async fn reach(url: &str, own: Option<&Trust>) -> io::Result<Wire> {
+    let address = Address::parse(url).map_err(io::Error::other)?;
+    connect(&address, true, || own.map_or_else(client_of_host, Trust::client)).await
 }
 
 /// Connects to a relay. A stranger's relay is refused if it is in a private network, unless that is allowed.
 pub(super) async fn dial(address: &Address, private: bool) -> io::Result<Wire> {
+    connect(address, private, client_of_host).await
+}
+
+async fn connect(
+    address: &Address,
+    private: bool,
+    tls: impl FnOnce() -> io::Result<Arc<ClientConfig>>,
+) -> io::Result<Wire> {
     let found = tokio::net::lookup_host((address.host.as_str(), address.port)).await?;
     let (near, far): (Vec<SocketAddr>, Vec<SocketAddr>) =
         found.partition(|found| is_private(found.ip()));
@@ -61,28 +72,6 @@ pub(super) async fn dial(address: &Address, private: bool) -> io::Result<Wire> {
     let name = ServerName::try_from(address.host.clone()).map_err(io::Error::other)?;
     let stream = TlsConnector::from(tls()?).connect(name, stream).await?;
     Ok(Wire::Tls(Box::new(stream)))
-}
-
-/// Trusts whom the host trusts. Read once: it is many files.
-fn tls() -> io::Result<Arc<ClientConfig>> {
-    static TLS: OnceLock<Arc<ClientConfig>> = OnceLock::new();
-    if let Some(config) = TLS.get() {
-        return Ok(config.clone());
-    }
-    let found = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        let why = "this host has no certificates to trust; install the package ca-certificates";
-        return Err(io::Error::other(why));
-    }
-    let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(io::Error::other)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TLS.get_or_init(|| Arc::new(config)).clone())
 }
 
 /// Opens a web socket on the wire.

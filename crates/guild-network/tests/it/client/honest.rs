@@ -22,6 +22,8 @@ fn everything_is_fetched_by_pages_then_followed_and_not_fetched_again() {
         book.add(&cards[40]);
         node.until_stored(&cards).await;
         node.until_relay(&relay.url, "echo", |relay| relay.echo == EchoState::Heard).await;
+        // A row may be seen a moment before it is counted.
+        node.until_relay(&relay.url, "counts", |relay| relay.counts.stored >= 41).await;
         let status = node.relay(&relay.url);
         assert_eq!((status.state, status.live), (State::Connected, SubState::Live));
         assert_eq!(status.information.name.as_deref(), Some("honest"));
