@@ -82,8 +82,8 @@ pub mod code {
             "The message to sign in is not signed by the account that it names.",
             "Sign the message as it is with the account that it names; only 65-byte signatures are read.";
         SIWE_CONTRACT = "access.siwe_contract", Denied,
-            "The signature is one of a wallet that is a contract (EIP-1271, ERC-6492). This node asks no chain, so it \
-             cannot check it.",
+            "The signature is not the 65 bytes of a key: wallets that are contracts sign like that (EIP-1271, \
+             ERC-6492). This node asks no chain, so it cannot check it.",
             "Sign in with an account that has a key of its own, or with a Nostr key.";
         NONCE_UNKNOWN = "access.nonce_unknown", Denied,
             "The nonce is not one of ours, has expired or was used before.",

@@ -7,7 +7,9 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use guild_bus::Bus;
 use guild_protocol::env::{Clock, Random, UnixMs};
+use guild_protocol::hash::Hash;
 use guild_store::{Rx, Store, Tx};
 use serde::Serialize;
 
@@ -21,15 +23,18 @@ use crate::machine::visit::Door;
 use crate::{Error, Result, UserId};
 
 mod billing;
+mod follow;
 mod inside;
 mod jobs;
+mod once;
 mod page;
 mod ports;
 mod sandboxes;
 mod sign_in;
 
 pub use billing::accept_clock;
-pub use inside::Output;
+pub use follow::Follower;
+pub use inside::{Output, Writer};
 pub use page::{
     Browser, House, JobCard, JobPage, Minute, Overview, SandboxCard, SandboxPage, StatementPage,
     Viewer,
@@ -66,6 +71,7 @@ struct Shared {
     images: Arc<Images>,
     door: Door,
     store: Store,
+    bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     gate: Mutex<rate::Gate>,
@@ -85,31 +91,32 @@ pub struct Sent {
     pub path: String,
     /// Its query.
     pub query: String,
-    /// Its body, byte for byte.
-    pub body: Vec<u8>,
+    /// The hash of its body, byte for byte.
+    pub body_hash: Hash,
 }
 
 impl Sent {
     /// What is compared when it is sent again.
     fn request(&self, user_id: &UserId) -> Result<Request> {
-        let Sent { idempotency_key, method, path, query, body, .. } = self;
-        Request::new(user_id, method, path, idempotency_key, query, body)
+        let Sent { idempotency_key, method, path, query, body_hash, .. } = self;
+        Request::of_hash(user_id, method, path, idempotency_key, query, body_hash)
     }
 }
 
 impl Desk {
-    /// A desk in front of this store, and of the sandboxes behind the door.
+    /// A desk in front of this store, whose bells this bus carries, and of the sandboxes behind the door.
     pub fn new(
         options: Options,
         images: Arc<Images>,
         door: Door,
         store: Store,
+        bus: Arc<dyn Bus>,
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
         let ways = ports::Ways::default();
-        Desk(Arc::new(Shared { options, images, door, store, clock, random, gate, ways }))
+        Desk(Arc::new(Shared { options, images, door, store, bus, clock, random, gate, ways }))
     }
 
     /// Counts a request from this address: before anything else is done for it.

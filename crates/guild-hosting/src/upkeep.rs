@@ -1,8 +1,8 @@
 //! The loop of the meter: minutes are paid, what is over ends, what has no meaning any more goes.
 //!
-//! Any number of processes may run it on one database. Batches are small, so that whoever asks for something gets a
-//! turn in between. A batch that fails is gone through piece by piece: what fails [three times](STRIKES_MAX) by itself
-//! is set aside, everything else is metered.
+//! Any number of processes may run it on one database. It lets whoever asks for something go first, and its batches
+//! are small while somebody does: nobody waits for more than one of them. A batch that fails is gone through piece by
+//! piece: what fails [three times](STRIKES_MAX) by itself is set aside, everything else is metered.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,21 +23,50 @@ pub const STRIKES_MAX: u32 = 3;
 pub struct Options {
     /// How often it looks. Well below [`meter::LEAD_MS`], so that a look or two may fail.
     pub every_ms: i64,
-    /// How many sandboxes are looked at in one transaction. Whoever asks for something waits for one of these at most.
+    /// How many sandboxes are looked at in one transaction while somebody waits for it.
+    pub batch_min: i64,
+    /// How many at most while nobody does: the next who asks waits for this one.
     pub batch_max: i64,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { every_ms: 500, batch_max: 100 }
+        Options { every_ms: 500, batch_min: 16, batch_max: 512 }
     }
 }
 
 impl Options {
-    /// Where every statement is a journey, a batch costs about as much whatever its size, and so does what users ask
-    /// for: larger ones keep the meter fast, and nobody waits longer by comparison.
+    /// Where every statement is a journey, a small batch takes nearly as long as a larger one, and so does what users
+    /// ask for.
     pub fn on_server() -> Options {
-        Options { batch_max: 250, ..Options::default() }
+        Options { batch_min: 96, batch_max: 2_048, ..Options::default() }
+    }
+}
+
+/// A look that lasts longer lets nobody go first any more: half of the time is over that there was to pay in.
+const POLITE_MS: i64 = meter::LEAD_MS / 2;
+
+/// How many are looked at in one transaction: fewer as long as somebody waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    size: i64,
+    min: i64,
+    max: i64,
+}
+
+impl Pace {
+    fn of(options: &Options) -> Pace {
+        let Options { batch_min, batch_max, .. } = options;
+        Pace { size: *batch_min, min: *batch_min, max: *batch_max }
+    }
+
+    /// The size after a batch for which others had to wait, or nobody.
+    fn next(self, others_waited: bool) -> Pace {
+        let size = match others_waited {
+            true => self.size / 4,
+            false => self.size.saturating_mul(2),
+        };
+        Pace { size: size.clamp(self.min, self.max), ..self }
     }
 }
 
@@ -73,7 +102,8 @@ impl Upkeep {
     /// Keeps the meter of this store.
     pub fn new(options: Options, store: Store, clock: Arc<dyn Clock>) -> Upkeep {
         let batch_max = options.batch_max.clamp(1, meter::BATCH_MAX);
-        let options = Options { batch_max, ..options };
+        let batch_min = options.batch_min.clamp(1, batch_max);
+        let options = Options { batch_min, batch_max, ..options };
         let (counts, strikes) = (Counts::default(), Mutex::default());
         Upkeep { options, store, clock, counts, strikes }
     }
@@ -85,9 +115,12 @@ impl Upkeep {
 
     /// Looks at all that is due now, a batch at a time.
     pub async fn look(&self) -> Result<Sight> {
+        let mut pace = Pace::of(&self.options);
+        let mut kept_waiting = self.store.kept_waiting();
+        let polite_until_ms = self.clock.now_ms().saturating_add(POLITE_MS);
         loop {
-            let (clock, batch_max) = (self.clock.clone(), self.options.batch_max);
-            let tick = self.store.write(move |tx| meter::tick(tx, clock.now_ms(), batch_max));
+            let (clock, size) = (self.clock.clone(), pace.size);
+            let tick = self.store.write_patiently(move |tx| meter::tick(tx, clock.now_ms(), size));
             let ticked: Ticked = match tick.await {
                 Ok(ticked) => ticked,
                 Err(error) if blames_a_row(&error) => return self.piece_by_piece().await,
@@ -97,6 +130,9 @@ impl Upkeep {
             if !ticked.more {
                 return Ok(ticked.clock);
             }
+            let waited = self.store.kept_waiting();
+            let others_waited = waited > std::mem::replace(&mut kept_waiting, waited);
+            pace = pace.next(others_waited && self.clock.now_ms() < polite_until_ms);
         }
     }
 
@@ -180,5 +216,23 @@ impl Upkeep {
                 return;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_small_while_somebody_waits_and_grow_while_nobody_does() {
+        let options = Options { batch_min: 32, batch_max: 512, ..Options::default() };
+        let mut pace = Pace::of(&options);
+        let mut sizes = Vec::new();
+        for others_waited in [false, false, false, false, false, true, true, true, false] {
+            sizes.push(pace.size);
+            pace = pace.next(others_waited);
+        }
+        assert_eq!(sizes, [32, 64, 128, 256, 512, 512, 128, 32, 32]);
+        assert_eq!(pace.size, 64);
     }
 }

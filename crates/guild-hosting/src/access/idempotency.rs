@@ -8,7 +8,8 @@
 //! - What an answer shows once is not in what is kept ([`Answer::shown_once`]): a repeat gets the answer without it.
 //! - An effect outside of the database has two steps: [`begin`], the effect under [`Ticket::effect_id`], [`finish`].
 //!   While it is in flight a repeat is refused. If whoever began it dies, the first repeat after its time goes on with
-//!   the same effect id, so an effect that knows its ids happens once.
+//!   the same effect id, so an effect that knows its ids happens once. Whoever does not learn what became of it lets
+//!   go ([`release`]), and the next repeat goes on at once.
 //!
 //! ```
 //! # use guild_hosting::access::idempotency::{self, Answer, Reply, Request};
@@ -62,6 +63,18 @@ impl Request {
         query: &str,
         body: &[u8],
     ) -> Result<Request> {
+        Request::of_hash(user_id, method, path, key, query, &Hash::of(body))
+    }
+
+    /// The same for a body that is known by its hash.
+    pub fn of_hash(
+        user_id: &UserId,
+        method: &str,
+        path: &str,
+        key: &str,
+        query: &str,
+        body_hash: &Hash,
+    ) -> Result<Request> {
         let visible = |text: &str, most: usize| {
             (1..=most).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
         };
@@ -74,7 +87,7 @@ impl Request {
         }
         let mut hasher = Hasher::new();
         hasher.update(Hash::of(query.as_bytes()).as_bytes());
-        hasher.update(Hash::of(body).as_bytes());
+        hasher.update(body_hash.as_bytes());
         Ok(Request {
             user_id: user_id.clone(),
             method: method.to_owned(),
@@ -296,6 +309,26 @@ pub fn give_up(tx: &mut Tx<'_>, ticket: &Ticket) -> Result<()> {
         ],
     )?;
     own(gone)
+}
+
+/// Lets go of the ticket: nobody knows whether the effect was had. The same request again goes on at once, with the
+/// same effect id. Nothing changes if another try has taken over, or it was answered.
+pub fn release(tx: &mut Tx<'_>, ticket: &Ticket) -> Result<()> {
+    let Ticket { request, tries, created_ms } = ticket;
+    tx.exec(
+        "UPDATE access_idempotency SET until_ms = 0
+         WHERE user_id = $1 AND method = $2 AND path = $3 AND key = $4
+           AND state = 'in_flight' AND tries = $5 AND created_ms = $6",
+        args![
+            request.user_id.as_str(),
+            &request.method,
+            &request.path,
+            &request.key,
+            *tries,
+            *created_ms
+        ],
+    )?;
+    Ok(())
 }
 
 fn own(changed: u64) -> Result<()> {

@@ -259,8 +259,11 @@ pub fn check(message: &str, signature: &str, policy: &Policy, now_ms: UnixMs) ->
 
 fn signed_by(message: &str, signature: &str, address: &Address) -> Result<()> {
     let refused = |why: String| Error::refused(&code::SIWE_SIGNATURE, why);
-    if is_of_contract(signature) {
-        let message = "wallets that are contracts (EIP-1271) cannot sign in here";
+    if let Some(bytes) = bytes_of_contract(signature) {
+        let message = format!(
+            "a signature of {bytes} bytes is not one of a key (65); wallets that are contracts (EIP-1271) cannot sign \
+             in here"
+        );
         return Err(Error::refused(&code::SIWE_CONTRACT, message));
     }
     let signature: Signature =
@@ -272,11 +275,12 @@ fn signed_by(message: &str, signature: &str, address: &Address) -> Result<()> {
     Err(refused("the signature is not of the address that the message names".to_owned()))
 }
 
-/// Whether these are bytes, and more than the 65 of a key: what is signed for a contract is as long as it likes.
-fn is_of_contract(signature: &str) -> bool {
-    let digits = signature.strip_prefix("0x").unwrap_or_default();
+/// How many bytes these are, if they are bytes and not the 65 of a key: what a contract takes for a signature is as
+/// long as it likes, or nothing at all.
+fn bytes_of_contract(signature: &str) -> Option<usize> {
+    let digits = signature.strip_prefix("0x")?;
     let is_bytes = digits.len().is_multiple_of(2) && digits.bytes().all(|b| b.is_ascii_hexdigit());
-    is_bytes && digits.len() > 130
+    (is_bytes && digits.len() != 130).then_some(digits.len() / 2)
 }
 
 /// What became of a try to sign in. The transaction must be committed in either case: a try that failed has used up its

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use guild_protocol::env::{BoxFuture, Clock, Random, Signer, UnixMs};
+use guild_protocol::hash::{Hash, Hasher};
 use guild_protocol::identity::PublicKey;
 use guild_sandbox::agent::{
     self, Attestation, Client, Health, Lease, LeaseStands, Party, SandboxId as AgentSandboxId,
@@ -85,6 +86,16 @@ impl Link {
         &self.clock
     }
 
+    /// A hash that nobody makes who has not our key: what it is of cannot be guessed by trying.
+    pub fn veil(&self, hash: &Hash) -> Result<Hash> {
+        let mut hasher = Hasher::new();
+        hasher.update(b"guildhall/hosting/veil/v1\n");
+        hasher.update(hash.as_bytes());
+        let digest = hasher.finish();
+        // Signing twice gives the same bytes.
+        Ok(Hash::of(self.signer.sign_digest(digest.as_bytes())?.as_bytes()))
+    }
+
     /// A client of one agent. The endpoint is an address with its port, never a name that somebody could point
     /// elsewhere.
     pub fn client(
@@ -144,6 +155,34 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_veiled_is_the_same_for_one_key_and_nobody_else_makes_it() {
+        struct Still;
+        impl Clock for Still {
+            fn now_ms(&self) -> UnixMs {
+                0
+            }
+            fn sleep(&self, _: i64) -> BoxFuture<()> {
+                Box::pin(std::future::pending())
+            }
+        }
+        impl Random for Still {
+            fn fill(&self, bytes: &mut [u8]) {
+                bytes.fill(0);
+            }
+        }
+        let link = |secret: u8| {
+            let key = guild_protocol::identity::SecretKey::from_bytes([secret; 32]).unwrap();
+            Link::new(Arc::new(key), Arc::new(Still), Arc::new(Still))
+        };
+        let hash = Hash::of(b"1234");
+        let veiled = link(1).veil(&hash).unwrap();
+        assert_eq!(link(1).veil(&hash).unwrap(), veiled);
+        assert_ne!(link(2).veil(&hash).unwrap(), veiled);
+        assert_ne!(link(1).veil(&Hash::of(b"1235")).unwrap(), veiled);
+        assert_ne!(veiled, hash);
+    }
 
     #[test]
     fn an_agent_knows_its_sandbox_by_the_same_digits() {

@@ -66,6 +66,11 @@ impl Door {
         Door { store, link, limits }
     }
 
+    /// A hash that nobody makes who has not the key of this node.
+    pub(crate) fn veil(&self, hash: &Hash) -> Result<Hash> {
+        self.link.veil(hash)
+    }
+
     /// Enters a sandbox that runs, to use it.
     pub async fn enter(&self, user_id: &UserId, sandbox_id: &SandboxId) -> Result<Visit> {
         let (user_id, sandbox_id) = (user_id.clone(), sandbox_id.clone());
@@ -159,14 +164,14 @@ impl Visit {
         self.client.stream(id, from)
     }
 
-    /// Writes to a command, and ends its input if `close`.
-    pub async fn stdin(&self, id: &ExecId, data: &[u8], close: bool) -> Result<()> {
-        self.client.stdin(id, data, close).await.map_err(told)
+    /// Writes to a command, and ends its input if `close`. The same under the same name is written once.
+    pub async fn stdin(&self, id: &ExecId, name: &str, data: &[u8], close: bool) -> Result<()> {
+        self.client.stdin_once(id, name, data, close).await.map_err(told)
     }
 
-    /// Sends a command a signal; 9 ends it with all that it started.
-    pub async fn signal(&self, id: &ExecId, signal: i32) -> Result<()> {
-        self.client.signal(id, signal).await.map_err(told)
+    /// Sends a command a signal; 9 ends it with all that it started. The same under the same name is sent once.
+    pub async fn signal(&self, id: &ExecId, name: &str, signal: i32) -> Result<()> {
+        self.client.signal_once(id, name, signal).await.map_err(told)
     }
 
     /// Writes a file whose length and hash are known.

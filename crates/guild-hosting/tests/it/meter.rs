@@ -381,7 +381,7 @@ fn a_row_that_cannot_be_metered_is_set_aside_and_all_others_are_metered() {
             Ok(())
         })
         .unwrap();
-        let options = Options { every_ms: 500, batch_max: 3 };
+        let options = Options { batch_min: 3, batch_max: 3, ..Options::default() };
         let at = T0 + MINUTE_MS - 10_000;
         let keeper = Upkeep::new(options, node.store.clone(), Arc::new(At(at)));
         for look in 1..=STRIKES_MAX {

@@ -62,7 +62,8 @@ fn desk(node: &Node) -> Desk {
     let link =
         Link::new(Arc::new(SecretKey::from_bytes([9; 32]).unwrap()), fixed.clone(), fixed.clone());
     let door = Door::new(node.store.clone(), link, Limits::default());
-    Desk::new(options, Arc::new(Images::new()), door, node.store.clone(), fixed.clone(), fixed)
+    let (store, bus) = (node.store.clone(), Arc::new(guild_bus::Local::new()));
+    Desk::new(options, Arc::new(Images::new()), door, store, bus, fixed.clone(), fixed)
 }
 
 /// Somebody who signed in on a page.

@@ -332,3 +332,24 @@ fn an_effect_that_was_refused_gives_its_key_back() {
         }
     });
 }
+
+#[test]
+fn an_effect_of_which_nobody_knows_is_gone_on_with_at_once() {
+    both(|node| {
+        let release = |ticket: &Ticket| {
+            let ticket = ticket.clone();
+            node.write(move |tx| idempotency::release(tx, &ticket)).unwrap();
+        };
+        let lost = go(begin(node, "a", NOW));
+        release(&lost);
+        let next = go(begin(node, "a", NOW));
+        assert!(next.is_again());
+        assert_eq!(next.effect_id(), lost.effect_id());
+        // Whoever let go lets nobody else go.
+        release(&lost);
+        assert_eq!(why(begin(node, "a", NOW)), "access.idempotency_in_flight");
+        finish(node, &next, Answer::new(200, "{}").unwrap()).unwrap();
+        release(&next);
+        assert_eq!(begin(node, "a", NOW).unwrap(), Begun::Known(Answer::new(200, "{}").unwrap()));
+    });
+}

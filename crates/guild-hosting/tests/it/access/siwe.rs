@@ -94,8 +94,15 @@ fn only_the_account_that_the_message_names_can_sign_it() {
         let long = text();
         let signature = format!("{}{}", good(&long, &wallet(1)), "6492".repeat(16));
         assert_eq!(tried(&long, &signature), "access.siwe_contract");
-        for bad in ["", "0x", "0x00", &"0".repeat(132), &format!("0x{}", "0".repeat(130))] {
-            assert_eq!(tried(&text(), bad), "access.siwe_signature");
+        // One that says that the contract was told before, a short one, the compact form of EIP-2098, one byte more.
+        for bytes in [0, 1, 64, 66] {
+            let signature = format!("0x{}", "0".repeat(2 * bytes));
+            let error = node.try_in(&text(), &signature, NOW).unwrap_err();
+            assert_eq!(error.code().name, "access.siwe_contract", "{bytes}");
+            assert!(error.to_string().contains(&format!("of {bytes} bytes")), "{error}");
+        }
+        for bad in ["", "0x0", "0xzz", &"0".repeat(132), &format!("0x{}", "0".repeat(130))] {
+            assert_eq!(tried(&text(), bad), "access.siwe_signature", "{bad}");
         }
         let small_v = text();
         let mut bytes = wallet(1).sign_message(small_v.as_bytes()).to_bytes();

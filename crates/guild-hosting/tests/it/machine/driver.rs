@@ -57,6 +57,8 @@ fn life(node: Node) {
     shop.node.write(move |tx| sandbox::destroy(tx, &owner, &id, now_ms)).unwrap();
     shop.until_status(1, Status::Destroyed);
     shop.assert_nothing_left();
+    // It is counted when it has been done.
+    shop.until("it is counted", || counts.of("removed") > 0);
     assert_eq!((counts.of("started"), counts.of("stopped"), counts.of("removed")), (1, 1, 1));
     assert_eq!((counts.of("leak"), counts.of("lost")), (0, 0), "{:?}", counts.all());
     assert_eq!(shop.node.ledger_problems(), Vec::<String>::new());

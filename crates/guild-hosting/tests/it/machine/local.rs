@@ -153,7 +153,7 @@ async fn a_shape_changes_while_it_runs_and_nobody_dies() {
     fn holds(mib: u32) -> ExecRequest {
         shell(&format!(
             "exec python3 -uc 'import time; x = bytearray({mib} << 20); x[::4096] = b\"1\" * len(x[::4096]); \
-             print(\"held\"); time.sleep(1000)'"
+             print(\"held\\n\", end=\"\"); time.sleep(1000)'"
         ))
     }
     let host = Host::new();

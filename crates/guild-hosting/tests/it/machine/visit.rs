@@ -66,10 +66,10 @@ fn commands_files_and_ports() {
         // Input, and an end by signal.
         let cat = ExecRequest { stdin_open: true, ..shell("cat") };
         let cat = visit.exec(&cat).await.unwrap();
-        visit.stdin(&cat, b"typed", true).await.unwrap();
+        visit.stdin(&cat, "a", b"typed", true).await.unwrap();
         assert_eq!(visit.stream(&cat, 1).collect(100).await.unwrap().0, b"typed");
         let sleep = visit.exec(&shell("sleep 1000")).await.unwrap();
-        visit.signal(&sleep, 9).await.unwrap();
+        visit.signal(&sleep, "a", 9).await.unwrap();
         assert_eq!(visit.stream(&sleep, 1).collect(100).await.unwrap().2.signal, Some(9));
 
         // A port of this sandbox, and of nobody else.
