@@ -9,9 +9,11 @@
 //! | a call has at most one result, and each is in its output box | calls, cards, boxes |
 //! | nothing waits for nothing: no idle agent with a queue, no suspended turn without an open call | heads, calls |
 //! | a response is as deep as its request, and nothing is too deep | edges |
+//! | a batch has one call and one end, which follows from its tasks, and none of them is forgotten | batches, turns |
 //! | boxes have no gaps | entries |
+//! | a command is queued if and only if its call is written down | calls, their cards, the outbox |
 //!
-//! That commands leave the node is the outbox's to keep: it forgets what it has delivered.
+//! That commands leave the node is the outbox's to keep. It forgets what it has delivered, and says from when that was.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,8 @@ use serde::Deserialize;
 
 use crate::{Result, TASK, TOPIC};
 
+mod batches;
+mod commands;
 mod rules;
 
 /// More problems than these are not listed, and no more of one kind than the rules ask for.
@@ -60,12 +64,13 @@ pub fn run(rx: &mut Rx<'_>) -> Result<Report> {
     (report.turns, report.over) = counts.unwrap_or_default();
     let steps: Option<(i64,)> = rx.first("SELECT count(*) FROM agent_steps", args![])?;
     report.steps = steps.map_or(0, |(count,)| count);
-    for (sql, words) in rules::ALL {
+    for (sql, words) in rules::ALL.iter().chain(batches::ALL) {
         let subjects: Vec<(String,)> = rx.all(*sql, args![])?;
         for (subject,) in subjects {
             report.problem(format!("{subject} {words}"));
         }
     }
+    commands::look(rx, &mut report)?;
     walk(rx, &mut report)?;
     Ok(report)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use guild_protocol::env::UnixMs;
-use guild_store::{Columns, Decode, Rx, Tx, Val};
+use guild_store::{Columns, Decode, Rx, Tx, Val, args};
 
 use crate::card::{self, Card};
 use crate::row::{Cells, Field, Int, Statement, Text, page};
@@ -188,6 +188,16 @@ pub(crate) fn find_all<'a>(
 /// The box with this name.
 pub fn find(rx: &mut Rx<'_>, box_id: &BoxId) -> Result<Option<CardBox>> {
     Ok(find_all(rx, [box_id])?.into_iter().next())
+}
+
+/// The names of the cards of a box in their order, and one more than `most` if there are more.
+pub(crate) fn card_ids(rx: &mut Rx<'_>, box_id: &BoxId, most: usize) -> Result<Vec<CardId>> {
+    let limit = i64::try_from(most).unwrap_or(i64::MAX).saturating_add(1);
+    let names: Vec<(String,)> = rx.all(
+        "SELECT card_id FROM card_box_entries WHERE box_id = $1 ORDER BY place LIMIT $2",
+        args![box_id.as_str(), limit],
+    )?;
+    names.into_iter().map(|(name,)| Ok(name.parse()?)).collect()
 }
 
 /// Up to `limit` cards of a box from this place on, in their order.

@@ -26,6 +26,8 @@ typed_id! {
     EdgeId = "edge", made;
     /// Names a call of a tool. A model's own name for it may repeat; this one does not.
     ToolCallId = "call", made;
+    /// Names a batch: several turns that one call waits for.
+    BatchId = "batch", made;
     /// The right to write for a turn, until somebody takes it away.
     LeaseToken = "lease", made;
 }
@@ -60,7 +62,7 @@ macro_rules! named_ids {
         }
     )+};
 }
-named_ids! { AgentTurnId StepId CardId InboxId EdgeId }
+named_ids! { AgentTurnId StepId CardId BoxId InboxId EdgeId BatchId }
 
 impl ToolCallId {
     /// The call with this place among those that a step makes. Known before the step is written, so a tool that runs
@@ -69,6 +71,13 @@ impl ToolCallId {
         let hex = step_id.as_str().get(5..17).unwrap_or_default();
         let at_ms = UnixMs::from_str_radix(hex, 16).unwrap_or(0);
         ToolCallId(named(ToolCallId::PREFIX, at_ms, &[step_id.as_str(), &place.to_string()]))
+    }
+}
+
+impl CardId {
+    /// The card of a call that was made at this time.
+    pub(crate) fn of_call(tool_call_id: &ToolCallId, made_ms: UnixMs) -> CardId {
+        CardId::named(made_ms, &[tool_call_id.as_str(), "call"])
     }
 }
 

@@ -6,7 +6,12 @@
 //! | [`card`], [`boxes`] | what was said and delivered, and the lists that turns read and write |
 //! | [`inbox`] | what was asked of agents, in the order in which it came |
 //! | [`turn`] | the life of a turn: accept, dispatch, claim, commit, report, stop, sweep |
+//! | [`pmo`] | turns that ask turns: delegation, fork and join, agents made by agents |
 //! | [`edge`] | who asked whom, and who answered |
+//! | [`model`], [`tool`] | what thinks, and what is called in the worker's own process |
+//! | [`story`], [`replay`] | turns as people read them, and as a sealed replay |
+//! | [`worker`] | takes turns, asks the model, runs tools, and writes what came out |
+//! | [`outside`] | commands to other processes and their results, and what happens told over the bus |
 //! | [`audit`] | recomputes from rows what must hold |
 //!
 //! A turn's whole life is rows. Every change loads rows, decides purely, and writes the rows, the event, what must
@@ -25,16 +30,23 @@ mod error;
 mod event;
 mod id;
 pub mod inbox;
+pub mod model;
+pub mod outside;
 #[cfg(test)]
 mod plans;
+pub mod pmo;
+pub mod replay;
 pub mod roster;
 mod row;
+pub mod story;
+pub mod tool;
 pub mod turn;
+pub mod worker;
 
 pub use error::{Error, Result, code};
 pub use event::{QUEUED, STATE, STEP, TASK, TOPIC};
 pub use id::{
-    AgentId, AgentKey, AgentTurnId, BoxId, CardId, ChannelId, EdgeId, InboxId, LeaseToken,
+    AgentId, AgentKey, AgentTurnId, BatchId, BoxId, CardId, ChannelId, EdgeId, InboxId, LeaseToken,
     ProjectId, StepId, ToolCallId,
 };
 
@@ -42,13 +54,20 @@ use guild_store::{Migration, Sql};
 
 /// The tables of this crate.
 pub fn migrations() -> Vec<Migration> {
-    vec![Migration {
-        area: "kernel",
-        number: 1,
-        name: "kernel",
-        sql: Sql {
-            lite: include_str!("../migrations/sqlite/0001_kernel.sql"),
-            pg: include_str!("../migrations/postgres/0001_kernel.sql"),
-        },
-    }]
+    let migration =
+        |number, name, lite, pg| Migration { area: "kernel", number, name, sql: Sql { lite, pg } };
+    vec![
+        migration(
+            1,
+            "kernel",
+            include_str!("../migrations/sqlite/0001_kernel.sql"),
+            include_str!("../migrations/postgres/0001_kernel.sql"),
+        ),
+        migration(
+            2,
+            "pmo",
+            include_str!("../migrations/sqlite/0002_pmo.sql"),
+            include_str!("../migrations/postgres/0002_pmo.sql"),
+        ),
+    ]
 }

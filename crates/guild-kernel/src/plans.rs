@@ -4,6 +4,7 @@ use guild_store::{Column, Engine, Hooks, Migrations, Options, Rx, Service, Sql, 
 
 use crate::row::{Holds, Statement};
 use crate::turn::{statements, sweep};
+use crate::{story, worker};
 
 const INT: Val<'static> = Val::Int(1);
 
@@ -44,11 +45,12 @@ fn plan_of_set(rx: &mut Rx<'_>, statement: &'static Statement) -> guild_store::R
 /// There is no index on authors.
 const NO_INDEX: &str = "SELECT card_id FROM cards WHERE created_ms = $1";
 
-const SWEEPS: [(&str, usize, &str); 5] = [
+const SWEEPS: [(&str, usize, &str); 6] = [
     (sweep::LEASES, 2, "agent_state_head_running"),
     (sweep::CALLS, 2, "turn_waiting_tools_due"),
     (sweep::STOPS, 2, "agent_inbox_stops"),
     (sweep::STUCK, 2, "agent_state_head_suspended"),
+    (sweep::BATCHES, 2, "pmo_batches_due"),
     (sweep::QUEUES, 1, "agent_inbox_queued"),
 ];
 
@@ -71,7 +73,8 @@ fn check(options: &Options) {
         for (sql, width, index) in SWEEPS {
             plans.push((plan(tx, sql, &vec![INT; width])?, index));
         }
-        for statement in statements() {
+        let told = story::statements().into_iter().map(|statement| &**statement);
+        for statement in statements().into_iter().chain(worker::statements()).chain(told) {
             plans.push((plan_of_set(tx, statement)?, ""));
         }
         Ok((planted, plans))

@@ -182,6 +182,11 @@ impl<'a> Cells<'a> {
         Cells { row, next: 0 }
     }
 
+    /// Leaves columns out.
+    pub(crate) fn skip(&mut self, columns: usize) {
+        self.next = self.next.saturating_add(columns);
+    }
+
     /// The next column.
     pub(crate) fn next<T: FromVal>(&mut self) -> guild_store::Result<T> {
         let at = self.next;

@@ -8,8 +8,9 @@
 //! | running | running | [`commit_all`] with [`Then::Continue`] |
 //! | running | suspended | [`commit_all`] with [`Then::Suspend`]: calls, deadlines and commands |
 //! | suspended | dispatched | [`report_all`]: the last result that was missing |
-//! | running, lease over | dispatched | [`sweep`] |
+//! | running, lease over or given back | dispatched | [`sweep`], [`give_back_all`] |
 //! | suspended, deadline over | dispatched | [`sweep`]: a result that says so |
+//! | suspended, batch over | dispatched | the end of the last task, or [`sweep`] |
 //! | any open | closed | [`commit_all`] with [`Then::Finish`], [`stop_all`], a result that ends the turn, too many lost leases |
 //! | queued | closed | [`cancel`] |
 //!
@@ -28,18 +29,23 @@ mod commit;
 mod dispatch;
 mod enqueue;
 pub mod head;
+mod join;
+mod mark;
 mod plan;
 mod report;
+mod run;
 mod settle;
 pub mod step;
 mod stop;
 pub mod sweep;
 pub mod wait;
 
-pub use claim::{Claim, Claimed, claim, heartbeat_all};
+pub use claim::{Claim, Claimed, claim, give_back_all, heartbeat_all};
 pub use commit::{Call, Commit, Committed, Finish, StepCard, Then, commit_all};
 pub use enqueue::{Accepted, NewTurn, Parent, enqueue_all};
+pub use mark::put_aside;
 pub use report::{Report, Reported, report_all};
+pub use run::{PickedUp, RunFence, pick_up, renew_runs, report_runs, runs_due};
 pub use settle::COMMAND_SINK;
 pub use stop::{Stop, Stopped, cancel, stop_all};
 
@@ -79,7 +85,7 @@ fn fenced(fence: &Fence) -> Error {
     Error::refused(&code::FENCED, format!("epoch {turn_epoch} of {agent_turn_id} is over"))
 }
 
-fn unknown_turn(agent_turn_id: &AgentTurnId) -> Error {
+pub(crate) fn unknown_turn(agent_turn_id: &AgentTurnId) -> Error {
     Error::refused(&code::UNKNOWN_TURN, format!("there is no turn {agent_turn_id}"))
 }
 
@@ -90,6 +96,12 @@ fn end_of(what: &str, duration_ms: i64, now_ms: UnixMs) -> Result<UnixMs> {
     }
     let message = format!("{what} lasts from 1 to {LONGEST_MS} ms, not {duration_ms}");
     Err(Error::refused(&code::MALFORMED, message))
+}
+
+/// How long a run is given where turns are given for so long: somebody waits for it, and whoever takes it over needs
+/// time too.
+pub fn run_ttl_ms(ttl_ms: i64) -> i64 {
+    (ttl_ms / 2).max(1)
 }
 
 /// A set is no larger than a transaction should be.

@@ -100,6 +100,8 @@ CREATE TABLE agent_state_head (
     lease_until_ms       BIGINT,
     waiting_tool_count   BIGINT NOT NULL CHECK (waiting_tool_count >= 0),
     resume_deadline_ms   BIGINT,
+    -- What its last turn wrote to: its memory.
+    last_output_box_id   TEXT COLLATE "C",
     updated_ms           BIGINT NOT NULL,
     PRIMARY KEY (project_id, agent_id),
     CHECK ((status = 'idle') = (active_agent_turn_id IS NULL)),
@@ -176,11 +178,13 @@ CREATE TABLE agent_steps (
     prompt_tokens     BIGINT NOT NULL CHECK (prompt_tokens >= 0),
     completion_tokens BIGINT NOT NULL CHECK (completion_tokens >= 0),
     cost_micro_usd    BIGINT NOT NULL CHECK (cost_micro_usd >= 0),
+    cost_unknown      BIGINT NOT NULL CHECK (cost_unknown IN (0, 1)),
     model             TEXT COLLATE "C",
     metadata          TEXT COLLATE "C" NOT NULL,
     started_ms        BIGINT NOT NULL,
     ended_ms          BIGINT,
-    CHECK ((status = 'started') = (ended_ms IS NULL))
+    CHECK ((status = 'started') = (ended_ms IS NULL)),
+    CHECK (cost_unknown = 0 OR cost_micro_usd = 0)
 );
 CREATE INDEX agent_steps_turn ON agent_steps (agent_turn_id, number);
 
@@ -194,6 +198,10 @@ CREATE TABLE turn_waiting_tools (
     step_id         TEXT COLLATE "C" NOT NULL,
     tool_name       TEXT COLLATE "C" NOT NULL,
     after_execution TEXT COLLATE "C" NOT NULL CHECK (after_execution IN ('suspend', 'terminate')),
+    -- Who runs it: whoever listens there; without one a worker, under the lease of its run.
+    target_subject  TEXT COLLATE "C",
+    run_token       TEXT COLLATE "C",
+    run_until_ms    BIGINT,
     wait_status     TEXT COLLATE "C" NOT NULL CHECK (wait_status IN ('waiting', 'applied', 'dropped')),
     result_status   TEXT   CHECK (result_status IN ('success', 'failed', 'canceled', 'timeout', 'partial')),
     result_card_id  TEXT COLLATE "C",
@@ -202,10 +210,27 @@ CREATE TABLE turn_waiting_tools (
     closed_ms       BIGINT,
     CHECK ((wait_status = 'applied') = (result_card_id IS NOT NULL)),
     CHECK ((wait_status = 'applied') = (result_status IS NOT NULL)),
-    CHECK ((wait_status = 'waiting') = (closed_ms IS NULL))
+    CHECK ((wait_status = 'waiting') = (closed_ms IS NULL)),
+    CHECK ((wait_status = 'waiting' AND target_subject IS NULL) = (run_token IS NOT NULL)),
+    CHECK ((run_token IS NULL) = (run_until_ms IS NULL))
 );
 CREATE INDEX turn_waiting_tools_step ON turn_waiting_tools (step_id);
 CREATE INDEX turn_waiting_tools_due ON turn_waiting_tools (deadline_ms) WHERE wait_status = 'waiting';
+CREATE INDEX turn_waiting_tools_runs ON turn_waiting_tools (tool_name, run_until_ms)
+    WHERE run_until_ms IS NOT NULL;
+
+-- Keys that all processes of this store share.
+CREATE TABLE kernel_secrets (
+    name       TEXT   PRIMARY KEY,
+    secret     TEXT   NOT NULL,
+    created_ms BIGINT NOT NULL
+);
+
+-- How far something that goes on for ever is.
+CREATE TABLE kernel_places (
+    name  TEXT   PRIMARY KEY,
+    place BIGINT NOT NULL
+);
 
 -- Who asked whom, and who answered.
 CREATE TABLE execution_edges (

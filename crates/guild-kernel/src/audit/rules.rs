@@ -118,6 +118,11 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "has a result that is not there",
     ),
     (
+        "SELECT tool_call_id FROM cards WHERE type = 'tool.result'
+         GROUP BY tool_call_id HAVING count(*) > 1 LIMIT 50",
+        "has several results",
+    ),
+    (
         "SELECT w.tool_call_id FROM turn_waiting_tools AS w LEFT JOIN card_box_entries AS e
            ON e.card_id = w.result_card_id
          WHERE w.wait_status = 'applied' AND e.card_id IS NULL LIMIT 50",
@@ -194,6 +199,13 @@ pub(super) const ALL: &[(&str, &str)] = &[
            AND e.primitive = 'report' AND e.edge_phase = 'response'
          WHERE (w.wait_status = 'applied') <> (e.edge_id IS NOT NULL) LIMIT 50",
         "is answered without a report, or reported without an answer",
+    ),
+    (
+        "SELECT w.tool_call_id FROM turn_waiting_tools AS w JOIN cards AS c
+           ON c.type = 'tool.call' AND c.tool_call_id = w.tool_call_id AND c.step_id = w.step_id
+         WHERE c.content NOT LIKE '%\"target_subject\":' ||
+           coalesce('\"' || w.target_subject || '\"', 'null') || '%' LIMIT 50",
+        "is awaited elsewhere than it was called",
     ),
     (
         "SELECT b.box_id FROM card_boxes AS b WHERE b.next_place <>

@@ -145,6 +145,7 @@ impl Plan {
         let after = answer.after.unwrap_or(wait.after_execution);
         self.write_result(answer, &wait, after)?;
         self.write_report(answer, &wait)?;
+        self.joins.call_answered(&wait.tool_call_id, &wait.tool_name);
         self.count_down(&wait).map(Some)
     }
 

@@ -6,10 +6,10 @@ use guild_bus::subject::WorkerTarget;
 use guild_protocol::env::UnixMs;
 use guild_store::{Tx, Val};
 
-use super::head::{self, Active, Head, State};
+use super::head::{self, Active, Head, Readable, State};
 use super::plan::Plan;
-use super::step::Step;
-use super::{Fence, check_count, end_of, fenced};
+use super::step::{Step, StepEnd};
+use super::{Fence, check_count, end_of, fenced, mark};
 use crate::row::check_text;
 use crate::{BoxId, ChannelId, Error, LeaseToken, Result, StepId, ToolCallId, code};
 
@@ -79,13 +79,35 @@ fn due(tx: &mut Tx<'_>, claim: &Claim, now_ms: UnixMs) -> Result<Vec<Head>> {
     let targets: BTreeSet<&str> = claim.targets.iter().map(WorkerTarget::as_str).collect();
     let keys: Vec<Vec<Val<'_>>> =
         targets.iter().map(|target| vec![(*target).into(), now_ms.into(), limit.into()]).collect();
-    let mut due: Vec<Head> = head::DUE.read(tx, &keys)?;
+    let mut due = read_due(tx, &keys, now_ms)?;
     due.sort_by_key(|head| match &head.active {
         Some(Active { state: State::Dispatched { due_ms }, seq, .. }) => (*due_ms, *seq),
         _ => (UnixMs::MAX, i64::MAX),
     });
     due.truncate(claim.tokens.len());
     Ok(due)
+}
+
+/// What can be read of it. What cannot is put aside: it would be the first one for ever.
+fn read_due(tx: &mut Tx<'_>, keys: &[Vec<Val<'_>>], now_ms: UnixMs) -> Result<Vec<Head>> {
+    loop {
+        let found: Vec<Readable> = head::DUE.read(tx, keys)?;
+        let mut due = Vec::with_capacity(found.len());
+        let mut bad = false;
+        for Readable(head) in found {
+            match head {
+                Ok(head) => due.push(head),
+                Err([project_id, agent_id]) => {
+                    let code = &code::MALFORMED_ROW;
+                    bad |= mark::put_head_aside(tx, &project_id, &agent_id, code, now_ms)?;
+                }
+            }
+        }
+        // Each of them leaves room for another one.
+        if !bad {
+            return Ok(due);
+        }
+    }
 }
 
 impl Plan {
@@ -164,4 +186,21 @@ pub fn heartbeat_all(
     }
     plan.settle(tx)?;
     Ok(answers)
+}
+
+/// Gives turns back that are not worked on any more, so that nobody has to wait for the end of their leases. What was
+/// lost already changes nothing.
+pub fn give_back_all(tx: &mut Tx<'_>, fences: &[Fence], now_ms: UnixMs) -> Result<()> {
+    check_count(fences.len())?;
+    let mut plan = Plan::new(now_ms);
+    plan.load_heads(tx, fences.iter().map(|fence| &fence.key))?;
+    for fence in fences {
+        let step_id = match plan.held(fence).map(|active| &active.state) {
+            Ok(State::Running { step_id, .. }) => step_id.clone(),
+            _ => continue,
+        };
+        plan.changes.steps.push(StepEnd::abandoned(&step_id, code::FENCED.name));
+        plan.set_state(&fence.key, State::Dispatched { due_ms: now_ms })?;
+    }
+    plan.settle(tx)
 }

@@ -69,6 +69,7 @@ impl Plan {
         if ending.by == By::Force {
             head.turn_epoch = head.turn_epoch.saturating_add(1);
         }
+        head.last_output_box_id = Some(active.output_box_id.clone());
         let turn_epoch = head.turn_epoch;
         let mut last_step = None;
         match &active.state {
@@ -82,6 +83,9 @@ impl Plan {
             State::Suspended { step_id, .. } => {
                 last_step = Some(step_id.clone());
                 self.drop_waits(step_id);
+                if ending.by == By::Force {
+                    self.joins.step_dropped(step_id);
+                }
             }
             State::Dispatched { .. } => {}
         }

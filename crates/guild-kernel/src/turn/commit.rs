@@ -12,15 +12,15 @@ use super::close::{By, Ending};
 use super::head::{Active, State};
 use super::plan::{Command, Plan};
 use super::step::{Step, StepEnd, StepStatus, Usage};
-use super::wait::{Wait, WaitStatus};
-use super::{CALLS_MAX, CARDS_MAX, Fence, check_count, end_of, fenced};
+use super::wait::{Run, Wait, WaitStatus};
+use super::{CALLS_MAX, CARDS_MAX, COMMAND_SINK, Fence, check_count, end_of, fenced, run_ttl_ms};
 use crate::card::{CARD_MAX_BYTES, Card, CardType, Role};
 use crate::edge::{Edge, End, Phase, Primitive};
 use crate::event::About;
 use crate::inbox::{self, InboxRow, MessageType, Outcome};
 use crate::roster::{AfterExecution, BODY_MAX_BYTES, check_subject};
 use crate::row::{check_text, to_json};
-use crate::{CardId, Error, Result, StepId, ToolCallId, code};
+use crate::{CardId, Error, Result, StepId, ToolCallId, code, pmo};
 
 const NAME_MAX_BYTES: usize = 256;
 
@@ -52,7 +52,7 @@ pub struct Call {
     pub model_call_id: Option<String>,
     /// What the result does to the turn.
     pub after_execution: AfterExecution,
-    /// Where the command goes; without one whoever called it in this process reports.
+    /// Where the command goes; without one the worker runs it, under the lease of a run that has the fence's token.
     pub target_subject: Option<String>,
     /// How long the turn waits.
     pub timeout_ms: i64,
@@ -131,13 +131,14 @@ pub fn commit_all(
 ) -> Result<Vec<Result<Committed>>> {
     check_count(commits.len())?;
     let until_ms = end_of("a lease", ttl_ms, now_ms)?;
+    let run_until_ms = end_of("a run", run_ttl_ms(ttl_ms), now_ms)?;
     let mut plan = Plan::new(now_ms);
     plan.load_heads(tx, commits.iter().map(|commit| &commit.fence.key))?;
     plan.load_output_boxes(tx)?;
     let early = load_early(tx, commits)?;
     let mut answers = Vec::with_capacity(commits.len());
     for commit in commits {
-        let answer = match plan.check(commit) {
+        let answer = match plan.check(commit, run_until_ms) {
             Err(error) => Err(error),
             Ok(written) => Ok(plan.commit(commit, written, &early, until_ms)?),
         };
@@ -167,7 +168,7 @@ struct Written {
 
 impl Plan {
     /// Everything that can be wrong with a commit is found here, before anything is decided.
-    fn check(&self, commit: &Commit) -> Result<Written> {
+    fn check(&self, commit: &Commit, run_until_ms: UnixMs) -> Result<Written> {
         let active = self.held(&commit.fence)?;
         match &active.state {
             State::Running { step_id, .. } if *step_id == commit.fence.step_id => {}
@@ -185,7 +186,7 @@ impl Plan {
         }
         let mut awaited = Vec::with_capacity(calls.len());
         for call in calls {
-            awaited.push(self.call(commit, active, call)?);
+            awaited.push(self.call(commit, active, call, run_until_ms)?);
         }
         let deliverable = match &commit.then {
             Then::Finish(finish) => {
@@ -240,8 +241,9 @@ impl Plan {
         commit: &Commit,
         active: &Active,
         call: &Call,
+        run_until_ms: UnixMs,
     ) -> Result<(Wait, Card, Option<Command>)> {
-        let Fence { key, agent_turn_id, turn_epoch, step_id, .. } = &commit.fence;
+        let Fence { key, agent_turn_id, turn_epoch, step_id, token } = &commit.fence;
         Token::parse(&call.tool_name)?;
         if let Some(model_call_id) = &call.model_call_id {
             check_text("model_call_id", model_call_id, NAME_MAX_BYTES)?;
@@ -257,7 +259,7 @@ impl Plan {
         });
         let metadata = json!({ "model_call_id": call.model_call_id });
         let card = Card {
-            card_id: CardId::named(self.now_ms, &[tool_call_id.as_str(), "call"]),
+            card_id: CardId::of_call(&tool_call_id, self.now_ms),
             project_id: key.project_id.clone(),
             card_type: CardType::ToolCall,
             role: Role::Assistant,
@@ -270,7 +272,7 @@ impl Plan {
             created_ms: self.now_ms,
         };
         let command = match &call.target_subject {
-            Some(subject) => Some(command(commit, active, call, subject, &card)?),
+            Some(subject) => Some(command(commit, active, call, subject, &card, deadline_ms)?),
             None => None,
         };
         let wait = Wait {
@@ -281,6 +283,12 @@ impl Plan {
             step_id: step_id.clone(),
             tool_name: call.tool_name.clone(),
             after_execution: call.after_execution,
+            target_subject: call.target_subject.clone(),
+            // Whoever wrote the step runs what nobody else is told of.
+            run: call
+                .target_subject
+                .is_none()
+                .then(|| Run { token: token.clone(), until_ms: run_until_ms }),
             status: WaitStatus::Waiting,
             result: None,
             deadline_ms,
@@ -437,6 +445,9 @@ fn check_usage(usage: &Usage) -> Result<()> {
     if usage.prompt_tokens.min(usage.completion_tokens).min(usage.cost_micro_usd) < 0 {
         return Err(Error::refused(&code::MALFORMED, "nothing uses less than nothing"));
     }
+    if usage.cost_unknown && usage.cost_micro_usd != 0 {
+        return Err(Error::refused(&code::MALFORMED, "a cost is known or it is zero"));
+    }
     Ok(())
 }
 
@@ -472,6 +483,7 @@ fn command(
     call: &Call,
     subject: &str,
     card: &Card,
+    deadline_ms: UnixMs,
 ) -> Result<Command> {
     let fence = &commit.fence;
     let tool_call_id = card.tool_call_id.as_ref().map(ToolCallId::as_str);
@@ -486,6 +498,7 @@ fn command(
             "step_id": fence.step_id,
             "tool_call_id": tool_call_id,
             "recursion_depth": active.recursion_depth,
+            "deadline_ms": deadline_ms,
             "trace_id": active.trace_id,
             "parent_step_id": active.parent_step_id.as_ref().map(StepId::as_str),
         },
@@ -495,9 +508,14 @@ fn command(
             "tool_call_card_id": card.card_id,
         },
     });
-    Ok(Command {
-        subject: subject.to_owned(),
-        idempotency_key: tool_call_id.unwrap_or_default().to_owned(),
-        body: to_json("command", &body, BODY_MAX_BYTES)?,
-    })
+    let idempotency_key = tool_call_id.unwrap_or_default().to_owned();
+    // One lane for each place that commands go to: a tool that is away holds up nobody else. What orchestration does
+    // stands alone.
+    let (sink, lane) = match subject.starts_with(pmo::SUBJECT) {
+        true => (pmo::SINK, idempotency_key.clone()),
+        false => {
+            (COMMAND_SINK, format!("{}.{}.{subject}", fence.key.project_id, active.channel_id))
+        }
+    };
+    Ok(Command { sink, lane, idempotency_key, body: to_json("command", &body, BODY_MAX_BYTES)? })
 }

@@ -21,6 +21,8 @@ pub struct Head {
     pub turn_epoch: i64,
     /// The turn that it has begun.
     pub active: Option<Active>,
+    /// What its last turn that is over wrote to: its memory.
+    pub last_output_box_id: Option<BoxId>,
     /// When it was last changed.
     pub updated_ms: UnixMs,
 }
@@ -100,7 +102,7 @@ impl State {
 }
 
 const KEYS: [Field; 2] = [("project_id", Text), ("agent_id", Text)];
-const REST: [Field; 24] = [
+const REST: [Field; 25] = [
     ("status", Text),
     ("worker_target", Text),
     ("turn_epoch", Int),
@@ -124,6 +126,7 @@ const REST: [Field; 24] = [
     ("lease_until_ms", Int),
     ("waiting_tool_count", Int),
     ("resume_deadline_ms", Int),
+    ("last_output_box_id", Text),
     ("updated_ms", Int),
 ];
 
@@ -168,18 +171,26 @@ impl Decode for Head {
         let status: String = cells.next()?;
         let (worker_target, turn_epoch) = (cells.next()?, cells.next()?);
         let active = if status == "idle" { None } else { Some(active(&mut cells, &status)?) };
-        let updated_ms = match active {
-            Some(_) => cells.next()?,
+        if active.is_none() {
             // Behind the columns of a turn that is not there.
-            None => i64_at(row, 25)?,
-        };
-        Ok(Head { key, worker_target, turn_epoch, active, updated_ms })
+            cells.skip(20);
+        }
+        let (last_output_box_id, updated_ms) = (cells.maybe()?, cells.next()?);
+        Ok(Head { key, worker_target, turn_epoch, active, last_output_box_id, updated_ms })
     }
 }
 
-fn i64_at(row: &dyn Columns, at: usize) -> guild_store::Result<i64> {
-    use guild_store::FromVal;
-    i64::from_val(row.val(at)?).ok_or_else(|| unreadable(format!("column {at} has another type")))
+/// A head, or whose head it is that cannot be read.
+pub(super) struct Readable(pub(super) std::result::Result<Head, [String; 2]>);
+
+impl Decode for Readable {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Readable> {
+        let text = |at: usize| match row.val(at) {
+            Ok(Val::Text(text)) => text.to_owned(),
+            _ => String::new(),
+        };
+        Ok(Readable(Head::decode(row).map_err(|_| [text(0), text(1)])))
+    }
 }
 
 fn active(cells: &mut Cells<'_>, status: &str) -> guild_store::Result<Active> {
@@ -260,6 +271,7 @@ impl Head {
             self.active.as_ref().map_or((0, 0), |active| (active.steps_taken, active.lost_leases));
         values.extend([Val::Int(steps), Val::Int(lost)]);
         values.extend(state_values(self.active.as_ref().map(|active| &active.state)));
+        values.push(self.last_output_box_id.as_ref().map(BoxId::as_str).into());
         values.push(self.updated_ms.into());
         values
     }

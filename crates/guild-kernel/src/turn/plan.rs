@@ -8,6 +8,7 @@ use guild_store::Rx;
 
 use super::answer::Answer;
 use super::head::{self, Active, Head, State};
+use super::join::Joins;
 use super::step::{Step, StepEnd};
 use super::wait::{self, Wait};
 use crate::boxes::{self, CardBox, Entry};
@@ -29,7 +30,10 @@ pub(super) struct Over {
 
 /// A command that must leave the node.
 pub(super) struct Command {
-    pub(super) subject: String,
+    /// Which sink of the outbox takes it.
+    pub(super) sink: &'static str,
+    /// Commands of one lane leave in order.
+    pub(super) lane: String,
     pub(super) idempotency_key: String,
     pub(super) body: String,
 }
@@ -75,6 +79,8 @@ pub(super) struct Plan {
     pub(super) answers: Vec<Answer>,
     /// Turns whose end concerns others.
     pub(super) over: Vec<Over>,
+    /// Batches that something happens to.
+    pub(super) joins: Joins,
     /// Agents that may have a turn to begin.
     pub(super) freed: BTreeSet<AgentKey>,
 }
@@ -93,6 +99,7 @@ impl Plan {
             changes: Changes::default(),
             answers: Vec::new(),
             over: Vec::new(),
+            joins: Joins::default(),
             freed: BTreeSet::new(),
         }
     }
@@ -294,5 +301,6 @@ pub(crate) fn statements() -> Vec<&'static crate::row::Statement> {
     all.extend(boxes::statements());
     all.extend(inbox::statements());
     all.extend(roster::statements());
+    all.extend(crate::pmo::batch::statements());
     all.into_iter().map(|statement| &**statement).collect()
 }

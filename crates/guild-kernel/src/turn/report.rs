@@ -15,7 +15,7 @@ use crate::card::{AUTHOR_MAX_BYTES, CARD_MAX_BYTES};
 use crate::inbox::{self, InboxRow, InboxStatus, MessageType, Outcome, ReportContent};
 use crate::roster::AfterExecution;
 use crate::row::{check_text, to_json};
-use crate::{AgentKey, AgentTurnId, InboxId, Result, ToolCallId, code};
+use crate::{AgentKey, AgentTurnId, Error, InboxId, LeaseToken, Result, ToolCallId, code, tool};
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -60,16 +60,30 @@ pub fn report_all(
     reports: &[Report],
     now_ms: UnixMs,
 ) -> Result<Vec<Result<Reported>>> {
+    let reports: Vec<_> = reports.iter().map(|report| (report, None)).collect();
+    report_some(tx, &reports, now_ms)
+}
+
+/// The same; whoever shows a token must have the run of the call.
+pub(super) fn report_some(
+    tx: &mut Tx<'_>,
+    reports: &[(&Report, Option<&LeaseToken>)],
+    now_ms: UnixMs,
+) -> Result<Vec<Result<Reported>>> {
     check_count(reports.len())?;
+    if reports.is_empty() {
+        return Ok(Vec::new());
+    }
     let mut plan = Plan::new(now_ms);
     plan.load_seq(tx)?;
-    let calls: Vec<&ToolCallId> = reports.iter().map(|report| &report.tool_call_id).collect();
-    plan.load_heads(tx, reports.iter().map(|report| &report.key))?;
+    let calls: Vec<&ToolCallId> = reports.iter().map(|(report, _)| &report.tool_call_id).collect();
+    plan.load_heads(tx, reports.iter().map(|(report, _)| &report.key))?;
     plan.load_calls(tx, &calls)?;
     let mut known = load_known(tx, reports)?;
     let mut answers = Vec::with_capacity(reports.len());
-    for report in reports {
-        answers.push(match report.checked() {
+    for (report, token) in reports {
+        let checked = plan.check_run(report, *token).and_then(|()| report.checked());
+        answers.push(match checked {
             Err(error) => Err(error),
             Ok(answer) => Ok(plan.report(report, &answer, &mut known)?),
         });
@@ -84,10 +98,12 @@ fn name(key: &AgentKey, tool_call_id: &str) -> (String, String) {
     (key.project_id.as_str().to_owned(), tool_call_id.to_owned())
 }
 
-fn load_known(tx: &mut Tx<'_>, reports: &[Report]) -> Result<Names> {
+fn load_known(tx: &mut Tx<'_>, reports: &[(&Report, Option<&LeaseToken>)]) -> Result<Names> {
     let asked: BTreeMap<(&str, &str), &AgentKey> = reports
         .iter()
-        .map(|report| ((report.key.project_id.as_str(), report.tool_call_id.as_str()), &report.key))
+        .map(|(report, _)| {
+            ((report.key.project_id.as_str(), report.tool_call_id.as_str()), &report.key)
+        })
         .collect();
     let asked: Vec<(&AgentKey, MessageType, &str)> =
         asked.into_iter().map(|((_, call), key)| (key, MessageType::ToolResult, call)).collect();
@@ -102,12 +118,24 @@ impl Report {
         to_json("result", &content, CARD_MAX_BYTES)?;
         let mut answer =
             Answer::new(self.tool_call_id.clone(), &self.source, self.status, content)?;
-        answer.after = self.after_execution;
+        answer.after = tool::after_of(&self.result).or(self.after_execution);
         Ok(answer)
     }
 }
 
 impl Plan {
+    /// A run that somebody else has is not reported. What was answered meanwhile is told as such.
+    fn check_run(&self, report: &Report, token: Option<&LeaseToken>) -> Result<()> {
+        let run = self.waits.get(&report.tool_call_id).and_then(|wait| wait.run.as_ref());
+        match (run, token) {
+            (Some(run), Some(token)) if run.token != *token => {
+                let message = format!("{} is run by somebody else", report.tool_call_id);
+                Err(Error::refused(&code::FENCED, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn report(&mut self, report: &Report, answer: &Answer, known: &mut Names) -> Result<Reported> {
         let name = name(&report.key, report.tool_call_id.as_str());
         if let Some(row) = known.get(&name) {

@@ -13,8 +13,8 @@ use super::{head, step, sweep, wait};
 use crate::inbox::{self, InboxRow, InboxStatus, MessageType};
 use crate::{AgentTurnId, InboxId, Result, ToolCallId, boxes, card, code, edge, event};
 
-/// Which sink of the outbox takes the commands that call tools.
-pub const COMMAND_SINK: &str = "bus";
+/// Which sink of the outbox takes the commands that call tools elsewhere.
+pub const COMMAND_SINK: &str = "tool";
 
 /// So many rounds begin turns. What is still queued for an idle agent after them is found by a sweep.
 const ROUNDS_MAX: usize = 24;
@@ -27,10 +27,12 @@ impl Plan {
             if round >= ROUNDS_MAX {
                 self.freed.clear();
             }
-            if self.answers.is_empty() && self.over.is_empty() && self.freed.is_empty() {
+            let decided = self.answers.is_empty() && self.over.is_empty() && self.freed.is_empty();
+            if decided && self.joins.is_settled() {
                 break;
             }
             self.settle_answers(tx)?;
+            self.settle_batches(tx)?;
             self.settle_children(tx)?;
             if round < ROUNDS_MAX {
                 self.dispatch(tx)?;
@@ -43,7 +45,7 @@ impl Plan {
         self.save(tx)
     }
 
-    /// The ends of turns answer the calls that they were asked for by.
+    /// The ends of turns answer the calls that they were asked for by, or count for their batches.
     fn settle_answers(&mut self, tx: &mut Tx<'_>) -> Result<()> {
         let answers = std::mem::take(&mut self.answers);
         if answers.is_empty() {
@@ -52,8 +54,11 @@ impl Plan {
         self.load_seq(tx)?;
         let calls: Vec<&ToolCallId> = answers.iter().map(|answer| &answer.tool_call_id).collect();
         self.load_calls(tx, &calls)?;
+        self.load_batches_of(tx, &calls)?;
         for answer in &answers {
-            self.answer(answer)?;
+            if !self.count_end(answer) {
+                self.answer(answer)?;
+            }
         }
         Ok(())
     }
@@ -70,32 +75,29 @@ impl Plan {
         if children.is_empty() {
             return Ok(());
         }
-        let children = self.unwanted(children, &over);
+        let children = unwanted(children, &over);
+        self.stop_children(tx, &children)
+    }
+
+    /// Asks turns to stop that go on, each once.
+    pub(super) fn stop_children(&mut self, tx: &mut Tx<'_>, children: &[InboxRow]) -> Result<()> {
         let names: Vec<_> = children
             .iter()
             .map(|row| (&row.key, MessageType::Stop, row.agent_turn_id.as_str()))
             .collect();
-        let stopped: BTreeSet<String> =
+        let mut stopped: BTreeSet<String> =
             inbox::by_correlation(tx, &names)?.into_iter().map(|row| row.correlation_id).collect();
+        let new = self.changes.new_rows.values();
+        let new = new.filter(|row| row.message_type == MessageType::Stop);
+        stopped.extend(new.map(|row| row.correlation_id.clone()));
+        stopped.extend(self.changes.closed.iter().map(|id| id.as_str().to_owned()));
         self.load_seq(tx)?;
-        for child in &children {
-            if !stopped.contains(child.agent_turn_id.as_str()) {
+        for child in children {
+            if stopped.insert(child.agent_turn_id.as_str().to_owned()) {
                 self.ask_to_stop(child);
             }
         }
         Ok(())
-    }
-
-    fn unwanted(&self, children: Vec<InboxRow>, over: &[Over]) -> Vec<InboxRow> {
-        let wanted_gone = |child: &InboxRow| {
-            let by =
-                over.iter().find(|o| Some(&o.agent_turn_id) == child.parent_agent_turn_id.as_ref());
-            let awaited = || child.turn_headers().is_some_and(|h| h.answers_tool_call_id.is_some());
-            by.is_some_and(|by| by.all || awaited())
-        };
-        let closed: BTreeSet<&AgentTurnId> = self.changes.closed.iter().collect();
-        let open = |child: &InboxRow| !closed.contains(&child.agent_turn_id);
-        children.into_iter().filter(|child| open(child) && wanted_gone(child)).collect()
     }
 
     fn ask_to_stop(&mut self, child: &InboxRow) {
@@ -150,6 +152,7 @@ impl Plan {
         wait::insert_all(tx, &of(&changes.new_waits))?;
         wait::close_all(tx, &of(&changes.waits))?;
         wait::drop_all(tx, &changes.dropped_waits, now_ms)?;
+        self.save_batches(tx)?;
         edge::insert_all(tx, &changes.edges, now_ms)?;
         event::tell(tx, &changes.events, now_ms)?;
         send(tx, &changes.commands, now_ms)?;
@@ -157,13 +160,22 @@ impl Plan {
     }
 }
 
+fn unwanted(children: Vec<InboxRow>, over: &[Over]) -> Vec<InboxRow> {
+    let wanted_gone = |child: &InboxRow| {
+        let by =
+            over.iter().find(|o| Some(&o.agent_turn_id) == child.parent_agent_turn_id.as_ref());
+        let awaited = || child.turn_headers().is_some_and(|h| h.answers_tool_call_id.is_some());
+        by.is_some_and(|by| by.all || awaited())
+    };
+    children.into_iter().filter(wanted_gone).collect()
+}
+
 fn send(tx: &mut Tx<'_>, commands: &[Command], now_ms: i64) -> Result<()> {
-    for Command { subject, idempotency_key, body } in commands {
-        // One lane for each subject: a tool that is away holds up nobody else.
-        let message = NewMessage { sink: COMMAND_SINK, key: subject, idempotency_key, body };
-        outbox::enqueue(tx, &message, now_ms)?;
+    let mut messages = Vec::with_capacity(commands.len());
+    for Command { sink, lane, idempotency_key, body } in commands {
+        messages.push(NewMessage { sink, key: lane, idempotency_key, body });
     }
-    Ok(())
+    Ok(outbox::enqueue_all(tx, &messages, now_ms)?)
 }
 
 fn ring(tx: &mut Tx<'_>, changes: &Changes) -> Result<()> {

@@ -33,6 +33,8 @@ pub struct Usage {
     pub completion_tokens: i64,
     /// What that cost.
     pub cost_micro_usd: i64,
+    /// Whether nobody knows what that cost: then the cost is zero.
+    pub cost_unknown: bool,
     /// Which model.
     pub model: Option<String>,
 }
@@ -66,7 +68,7 @@ pub struct Step {
     pub ended_ms: Option<UnixMs>,
 }
 
-const FIELDS: [Field; 16] = [
+const FIELDS: [Field; 17] = [
     ("step_id", Text),
     ("project_id", Text),
     ("agent_id", Text),
@@ -79,6 +81,7 @@ const FIELDS: [Field; 16] = [
     ("prompt_tokens", Int),
     ("completion_tokens", Int),
     ("cost_micro_usd", Int),
+    ("cost_unknown", Int),
     ("model", Text),
     ("metadata", Text),
     ("started_ms", Int),
@@ -94,6 +97,7 @@ static END: LazyLock<Statement> = LazyLock::new(|| {
         ("prompt_tokens", Int),
         ("completion_tokens", Int),
         ("cost_micro_usd", Int),
+        ("cost_unknown", Int),
         ("model", Text),
         ("metadata", Text),
         ("ended_ms", Int),
@@ -127,6 +131,7 @@ impl Decode for Step {
                 prompt_tokens: cells.next()?,
                 completion_tokens: cells.next()?,
                 cost_micro_usd: cells.next()?,
+                cost_unknown: cells.next::<i64>()? != 0,
                 model: cells.next()?,
             },
             metadata: cells.next()?,
@@ -176,6 +181,7 @@ impl Step {
             self.usage.prompt_tokens.into(),
             self.usage.completion_tokens.into(),
             self.usage.cost_micro_usd.into(),
+            i64::from(self.usage.cost_unknown).into(),
             self.usage.model.as_deref().into(),
             (&self.metadata).into(),
             self.started_ms.into(),
@@ -216,6 +222,7 @@ impl StepEnd {
             self.usage.prompt_tokens.into(),
             self.usage.completion_tokens.into(),
             self.usage.cost_micro_usd.into(),
+            i64::from(self.usage.cost_unknown).into(),
             self.usage.model.as_deref().into(),
             (&self.metadata).into(),
             now_ms.into(),

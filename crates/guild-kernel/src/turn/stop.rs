@@ -34,6 +34,23 @@ pub enum Stopped {
     Over,
 }
 
+impl Stopped {
+    /// As a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Stopped::Stopped => "stopped",
+            Stopped::Canceled => "canceled",
+            Stopped::Over => "over",
+        }
+    }
+
+    /// The other way round.
+    pub fn parse(word: &str) -> Option<Stopped> {
+        let all = [Stopped::Stopped, Stopped::Canceled, Stopped::Over];
+        all.into_iter().find(|stopped| stopped.as_str() == word)
+    }
+}
+
 /// Ends turns, in whatever state they are. One answer for each, in order.
 pub fn stop_all(tx: &mut Tx<'_>, stops: &[Stop], now_ms: UnixMs) -> Result<Vec<Result<Stopped>>> {
     check_count(stops.len())?;

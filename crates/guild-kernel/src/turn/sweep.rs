@@ -1,4 +1,5 @@
-//! What time brings: leases that are over, calls that nobody answered, turns that were overlooked, stops that wait.
+//! What time brings: leases and batches that are over, calls that nobody answered, turns that were overlooked, stops
+//! that wait.
 //!
 //! [`due`] says what there is to do, [`settle`] does it, and looks at every row again first: whoever came between has
 //! changed it. Each thing to do stands alone, so a caller that meets a failure does them one by one, and one bad row
@@ -17,10 +18,10 @@ use super::plan::Plan;
 use super::step::StepEnd;
 use super::stop::Stopped;
 use super::wait::WaitStatus;
-use super::{LOST_LEASES_MAX, check_count};
+use super::{LOST_LEASES_MAX, check_count, mark};
 use crate::inbox::{self, Change, InboxRow, InboxStatus, MessageType, Outcome, ReportContent};
 use crate::row::page;
-use crate::{AgentKey, AgentTurnId, Result, StepId, ToolCallId, code};
+use crate::{AgentKey, AgentTurnId, BatchId, Result, StepId, ToolCallId, code};
 
 /// The topic of the bell that rings when there is something to sweep at once.
 pub const TOPIC: &str = "kernel.sweep";
@@ -41,6 +42,12 @@ pub enum Due {
     Stop(i64),
     /// The turn of this agent waits for nothing, which must not be.
     Stuck(AgentKey),
+    /// One of these, of an agent whose name is none: project and agent.
+    BadHead(String, String),
+    /// A call whose name is none.
+    BadCall(String),
+    /// The time of this batch is over.
+    Batch(BatchId),
 }
 
 /// What became of it.
@@ -67,29 +74,48 @@ pub(crate) const QUEUES: &str = "SELECT DISTINCT i.project_id, i.agent_id FROM a
     JOIN agent_state_head AS h ON h.project_id = i.project_id AND h.agent_id = i.agent_id
     WHERE i.status = 'queued' AND h.status = 'idle' LIMIT $1";
 
+pub(crate) const BATCHES: &str = "SELECT batch_id FROM pmo_batches
+    WHERE status = 'running' AND deadline_ms <= $1 ORDER BY deadline_ms LIMIT $2";
+
 /// What is due, up to `limit` of each kind.
 pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
     let limit = page(limit);
-    let key = |(project_id, agent_id): (String, String)| -> Result<AgentKey> {
-        Ok(AgentKey { project_id: project_id.parse()?, agent_id: agent_id.parse()? })
-    };
     let mut due = Vec::new();
-    for pair in rx.all(LEASES, args![now_ms, limit])? {
-        due.push(Due::Lease(key(pair)?));
-    }
+    let leases: Vec<(String, String)> = rx.all(LEASES, args![now_ms, limit])?;
+    due.extend(leases.into_iter().map(|pair| of_agent(pair, Due::Lease)));
     let calls: Vec<(String,)> = rx.all(CALLS, args![now_ms, limit])?;
-    for (call,) in calls {
-        due.push(Due::Call(call.parse()?));
-    }
-    for pair in rx.all(QUEUES, args![limit])? {
-        due.push(Due::Queue(key(pair)?));
-    }
+    due.extend(calls.into_iter().map(|(call,)| match call.parse() {
+        Ok(tool_call_id) => Due::Call(tool_call_id),
+        Err(_) => Due::BadCall(call),
+    }));
+    let queues: Vec<(String, String)> = rx.all(QUEUES, args![limit])?;
+    due.extend(queues.into_iter().map(|pair| of_agent(pair, Due::Queue)));
     let stops: Vec<(i64,)> = rx.all(STOPS, args![now_ms, limit])?;
     due.extend(stops.into_iter().map(|(seq,)| Due::Stop(seq)));
-    for pair in rx.all(STUCK, args![now_ms, limit])? {
-        due.push(Due::Stuck(key(pair)?));
+    let stuck: Vec<(String, String)> = rx.all(STUCK, args![now_ms, limit])?;
+    due.extend(stuck.into_iter().map(|pair| of_agent(pair, Due::Stuck)));
+    let batches: Vec<(String,)> = rx.all(BATCHES, args![now_ms, limit])?;
+    for (batch,) in batches {
+        due.push(Due::Batch(batch.parse()?));
     }
     Ok(due)
+}
+
+fn of_agent((project_id, agent_id): (String, String), due: fn(AgentKey) -> Due) -> Due {
+    match (project_id.parse(), agent_id.parse()) {
+        (Ok(project_id), Ok(agent_id)) => due(AgentKey { project_id, agent_id }),
+        _ => Due::BadHead(project_id, agent_id),
+    }
+}
+
+/// Puts aside what cannot be done, again and again: with this code, and never in the way any more.
+pub fn put_aside(
+    tx: &mut Tx<'_>,
+    due: &Due,
+    code: &'static guild_protocol::error::Code,
+    now_ms: UnixMs,
+) -> Result<()> {
+    mark::put_due_aside(tx, due, code, now_ms)
 }
 
 /// Does what is due. One answer for each, in order.
@@ -109,6 +135,11 @@ pub fn settle(tx: &mut Tx<'_>, due: &[Due], now_ms: UnixMs) -> Result<Vec<Swept>
             }
             Due::Stop(seq) => plan.carry_out(stops.iter().find(|stop| stop.row.seq == *seq))?,
             Due::Stuck(key) => plan.free_stuck(key)?,
+            Due::BadHead(..) | Due::BadCall(_) => {
+                mark::put_due_aside(tx, due, &code::MALFORMED_ROW, now_ms)?;
+                true
+            }
+            Due::Batch(batch_id) => plan.expire(batch_id),
         };
         answers.push(if done { Swept::Done } else { Swept::Gone });
     }
@@ -137,6 +168,12 @@ impl Plan {
             .filter_map(|due| if let Due::Call(call) = due { Some(call) } else { None })
             .collect();
         self.load_calls(tx, &calls)?;
+        self.load_batches_of(tx, &calls)?;
+        let batches: Vec<&BatchId> = due
+            .iter()
+            .filter_map(|due| if let Due::Batch(batch) = due { Some(batch) } else { None })
+            .collect();
+        self.load_batches(tx, &batches)?;
         let stuck: BTreeSet<StepId> = due
             .iter()
             .filter_map(
@@ -197,6 +234,9 @@ impl Plan {
         let due = |deadline_ms: UnixMs| deadline_ms <= now_ms;
         if !self.waits.get(tool_call_id).is_some_and(|wait| due(wait.deadline_ms)) {
             return Ok(false);
+        }
+        if self.expire_call(tool_call_id) {
+            return Ok(true);
         }
         let code = &code::TIMED_OUT;
         let error = json!({ "code": code.name, "message": code.meaning, "source": CLOCK });

@@ -8,7 +8,7 @@ use guild_store::{Columns, Decode, Rx, Tx, Val};
 use crate::inbox::Outcome;
 use crate::roster::AfterExecution;
 use crate::row::{Cells, Field, Int, Statement, Text, words};
-use crate::{AgentKey, AgentTurnId, CardId, Result, StepId, ToolCallId};
+use crate::{AgentKey, AgentTurnId, CardId, LeaseToken, Result, StepId, ToolCallId};
 
 words! {
     /// How far a call is.
@@ -39,6 +39,10 @@ pub struct Wait {
     pub tool_name: String,
     /// What the result does to the turn.
     pub after_execution: AfterExecution,
+    /// Where it was called; without one a worker runs it.
+    pub target_subject: Option<String>,
+    /// Who runs it.
+    pub run: Option<Run>,
     /// How far it is.
     pub status: WaitStatus,
     /// How the call ended, and the card that says so.
@@ -51,7 +55,16 @@ pub struct Wait {
     pub closed_ms: Option<UnixMs>,
 }
 
-const FIELDS: [Field; 14] = [
+/// A run of a tool by a worker: the right to it, and until when it is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The right to run it.
+    pub token: LeaseToken,
+    /// When somebody else may run it.
+    pub until_ms: UnixMs,
+}
+
+const FIELDS: [Field; 17] = [
     ("tool_call_id", Text),
     ("project_id", Text),
     ("agent_id", Text),
@@ -60,6 +73,9 @@ const FIELDS: [Field; 14] = [
     ("step_id", Text),
     ("tool_name", Text),
     ("after_execution", Text),
+    ("target_subject", Text),
+    ("run_token", Text),
+    ("run_until_ms", Int),
     ("wait_status", Text),
     ("result_status", Text),
     ("result_card_id", Text),
@@ -74,6 +90,8 @@ static INSERT: LazyLock<Statement> = LazyLock::new(|| Statement::insert(TABLE, &
 static CLOSE: LazyLock<Statement> = LazyLock::new(|| {
     let set = [
         ("after_execution", Text),
+        ("run_token", Text),
+        ("run_until_ms", Int),
         ("wait_status", Text),
         ("result_status", Text),
         ("result_card_id", Text),
@@ -82,8 +100,34 @@ static CLOSE: LazyLock<Statement> = LazyLock::new(|| {
     Statement::update(TABLE, &[("tool_call_id", Text)], &set, " AND t.wait_status = 'waiting'")
 });
 static DROP: LazyLock<Statement> = LazyLock::new(|| {
-    let set = [("wait_status", Text), ("closed_ms", Int)];
+    let set =
+        [("wait_status", Text), ("run_token", Text), ("run_until_ms", Int), ("closed_ms", Int)];
     Statement::update(TABLE, &[("step_id", Text)], &set, " AND t.wait_status = 'waiting'")
+});
+static RUN: LazyLock<Statement> = LazyLock::new(|| {
+    let set = [("run_token", Text), ("run_until_ms", Int)];
+    Statement::update(TABLE, &[("tool_call_id", Text)], &set, " AND t.wait_status = 'waiting'")
+});
+/// Runs that nobody has, of a tool, for the workers of a target.
+static RUNS: LazyLock<Statement> = LazyLock::new(|| {
+    let join = "turn_waiting_tools AS t JOIN agent_state_head AS h
+               ON h.project_id = t.project_id AND h.agent_id = t.agent_id";
+    let rest = "ORDER BY t.run_until_ms LIMIT";
+    Statement::pair(
+        &[Text, Int, Text, Int],
+        format!(
+            "SELECT t.tool_call_id FROM {join}
+             WHERE t.tool_name = $1 AND t.run_until_ms <= $2 AND t.deadline_ms > $2
+               AND h.worker_target = $3 {rest} $4"
+        ),
+        format!(
+            "SELECT q.* FROM unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[])
+               AS v (tool_name, now_ms, target, count),
+             LATERAL (SELECT t.tool_call_id FROM {join}
+               WHERE t.tool_name = v.tool_name AND t.run_until_ms <= v.now_ms
+                 AND t.deadline_ms > v.now_ms AND h.worker_target = v.target {rest} v.count) AS q"
+        ),
+    )
 });
 static BY_CALL: LazyLock<Statement> =
     LazyLock::new(|| Statement::select(TABLE, &FIELDS, &[("tool_call_id", Text)], ""));
@@ -92,8 +136,8 @@ static BY_STEP: LazyLock<Statement> =
 
 /// What turns ask of this table again and again.
 #[cfg(test)]
-pub(super) fn statements() -> [&'static LazyLock<Statement>; 4] {
-    [&CLOSE, &DROP, &BY_CALL, &BY_STEP]
+pub(super) fn statements() -> [&'static LazyLock<Statement>; 6] {
+    [&CLOSE, &DROP, &RUN, &RUNS, &BY_CALL, &BY_STEP]
 }
 
 impl Decode for Wait {
@@ -107,6 +151,12 @@ impl Decode for Wait {
             step_id: cells.parsed()?,
             tool_name: cells.next()?,
             after_execution: cells.parsed()?,
+            target_subject: cells.next()?,
+            run: {
+                let token: Option<LeaseToken> = cells.maybe()?;
+                let until_ms: Option<i64> = cells.next()?;
+                token.zip(until_ms).map(|(token, until_ms)| Run { token, until_ms })
+            },
             status: cells.parsed()?,
             result: {
                 let outcome: Option<Outcome> = cells.maybe()?;
@@ -120,14 +170,26 @@ impl Decode for Wait {
 }
 
 impl Wait {
+    /// The card that says what is called, and with what.
+    pub fn call_card_id(&self) -> CardId {
+        CardId::of_call(&self.tool_call_id, self.created_ms)
+    }
+
     fn result_values(&self) -> [Val<'_>; 2] {
         let outcome = self.result.as_ref().map(|(outcome, _)| outcome.as_str());
         let card_id = self.result.as_ref().map(|(_, card_id)| card_id.as_str());
         [outcome.into(), card_id.into()]
     }
 
+    /// Whoever runs it: nobody once it is closed.
+    fn run_values(&self) -> [Val<'_>; 2] {
+        let run = self.run.as_ref().filter(|_| self.status == WaitStatus::Waiting);
+        [run.map(|run| run.token.as_str()).into(), run.map(|run| run.until_ms).into()]
+    }
+
     fn values(&self) -> Vec<Val<'_>> {
         let [outcome, card_id] = self.result_values();
+        let [run_token, run_until_ms] = self.run_values();
         vec![
             self.tool_call_id.as_str().into(),
             self.key.project_id.as_str().into(),
@@ -137,6 +199,9 @@ impl Wait {
             self.step_id.as_str().into(),
             (&self.tool_name).into(),
             self.after_execution.as_str().into(),
+            self.target_subject.as_deref().into(),
+            run_token,
+            run_until_ms,
             self.status.as_str().into(),
             outcome,
             card_id,
@@ -151,6 +216,8 @@ impl Wait {
         vec![
             self.tool_call_id.as_str().into(),
             self.after_execution.as_str().into(),
+            Val::Null,
+            Val::Null,
             self.status.as_str().into(),
             outcome,
             card_id,
@@ -179,10 +246,39 @@ pub(super) fn drop_all(tx: &mut Tx<'_>, steps: &[StepId], now_ms: UnixMs) -> Res
     let dropped = WaitStatus::Dropped.as_str();
     let rows: Vec<Vec<Val<'_>>> = steps
         .iter()
-        .map(|step_id| vec![step_id.as_str().into(), dropped.into(), now_ms.into()])
+        .map(|step_id| {
+            vec![step_id.as_str().into(), dropped.into(), Val::Null, Val::Null, now_ms.into()]
+        })
         .collect();
     DROP.write(tx, &rows)?;
     Ok(())
+}
+
+/// Writes down who runs calls.
+pub(super) fn run_all(tx: &mut Tx<'_>, waits: &[&Wait]) -> Result<()> {
+    let mut rows = Vec::with_capacity(waits.len());
+    for wait in waits {
+        let [token, until_ms] = wait.run_values();
+        rows.push(vec![wait.tool_call_id.as_str().into(), token, until_ms]);
+    }
+    RUN.write(tx, &rows)?;
+    Ok(())
+}
+
+/// Calls of these tools by agents of these targets that nobody runs, up to `limit` of each. What cannot be read is not
+/// among them.
+pub(super) fn runs(
+    rx: &mut Rx<'_>,
+    tools_and_targets: &[(&str, &str)],
+    now_ms: UnixMs,
+    limit: i64,
+) -> Result<Vec<ToolCallId>> {
+    let keys: Vec<Vec<Val<'_>>> = tools_and_targets
+        .iter()
+        .map(|(tool, target)| vec![(*tool).into(), now_ms.into(), (*target).into(), limit.into()])
+        .collect();
+    let found: Vec<(String,)> = RUNS.read(rx, &keys)?;
+    Ok(found.into_iter().filter_map(|(call,)| call.parse().ok()).collect())
 }
 
 /// These calls, as far as somebody waits or has waited for them.

@@ -24,9 +24,9 @@ fn busy(node: &Node) {
     node.sweep(T0 + 6);
 }
 
-type Plant = fn(&mut Tx<'_>);
+pub(crate) type Plant = fn(&mut Tx<'_>);
 
-fn sql(tx: &mut Tx<'_>, text: &'static str) {
+pub(crate) fn sql(tx: &mut Tx<'_>, text: &'static str) {
     assert!(tx.exec(text, args![]).unwrap() > 0, "{text}");
 }
 
@@ -86,7 +86,7 @@ fn applied_and_not_resumed(tx: &mut Tx<'_>) {
 }
 
 /// Each with the words that tell of it.
-const PLANTS: [(&str, Plant); 24] = [
+const PLANTS: &[(&str, Plant)] = &[
     ("card_00000000000000000000000000000fff was written without a lease", unfenced_append),
     ("has several rows", second_copy),
     ("waits for another number of calls than are open", applied_and_not_resumed),
@@ -100,6 +100,12 @@ const PLANTS: [(&str, Plant); 24] = [
             tx,
             "UPDATE turn_waiting_tools SET wait_status = 'waiting', result_card_id = NULL,
                result_status = NULL, closed_ms = NULL, step_id = 'step_x' WHERE wait_status = 'applied'",
+        );
+    }),
+    ("is awaited elsewhere than it was called", |tx| {
+        sql(
+            tx,
+            "UPDATE turn_waiting_tools SET target_subject = 'cmd.tool.a.b' WHERE wait_status = 'applied'",
         );
     }),
     ("has begun, and its agent does not work on it", |tx| {
@@ -172,13 +178,28 @@ const PLANTS: [(&str, Plant); 24] = [
     ("has another deadline than the first of its open calls", |tx| {
         sql(tx, "UPDATE agent_state_head SET resume_deadline_ms = 7 WHERE agent_id = 'a3'");
     }),
+    ("is called, and its command was never queued", |tx| {
+        sql(tx, "DELETE FROM outbox WHERE sink = 'tool'");
+    }),
+    ("has a command, and was never called", |tx| {
+        sql(tx, "DELETE FROM execution_edges WHERE primitive = 'tool_call'");
+    }),
+    ("has several results", |tx| {
+        tx.exec("DROP INDEX cards_tool_result", args![]).unwrap();
+        sql(
+            tx,
+            "INSERT INTO cards SELECT 'card_00000000000000000000000000000ffe', project_id, type, role, author_id,
+               agent_turn_id, step_id, tool_call_id, content, metadata, created_ms
+             FROM cards WHERE type = 'tool.result'",
+        );
+    }),
     ("was asked for by nobody", |tx| {
         sql(tx, "DELETE FROM execution_edges WHERE primitive = 'enqueue'");
     }),
 ];
 
 /// Plants, audits, and takes everything back.
-fn found(node: &Node, plant: Plant) -> String {
+pub(crate) fn found(node: &Node, plant: Plant) -> String {
     let report = node.write::<()>(move |tx| {
         plant(tx);
         let report = audit::run(tx)?;
@@ -196,9 +217,32 @@ fn every_kind_of_lie_is_seen() {
         assert_eq!(report.problems, Vec::<String>::new());
         assert_eq!((report.turns, report.over), (5, 1));
         for (words, plant) in PLANTS {
-            let found = found(node, plant);
+            let found = found(node, *plant);
             assert!(found.contains(words), "{words:?} is not in:\n{found}");
         }
+        node.assert_well();
+    });
+}
+
+/// A command that was delivered and forgotten is not missed, whatever was queued since.
+#[test]
+fn a_command_that_was_forgotten_is_not_missed() {
+    both(|node| {
+        busy(node);
+        node.write(|tx| {
+            sql(tx, "DELETE FROM outbox WHERE sink = 'tool'");
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(node.problems().len(), 3, "{:?}", node.problems());
+        node.write(|tx| {
+            tx.exec(
+                "INSERT INTO outbox_forgotten (sink, before_ms) VALUES ('tool', $1)",
+                args![T0 + 5],
+            )?;
+            Ok(())
+        })
+        .unwrap();
         node.assert_well();
     });
 }

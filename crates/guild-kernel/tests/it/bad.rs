@@ -151,6 +151,8 @@ fn a_step_of_a_wrong_form_is_refused_whole() {
         };
         let mut cost = good();
         cost.usage.cost_micro_usd = -1;
+        let mut unknown = good();
+        unknown.usage.cost_unknown = true;
         let bad = [
             (with_card(|card| card.card_type = CardType::Deliverable), &code::MALFORMED),
             (with_card(|card| card.card_type = CardType::ToolResult), &code::MALFORMED),
@@ -163,6 +165,7 @@ fn a_step_of_a_wrong_form_is_refused_whole() {
             (Commit { then: Then::Suspend(vec![call(1), call(1)]), ..good() }, &code::MALFORMED),
             (Commit { cards: vec![thought("x"); 257], ..good() }, &code::TOO_LARGE),
             (cost, &code::MALFORMED),
+            (unknown, &code::MALFORMED),
         ];
         let before = node.dump();
         for (bad, code) in bad {

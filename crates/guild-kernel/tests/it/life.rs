@@ -13,6 +13,26 @@ use crate::world::{
 };
 
 #[test]
+fn a_step_keeps_what_it_used_and_whether_the_cost_is_known() {
+    both(|node| {
+        let id = node.ask(1, 1, T0);
+        let fence = node.claim(&[1], T0).remove(0).fence;
+        let known = commit(&fence, Then::Continue);
+        let mut unknown = known.usage.clone();
+        (unknown.cost_micro_usd, unknown.cost_unknown) = (0, true);
+        let used = [known.usage.clone(), unknown.clone()];
+        let Committed::Continued { fence, .. } = node.commit_all(&[known], T0).remove(0).unwrap()
+        else {
+            panic!("it should go on");
+        };
+        let last = turn::Commit { usage: unknown, ..commit(&fence, success()) };
+        node.commit_all(&[last], T0).remove(0).unwrap();
+        let kept: Vec<_> = node.steps(&id).into_iter().map(|step| step.usage).collect();
+        assert_eq!(kept, used);
+    });
+}
+
+#[test]
 fn a_turn_of_one_step() {
     both(|node| {
         let id = node.ask(1, 1, T0);

@@ -2,11 +2,27 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod audit;
+mod audit_batches;
 mod bad;
+mod foreign;
+mod fork;
 mod lease;
 mod life;
 mod model;
+mod office;
+mod online;
+mod outside;
+mod pmo;
+mod pmo_bad;
+mod post;
+mod rig;
+mod run;
 mod stop;
 mod sweep;
+mod tree;
 mod wait;
+mod worker;
+mod worker_lost;
+mod worker_submit;
+mod worker_tools;
 mod world;

@@ -73,7 +73,10 @@ fn commands_leave_with_the_commit_and_say_who_calls_beside_what() {
         });
         assert_eq!(sent.len(), 2);
         let (sink, key, idempotency_key, body) = &sent[0];
-        assert_eq!((sink.as_str(), key.as_str()), (turn::COMMAND_SINK, "cmd.tool.shop.tool0"));
+        assert_eq!(
+            (sink.as_str(), key.as_str()),
+            (turn::COMMAND_SINK, "p.public.cmd.tool.shop.tool0")
+        );
         assert_eq!(idempotency_key, calls[0].as_str());
         let body: Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["headers"]["agent_turn_id"], json!(fence.agent_turn_id.as_str()));

@@ -114,6 +114,7 @@ pub(crate) fn commit(fence: &Fence, then: Then) -> Commit {
             prompt_tokens: 10,
             completion_tokens: 3,
             cost_micro_usd: 7,
+            cost_unknown: false,
             model: Some("scripted".to_owned()),
         },
         metadata: json!({}),
@@ -165,6 +166,7 @@ impl Decode for Any {
 pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) bells: Arc<Mutex<Vec<String>>>,
+    pub(crate) options: Options,
     service: Option<Service>,
     _place: Place,
 }
@@ -212,7 +214,8 @@ impl Node {
         let all = Migrations::store().and(guild_kernel::migrations());
         let service = Service::open(options, &all, hooks, 0).unwrap();
         let (store, bells) = (service.handle(), Arc::default());
-        let node = Node { store, bells, service: Some(service), _place: place };
+        let options = options.clone();
+        let node = Node { store, bells, options, service: Some(service), _place: place };
         node.write(|tx| {
             let profile = Profile {
                 project_id: "p".parse()?,
@@ -392,6 +395,9 @@ impl Node {
                 "SELECT * FROM card_box_entries",
                 "SELECT * FROM event",
                 "SELECT * FROM outbox",
+                "SELECT * FROM pmo_batches",
+                "SELECT * FROM pmo_batch_tasks",
+                "SELECT * FROM project_agents",
             ];
             for sql in tables {
                 let mut rows: Vec<String> =

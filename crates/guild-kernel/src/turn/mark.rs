@@ -1,0 +1,213 @@
+//! Putting aside what cannot be dealt with: rows that another program has changed, or that contradict each other. They
+//! are closed as far as that can be done without reading them, so that nobody else waits behind them.
+
+use guild_protocol::env::UnixMs;
+use guild_protocol::error::Code;
+use guild_store::{Rx, Tx, args};
+use serde_json::json;
+
+use super::Fence;
+use super::sweep::Due;
+use crate::card::{self, CARD_MAX_BYTES, Card, CardType, Role};
+use crate::event::{self, About};
+use crate::inbox::{self, Outcome};
+use crate::row::to_json;
+use crate::{AgentKey, AgentTurnId, CardId, ChannelId, Result};
+
+/// Puts a turn aside that its holder cannot write about; whether it still had it.
+pub fn put_aside(
+    tx: &mut Tx<'_>,
+    fence: &Fence,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<bool> {
+    let (project_id, agent_id) = (fence.key.project_id.as_str(), fence.key.agent_id.as_str());
+    let held: Option<(i64,)> = tx.first(
+        "SELECT turn_epoch FROM agent_state_head
+         WHERE project_id = $1 AND agent_id = $2 AND turn_epoch = $3 AND lease_token = $4",
+        args![project_id, agent_id, fence.turn_epoch, fence.token.as_str()],
+    )?;
+    if held.is_some() {
+        put_head_aside(tx, project_id, agent_id, code, now_ms)?;
+    }
+    Ok(held.is_some())
+}
+
+/// Puts aside what a sweep cannot do.
+pub(super) fn put_due_aside(
+    tx: &mut Tx<'_>,
+    due: &Due,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<()> {
+    match due {
+        Due::Lease(key) | Due::Stuck(key) => {
+            let (project_id, agent_id) = (key.project_id.as_str(), key.agent_id.as_str());
+            put_head_aside(tx, project_id, agent_id, code, now_ms).map(drop)
+        }
+        Due::BadHead(project_id, agent_id) => {
+            put_head_aside(tx, project_id, agent_id, code, now_ms).map(drop)
+        }
+        Due::Queue(key) => put_queue_aside(tx, key, code, now_ms),
+        Due::Call(call) => drop_call(tx, call.as_str(), now_ms),
+        Due::BadCall(call) => drop_call(tx, call, now_ms),
+        Due::Batch(batch_id) => {
+            tx.exec(
+                "UPDATE pmo_batches SET deadline_ms = $2 WHERE batch_id = $1",
+                args![batch_id.as_str(), UnixMs::MAX],
+            )?;
+            Ok(())
+        }
+        Due::Stop(seq) => {
+            tx.exec(
+                "UPDATE agent_inbox SET status = 'error', error_code = $2, closed_ms = $3,
+                   next_retry_ms = NULL
+                 WHERE seq = $1 AND message_type = 'stop' AND status = 'pending'",
+                args![*seq, code.name, now_ms],
+            )?;
+            Ok(())
+        }
+    }
+}
+
+/// Nobody waits for this call any more. A turn that waited for it alone is found by a sweep.
+fn drop_call(tx: &mut Tx<'_>, tool_call_id: &str, now_ms: UnixMs) -> Result<()> {
+    tx.exec(
+        "UPDATE turn_waiting_tools SET wait_status = 'dropped', closed_ms = $2, run_token = NULL,
+           run_until_ms = NULL WHERE tool_call_id = $1 AND wait_status = 'waiting'",
+        args![tool_call_id, now_ms],
+    )?;
+    Ok(())
+}
+
+/// The oldest turn that waits for an agent cannot begin, and holds up the others.
+fn put_queue_aside(
+    tx: &mut Tx<'_>,
+    key: &AgentKey,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<()> {
+    type Row = (i64, String, String, i64);
+    let row: Option<Row> = tx.first(
+        "SELECT seq, agent_turn_id, channel_id, turn_epoch FROM agent_inbox
+         WHERE project_id = $1 AND agent_id = $2 AND status = 'queued' ORDER BY seq LIMIT 1",
+        args![key.project_id.as_str(), key.agent_id.as_str()],
+    )?;
+    let Some((seq, turn, channel, epoch)) = row else { return Ok(()) };
+    close_row(tx, seq, code, now_ms)?;
+    let (project_id, agent_id) = (key.project_id.as_str(), key.agent_id.as_str());
+    tell_end(tx, [project_id, agent_id, &turn, &channel], epoch, code, now_ms)
+}
+
+fn close_row(tx: &mut Tx<'_>, seq: i64, code: &Code, now_ms: UnixMs) -> Result<()> {
+    tx.exec(
+        "UPDATE agent_inbox SET status = 'error', error_code = $2, closed_ms = $3
+         WHERE seq = $1 AND message_type = 'turn' AND status IN ('queued', 'processing')",
+        args![seq, code.name, now_ms],
+    )?;
+    Ok(())
+}
+
+/// An agent has nothing to do any more, whatever it was doing; whether it was doing anything.
+pub(super) fn put_head_aside(
+    tx: &mut Tx<'_>,
+    project_id: &str,
+    agent_id: &str,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<bool> {
+    type Row = (Option<String>, Option<i64>, i64, Option<String>, Option<String>);
+    let row: Option<Row> = tx.first(
+        "SELECT active_agent_turn_id, seq, turn_epoch, channel_id, active_step_id
+         FROM agent_state_head WHERE project_id = $1 AND agent_id = $2 AND status <> 'idle'",
+        args![project_id, agent_id],
+    )?;
+    let Some((turn, seq, epoch, channel, step)) = row else { return Ok(false) };
+    let epoch = epoch.saturating_add(1);
+    tx.exec(
+        "UPDATE agent_state_head SET status = 'idle', turn_epoch = $3, active_agent_turn_id = NULL,
+           active_inbox_id = NULL, seq = NULL, channel_id = NULL, recursion_depth = NULL,
+           trace_id = NULL, parent_step_id = NULL, answers_tool_call_id = NULL, profile_name = NULL,
+           context_box_id = NULL, output_box_id = NULL, steps_taken = 0, lost_leases = 0,
+           due_ms = NULL, active_step_id = NULL, lease_token = NULL, lease_holder = NULL,
+           lease_until_ms = NULL, waiting_tool_count = 0, resume_deadline_ms = NULL, updated_ms = $4
+         WHERE project_id = $1 AND agent_id = $2",
+        args![project_id, agent_id, epoch, now_ms],
+    )?;
+    if let Some(step) = &step {
+        tx.exec(
+            "UPDATE agent_steps SET status = 'abandoned', error_code = $2, ended_ms = $3
+             WHERE step_id = $1 AND status = 'started'",
+            args![step, code.name, now_ms],
+        )?;
+        tx.exec(
+            "UPDATE turn_waiting_tools SET wait_status = 'dropped', closed_ms = $2, run_token = NULL,
+               run_until_ms = NULL WHERE step_id = $1 AND wait_status = 'waiting'",
+            args![step, now_ms],
+        )?;
+    }
+    if let Some(seq) = seq {
+        close_row(tx, seq, code, now_ms)?;
+    }
+    let (turn, channel) = (turn.unwrap_or_default(), channel.unwrap_or_default());
+    tell_end(tx, [project_id, agent_id, &turn, &channel], epoch, code, now_ms)?;
+    Ok(true)
+}
+
+/// The one deliverable and the one event of a turn that was put aside, if it can be named. Its box is left alone.
+fn tell_end(
+    tx: &mut Tx<'_>,
+    [project_id, agent_id, turn, channel]: [&str; 4],
+    turn_epoch: i64,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let named = project_id.parse().ok().zip(agent_id.parse().ok());
+    let Some(((project_id, agent_id), agent_turn_id)) = named.zip(turn.parse().ok()) else {
+        return Ok(());
+    };
+    let (key, agent_turn_id) = (AgentKey { project_id, agent_id }, agent_turn_id);
+    let agent_turn_id: AgentTurnId = agent_turn_id;
+    let channel_id: ChannelId = match channel.parse() {
+        Ok(channel_id) => channel_id,
+        Err(_) => "unknown".parse()?,
+    };
+    if has_delivered(tx, &agent_turn_id)? {
+        return Ok(());
+    }
+    let content = json!({
+        "kind": "fallback_deliverable",
+        "fields": [
+            { "name": "summary", "value": code.meaning },
+            { "name": "reason", "value": code.name },
+        ],
+    });
+    let metadata = json!({ "partial": true, "terminal_reason": code.name });
+    let deliverable = Card {
+        card_id: CardId::named(now_ms, &[agent_turn_id.as_str(), "deliverable"]),
+        project_id: key.project_id.clone(),
+        card_type: CardType::Deliverable,
+        role: Role::Assistant,
+        author_id: key.agent_id.as_str().to_owned(),
+        agent_turn_id: Some(agent_turn_id.clone()),
+        step_id: None,
+        tool_call_id: None,
+        content: to_json("deliverable", &content, CARD_MAX_BYTES)?,
+        metadata: to_json("metadata", &metadata, CARD_MAX_BYTES)?,
+        created_ms: now_ms,
+    };
+    let about =
+        About { key: &key, channel_id: &channel_id, agent_turn_id: &agent_turn_id, turn_epoch };
+    let told = about.task(Outcome::Failed, &deliverable.card_id, None, Some(code.name))?;
+    card::insert_all(tx, &[deliverable])?;
+    event::tell(tx, &[told], now_ms)?;
+    inbox::skip_pending(tx, &[agent_turn_id], code.name, now_ms)
+}
+
+fn has_delivered(rx: &mut Rx<'_>, agent_turn_id: &AgentTurnId) -> Result<bool> {
+    let found: Option<(i64,)> = rx.first(
+        "SELECT count(*) FROM cards WHERE agent_turn_id = $1 AND type = 'task.deliverable'",
+        args![agent_turn_id.as_str()],
+    )?;
+    Ok(found.is_some_and(|(count,)| count > 0))
+}

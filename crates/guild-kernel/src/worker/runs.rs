@@ -1,0 +1,268 @@
+//! Runs tools in the worker's own process.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::LazyLock;
+
+use futures_util::FutureExt;
+use futures_util::future::{Either, join_all, select};
+use guild_protocol::env::UnixMs;
+use guild_store::Val;
+use serde_json::{Map, Value, json};
+
+use super::heart::Shown;
+use super::react::{self, Planned, Scene, Way};
+use super::task::Arrival;
+use super::toolbox::{ToolOptions, read_options};
+use super::{Worker, is_closed};
+use crate::inbox::Outcome;
+use crate::row::{Statement, Text};
+use crate::tool::{Effect, ToolCall, ToolOutcome};
+use crate::turn::{self, Call, Claimed, Fence, PickedUp, Report, RunFence, SET_MAX, Then};
+use crate::{Error, LeaseToken, Result, ToolCallId, code};
+
+/// A call that is written down, and is run under a lease of its own.
+pub(super) struct Run {
+    fence: RunFence,
+    until_ms: UnixMs,
+    call: ToolCall,
+}
+
+/// How many runs are picked up at once.
+const AT_ONCE: i64 = 64;
+
+static OPTIONS: LazyLock<Statement> = LazyLock::new(|| {
+    let keys = [("project_id", Text), ("tool_name", Text)];
+    Statement::select("tools", &[keys[0], keys[1], ("options", Text)], &keys, "")
+});
+
+/// What workers ask again and again.
+#[cfg(test)]
+pub(super) fn statements() -> [&'static LazyLock<Statement>; 1] {
+    [&OPTIONS]
+}
+
+impl Worker {
+    /// The runs that a step leads to, once it is written.
+    pub(super) fn runs_of(
+        &self,
+        claimed: &Claimed,
+        fence: &Fence,
+        scene: &Scene<'_>,
+        then: &Then,
+    ) -> Vec<Run> {
+        let Then::Suspend(calls) = then else { return Vec::new() };
+        let now_ms = self.parts.clock.now_ms();
+        let later = calls.iter().filter(|call| call.target_subject.is_none());
+        let run = |call: &Call| {
+            let options = scene.toolbox.get(&call.tool_name).map(|entry| &entry.options);
+            Run {
+                fence: RunFence {
+                    tool_call_id: ToolCallId::of(&fence.step_id, call.place),
+                    token: fence.token.clone(),
+                },
+                until_ms: now_ms.saturating_add(turn::run_ttl_ms(self.options.lease_ms)),
+                call: ToolCall {
+                    tool_call_id: ToolCallId::of(&fence.step_id, call.place),
+                    key: fence.key.clone(),
+                    agent_turn_id: fence.agent_turn_id.clone(),
+                    step_id: fence.step_id.clone(),
+                    channel_id: claimed.channel_id.clone(),
+                    recursion_depth: claimed.recursion_depth,
+                    tool_name: call.tool_name.clone(),
+                    arguments: self.with_secrets(&call.arguments, options),
+                    deadline_ms: now_ms.saturating_add(call.timeout_ms),
+                },
+            }
+        };
+        later.map(run).collect()
+    }
+
+    /// What a tool of this process is called with. What comes from the environment is never written down.
+    fn with_secrets(&self, arguments: &Value, options: Option<&ToolOptions>) -> Value {
+        let mut arguments = arguments.as_object().cloned().unwrap_or_default();
+        if let Some(options) = options {
+            // That it is there was looked at before the call was made.
+            drop(options.add_environment(&mut arguments, &self.parts.environment));
+        }
+        Value::Object(arguments)
+    }
+
+    /// From now on these runs are kept and done.
+    pub(super) fn begin_runs(&self, runs: Vec<Run>) {
+        for run in runs {
+            let hold = self.hold(Shown::Run(run.fence.clone()), run.until_ms);
+            self.arrivals.push((hold, Arrival::Run(Box::new(run))));
+        }
+    }
+
+    /// Runs a tool, and reports what came out.
+    pub(super) async fn run_and_report(&self, run: Run, number: u64) {
+        let Run { fence, call, .. } = run;
+        let (key, agent_turn_id) = (call.key.clone(), call.agent_turn_id.clone());
+        let source = format!("tool.{}", call.tool_name);
+        let ToolOutcome { status, result, error, after_execution } =
+            react::fit(self.run_tool(call).await);
+        let RunFence { tool_call_id, token } = fence;
+        let report = Report {
+            key,
+            agent_turn_id,
+            tool_call_id,
+            source,
+            status,
+            after_execution,
+            result,
+            error,
+        };
+        if let Err(error) = self.report(number, token, report).await
+            && error.code() != &code::FENCED
+            && !is_closed(&error)
+        {
+            // The call is run again when its lease is over, until its deadline.
+            self.warn(&error, "the result of a tool cannot be written");
+        }
+    }
+
+    /// Takes over runs whose workers were lost.
+    pub(super) async fn pick_up(&self) -> Result<()> {
+        let (targets, _) = self.targets();
+        let names: Vec<String> = self
+            .parts
+            .tools
+            .iter()
+            .filter(|(_, tool)| tool.effect() == Effect::Once)
+            .map(|(name, _)| name.clone())
+            .collect();
+        if names.is_empty() || targets.is_empty() {
+            return Ok(());
+        }
+        let now_ms = self.parts.clock.now_ms();
+        let due = self.parts.store.read(move |rx| {
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            turn::runs_due(rx, &names, &targets, now_ms, AT_ONCE)
+        });
+        let due = due.await?;
+        let (clock, random) = (&self.parts.clock, &self.parts.random);
+        let asked: Vec<RunFence> = due
+            .into_iter()
+            .take(SET_MAX)
+            .map(|tool_call_id| {
+                let token = LeaseToken::make(&**clock, &**random);
+                RunFence { tool_call_id, token }
+            })
+            .collect();
+        if asked.is_empty() {
+            return Ok(());
+        }
+        if self.take_over(asked.clone()).await.is_err() {
+            for one in asked {
+                if let Err(error) = self.take_over(vec![one]).await {
+                    self.warn(&error, "a run cannot be taken over");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take_over(&self, asked: Vec<RunFence>) -> Result<()> {
+        let (clock, lease_ms) = (self.parts.clock.clone(), self.options.lease_ms);
+        let ttl_ms = turn::run_ttl_ms(lease_ms);
+        let taken = self.parts.store.write(move |tx| {
+            let picked: Vec<PickedUp> =
+                turn::pick_up(tx, &asked, ttl_ms, clock.now_ms())?.into_iter().flatten().collect();
+            let keys: Vec<Vec<Val<'_>>> = picked
+                .iter()
+                .map(|one| vec![one.key.project_id.as_str().into(), (&one.tool_name).into()])
+                .collect();
+            let options: Vec<(String, String, String)> = OPTIONS.read(tx, &keys)?;
+            Ok((picked, options))
+        });
+        let (picked, options): (Vec<PickedUp>, Vec<(String, String, String)>) =
+            taken.await.map_err(|error: Error| error)?;
+        let options: BTreeMap<(String, String), ToolOptions> = options
+            .into_iter()
+            .filter_map(|(project, tool, text)| Some(((project, tool), read_options(&text).ok()?)))
+            .collect();
+        self.counts.add("picked_up", picked.len());
+        let run = |one: PickedUp| {
+            let name = (one.key.project_id.as_str().to_owned(), one.tool_name.clone());
+            Run {
+                until_ms: one.until_ms,
+                call: ToolCall {
+                    tool_call_id: one.fence.tool_call_id.clone(),
+                    key: one.key,
+                    agent_turn_id: one.agent_turn_id,
+                    step_id: one.step_id,
+                    channel_id: one.channel_id,
+                    recursion_depth: one.recursion_depth,
+                    tool_name: one.tool_name,
+                    arguments: self.with_secrets(&one.arguments, options.get(&name)),
+                    deadline_ms: one.deadline_ms,
+                },
+                fence: one.fence,
+            }
+        };
+        self.begin_runs(picked.into_iter().map(run).collect());
+        Ok(())
+    }
+
+    /// Runs the tools that run inside the step, all at once.
+    pub(super) async fn run_here(
+        &self,
+        claimed: &Claimed,
+        fence: &Fence,
+        calls: &[Planned],
+    ) -> BTreeMap<usize, ToolOutcome> {
+        let now_ms = self.parts.clock.now_ms();
+        let runs = calls.iter().filter_map(|planned| {
+            let Way::Here { arguments, secrets, timeout_ms, .. } = &planned.way else {
+                return None;
+            };
+            let call = ToolCall {
+                tool_call_id: ToolCallId::of(&fence.step_id, planned.place),
+                key: fence.key.clone(),
+                agent_turn_id: fence.agent_turn_id.clone(),
+                step_id: fence.step_id.clone(),
+                channel_id: claimed.channel_id.clone(),
+                recursion_depth: claimed.recursion_depth,
+                tool_name: planned.tool_name.clone(),
+                arguments: with(arguments, secrets),
+                deadline_ms: now_ms.saturating_add(*timeout_ms),
+            };
+            Some(async move { (planned.place, self.run_tool(call).await) })
+        });
+        let runs: Vec<_> = runs.collect();
+        if runs.is_empty() { BTreeMap::new() } else { join_all(runs).await.into_iter().collect() }
+    }
+
+    /// Runs a tool until its deadline. One that panics has failed.
+    pub(super) async fn run_tool(&self, call: ToolCall) -> ToolOutcome {
+        let Some(tool) = self.parts.tools.get(&call.tool_name).cloned() else {
+            return failed(&code::UNKNOWN_TOOL, Outcome::Failed);
+        };
+        self.counts.add("tool_run", 1);
+        let left_ms = call.deadline_ms.saturating_sub(self.parts.clock.now_ms());
+        let run = AssertUnwindSafe(async move { tool.run(call).await }).catch_unwind();
+        match select(Box::pin(run), self.parts.clock.sleep(left_ms)).await {
+            Either::Left((Ok(outcome), _)) => outcome,
+            Either::Left((Err(_), _)) => failed(&code::TOOL_FAILED, Outcome::Failed),
+            Either::Right(_) => failed(&code::TIMED_OUT, Outcome::Timeout),
+        }
+    }
+}
+
+/// What a tool is called with.
+fn with(arguments: &Map<String, Value>, secrets: &Map<String, Value>) -> Value {
+    let mut all = arguments.clone();
+    all.extend(secrets.clone());
+    Value::Object(all)
+}
+
+fn failed(code: &guild_protocol::error::Code, status: Outcome) -> ToolOutcome {
+    ToolOutcome {
+        status,
+        result: Value::Null,
+        error: json!({ "code": code.name, "message": code.meaning, "source": "sys.worker" }),
+        after_execution: None,
+    }
+}
