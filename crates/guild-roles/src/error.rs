@@ -48,6 +48,9 @@ pub enum Error {
     /// The ledger refused.
     #[error(transparent)]
     Ledger(guild_ledger::Error),
+    /// The kernel refused.
+    #[error(transparent)]
+    Kernel(guild_kernel::Error),
     /// The cursor is none of this list.
     #[error("the cursor does not belong to this list")]
     Cursor,
@@ -75,6 +78,7 @@ impl Error {
             Error::Protocol(error) => error.code(),
             Error::Store(error) => error.code(),
             Error::Ledger(error) => error.code(),
+            Error::Kernel(error) => error.code(),
             Error::Cursor => &code::CURSOR,
             Error::Market(error) => error.code(),
             Error::Network(error) => error.code(),
@@ -146,6 +150,18 @@ impl From<guild_ledger::Error> for Error {
         match error {
             guild_ledger::Error::Store(error) => Error::Store(error),
             error @ guild_ledger::Error::Refused { .. } => Error::Ledger(error),
+        }
+    }
+}
+
+impl From<guild_kernel::Error> for Error {
+    fn from(error: guild_kernel::Error) -> Error {
+        match error {
+            guild_kernel::Error::Store(error) => Error::Store(error),
+            guild_kernel::Error::Protocol(error) => Error::Protocol(error),
+            error @ (guild_kernel::Error::Refused { .. } | guild_kernel::Error::Bus(_)) => {
+                Error::Kernel(error)
+            }
         }
     }
 }
