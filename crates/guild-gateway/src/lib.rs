@@ -20,6 +20,7 @@
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
 //! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
+//! | `POST /api/turns`, `/api/turns/{id}/stop` | give an agent a task; end a turn (with the node's token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
 //! | `/v1/…` | hosting: sign-in, jobs, sandboxes, billing; `/v1` and `/v1/openapi.json` describe it |
 //! | `GET /hosting/…` | the same for people: pages, for whoever has signed in there |
@@ -42,6 +43,7 @@ mod outbox;
 mod relay;
 mod relays;
 mod socket;
+mod turns;
 mod v1;
 mod web;
 
@@ -55,6 +57,7 @@ use guild_hosting::desk::Desk;
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::nostr::Limits;
+use guild_roles::agents::Agents;
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::Explorer;
@@ -120,6 +123,8 @@ impl Default for Options {
 /// What the gateway stands in front of.
 #[derive(Clone)]
 pub struct Roles {
+    /// The agents of this node.
+    pub agents: Agents,
     /// Who did what.
     pub log: AuditLog,
     /// What the judge said.
@@ -147,6 +152,7 @@ pub struct Roles {
 /// What every handler may use.
 #[derive(Clone)]
 struct Shared {
+    agents: Agents,
     log: AuditLog,
     judgements: Judgements,
     outbox: Outbox,
@@ -184,6 +190,7 @@ impl Service {
     ) -> Service {
         let options = Arc::new(options);
         let Roles {
+            agents,
             log,
             judgements,
             outbox,
@@ -197,6 +204,7 @@ impl Service {
             metrics,
         } = roles;
         let shared = Shared {
+            agents,
             log,
             judgements,
             outbox,
@@ -266,6 +274,8 @@ fn router(shared: Shared) -> Router {
         .route("/api/outbox/retry", post(outbox::retry))
         .route("/api/relays", get(relays::list))
         .route("/api/relays/publish", post(relays::publish))
+        .route("/api/turns", post(turns::ask))
+        .route("/api/turns/{id}/stop", post(turns::stop))
         .route("/relay", any(relay::relay))
         .fallback(error::no_such_path)
         .method_not_allowed_fallback(error::no_such_method)

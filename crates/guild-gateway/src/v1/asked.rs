@@ -12,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use guild_hosting::access::Token;
 use guild_hosting::access::idempotency::Reply;
 use guild_hosting::desk::{Desk, Sent};
+use guild_protocol::hash::Hash;
 use guild_protocol::json;
 use serde::de::DeserializeOwned;
 
@@ -100,15 +101,36 @@ impl<T: DeserializeOwned> FromRequest<Shared> for Write<T> {
         let request = Request::from_parts(parts.clone(), body);
         let Raw(bytes) = Raw::from_request(request, shared).await?;
         let body = read(&bytes)?;
-        let sent = Sent {
-            token,
-            idempotency_key: key,
-            method: parts.method.to_string(),
-            path: parts.uri.path().to_owned(),
-            query: parts.uri.query().unwrap_or_default().to_owned(),
-            body: bytes.to_vec(),
-        };
+        let sent = sent(&parts, token, key, Hash::of(&bytes));
         Ok(Write { desk, sent, body })
+    }
+}
+
+fn sent(parts: &Parts, token: Token, idempotency_key: String, body_hash: Hash) -> Sent {
+    Sent {
+        token,
+        idempotency_key,
+        method: parts.method.to_string(),
+        path: parts.uri.path().to_owned(),
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        body_hash,
+    }
+}
+
+/// A write whose body is not read yet.
+pub(super) struct Unread {
+    pub(super) desk: Desk,
+    /// With the hash of an empty body, until that of the body is known.
+    pub(super) sent: Sent,
+}
+
+impl FromRequestParts<Shared> for Unread {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, shared: &Shared) -> Result<Unread> {
+        let Caller { desk, token } = Caller::from_request_parts(parts, shared).await?;
+        let key = idempotency_key(&parts.headers)?;
+        Ok(Unread { desk, sent: sent(parts, token, key, Hash::of(b"")) })
     }
 }
 
@@ -192,7 +214,10 @@ impl IntoResponse for Answered {
         let Reply { answer, repeated } = self.0;
         let status = StatusCode::from_u16(answer.status()).unwrap_or(StatusCode::OK);
         let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
-        let mut response = (status, kind, answer.body().to_owned()).into_response();
+        let mut response = match answer.body() {
+            "" => status.into_response(),
+            body => (status, kind, body.to_owned()).into_response(),
+        };
         if repeated {
             response.headers_mut().insert(REPEATED, HeaderValue::from_static("true"));
         }

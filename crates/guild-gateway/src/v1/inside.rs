@@ -3,8 +3,8 @@
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
+use axum::http::HeaderValue;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, ready, select};
 use futures_util::stream;
@@ -16,7 +16,7 @@ use guild_hosting::desk::Output;
 use guild_protocol::env::BoxFuture;
 use guild_protocol::hash::Hash;
 
-use super::asked::{Answered, Asked, Body as Sent, Caller, Id, Ids, Write};
+use super::asked::{Answered, Asked, Caller, Id, Ids, Nothing, Unread, Write};
 use super::document::{ExecPath, Idempotent, SandboxPath};
 use super::pour::{self, Pour};
 use crate::relay::Remote;
@@ -83,50 +83,45 @@ fn read(mut output: Output) -> Reading {
 
 /// Writes to a command, and ends its input.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/stdin", tag = "inside",
-    params(ExecPath), request_body(content = StdinBody), responses(
+    params(ExecPath, Idempotent), request_body(content = StdinBody), responses(
     (status = 204, description = "It was taken."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn stdin(
-    Caller { desk, token }: Caller,
     Ids(sandbox_id, exec_id): Ids,
-    Sent(body): Sent<StdinBody>,
-) -> Result<StatusCode> {
-    desk.stdin(token, &sandbox_id, &exec_id, body).await?;
-    Ok(StatusCode::NO_CONTENT)
+    write: Write<StdinBody>,
+) -> Result<Answered> {
+    Ok(Answered(write.desk.stdin(write.sent, &sandbox_id, &exec_id, write.body).await?))
 }
 
 /// Sends a command a signal.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec/{exec_id}/signal", tag = "inside",
-    params(ExecPath), request_body(content = SignalBody), responses(
+    params(ExecPath, Idempotent), request_body(content = SignalBody), responses(
     (status = 204, description = "It was sent."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn signal(
-    Caller { desk, token }: Caller,
     Ids(sandbox_id, exec_id): Ids,
-    Sent(body): Sent<SignalBody>,
-) -> Result<StatusCode> {
-    desk.signal(token, &sandbox_id, &exec_id, body).await?;
-    Ok(StatusCode::NO_CONTENT)
+    write: Write<SignalBody>,
+) -> Result<Answered> {
+    Ok(Answered(write.desk.signal(write.sent, &sandbox_id, &exec_id, write.body).await?))
 }
 
 /// Writes a file, as large as the disk of the sandbox. One of more than 32 MiB says its length and its hash ahead, as
-/// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written. The same again writes the
-/// same.
+/// `content-digest: sha-256=:<base64>:` (RFC 9530); what is not as it says is not written.
 #[utoipa::path(put, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(SandboxPath, FileQuery),
+    params(SandboxPath, FileQuery, Idempotent),
     request_body(content = Vec<u8>, content_type = "application/octet-stream"), responses(
     (status = 200, description = "The file.", body = FileView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn upload(
     State(shared): State<Shared>,
-    Caller { desk, token }: Caller,
+    Unread { desk, mut sent }: Unread,
     Id(sandbox_id): Id,
     Asked(query): Asked<FileQuery>,
     request: Request,
-) -> Result<Json<FileView>> {
+) -> Result<Answered> {
     let remote = request.extensions().get::<ConnectInfo<Remote>>();
     let patient = remote.map(|ConnectInfo(remote)| remote.be_patient());
     let said = pour::digest(request.headers())?;
@@ -134,7 +129,7 @@ pub(crate) async fn upload(
     let length = pour::length(&body);
     let file = (query.path.as_str(), query.executable);
     let mut pour = Pour::new(body, shared.clock.clone(), patient);
-    let visit = desk.enter_to_write(token, &sandbox_id).await?;
+    let writer = desk.enter_to_write(sent.token.clone(), &sandbox_id).await?;
     let (Some(hash), Some(length)) = (said, length) else {
         // Refused before it is read, if it says how long it is.
         let held = pour::HELD_MAX_BYTES;
@@ -142,17 +137,22 @@ pub(crate) async fn upload(
             return Err(Error::TooLarge(held));
         }
         let bytes = pour.whole(held).await?;
-        let (length, hash) = (bytes.len() as u64, Hash::of(&bytes));
-        if said.is_some_and(|said| said != hash) {
+        sent.body_hash = Hash::of(&bytes);
+        if said.is_some_and(|said| said != sent.body_hash) {
             return Err(Error::bad("content-digest", "is not that of the body"));
         }
-        let mut bytes = bytes.as_slice();
-        return Ok(Json(desk.upload(&visit, file, &mut bytes, length, hash).await?));
+        let (length, mut bytes) = (bytes.len() as u64, bytes.as_slice());
+        return Ok(Answered(desk.upload(&writer, &sent, file, &mut bytes, length).await?));
     };
-    let written = desk.upload(&visit, file, &mut pour, length, hash).await;
+    sent.body_hash = hash;
+    let written = desk.upload(&writer, &sent, file, &mut pour, length).await;
+    if written.as_ref().is_ok_and(|reply| reply.repeated) {
+        // Whoever still sends does not listen yet.
+        pour.drain().await;
+    }
     match (written, pour.failed()) {
         (Err(_), Some(error)) => Err(error),
-        (written, _) => Ok(Json(written?)),
+        (written, _) => Ok(Answered(written?)),
     }
 }
 
@@ -188,17 +188,16 @@ pub(crate) async fn download(
 
 /// Removes a file, or a directory with all that is in it.
 #[utoipa::path(delete, path = "/v1/sandboxes/{sandbox_id}/files", tag = "inside",
-    params(SandboxPath, FileQuery), responses(
+    params(SandboxPath, FileQuery, Idempotent), responses(
     (status = 204, description = "It is gone."),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn delete(
-    Caller { desk, token }: Caller,
     Id(sandbox_id): Id,
     Asked(query): Asked<FileQuery>,
-) -> Result<StatusCode> {
-    desk.delete_file(token, &sandbox_id, &query.path).await?;
-    Ok(StatusCode::NO_CONTENT)
+    write: Write<Nothing>,
+) -> Result<Answered> {
+    Ok(Answered(write.desk.delete_file(write.sent, &sandbox_id, &query.path).await?))
 }
 
 /// What is in a directory.
@@ -217,15 +216,11 @@ pub(crate) async fn directory(
 
 /// Releases secrets to a sandbox, once its agent has said that it runs what was bought. Another release replaces them.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/secrets", tag = "inside",
-    params(SandboxPath), request_body(content = SecretsBody),
+    params(SandboxPath, Idempotent), request_body(content = SecretsBody),
     responses(
     (status = 200, description = "Their names.", body = SecretsView),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
-pub(crate) async fn secrets(
-    Caller { desk, token }: Caller,
-    Id(sandbox_id): Id,
-    Sent(body): Sent<SecretsBody>,
-) -> Result<Json<SecretsView>> {
-    Ok(Json(desk.release_secrets(token, &sandbox_id, body).await?))
+pub(crate) async fn secrets(Id(sandbox_id): Id, write: Write<SecretsBody>) -> Result<Answered> {
+    Ok(Answered(write.desk.release_secrets(write.sent, &sandbox_id, write.body).await?))
 }

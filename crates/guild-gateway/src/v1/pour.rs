@@ -88,6 +88,12 @@ impl Pour {
         if whole.len() > max_bytes { Err(Error::TooLarge(max_bytes)) } else { Ok(whole) }
     }
 
+    /// Reads what is left, and keeps nothing of it.
+    pub(super) async fn drain(&mut self) {
+        // What cannot be read need not be.
+        let _ = tokio::io::copy(self, &mut tokio::io::sink()).await;
+    }
+
     fn too_slow(&mut self) -> io::Error {
         let took_ms = self.clock.now_ms().saturating_sub(self.began_ms);
         self.failed = Some(Error::TooSlow(took_ms));

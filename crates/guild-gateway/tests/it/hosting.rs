@@ -122,7 +122,10 @@ impl Host {
         let key: SecretKey = format!("{:064x}", 99).parse().unwrap();
         let link = Link::new(Arc::new(key), clock.clone(), random.clone());
         let door = Door::new(store.clone(), link, Limits::default());
-        let desk = Desk::new(options, Arc::new(images), door, store, clock.clone(), random);
+        let desk = {
+            let bus = scene.bus.clone();
+            Desk::new(options, Arc::new(images), door, store, bus, clock.clone(), random)
+        };
         let roles = Roles { desk: Some(desk), ..scene.roles.clone() };
         let gateway = Service::new(
             Options::default(),

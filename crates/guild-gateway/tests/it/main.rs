@@ -24,6 +24,7 @@ use guild_gateway::{Options, Roles, Service, Services};
 use guild_ledger::policy::Bundle;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::schema::Registry;
+use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions};
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
@@ -138,6 +139,7 @@ impl Scene {
         let relay = Some(relay::relay(store.handle(), &bus));
         let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
         let roles = Roles {
+            agents: Agents::new(store.handle(), Arc::new(Still)),
             log: log.clone(),
             judgements: Judgements::new(store.handle(), Arc::new(Still)),
             outbox,

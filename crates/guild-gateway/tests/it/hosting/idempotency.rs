@@ -7,8 +7,11 @@ use std::task::Poll;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use futures_util::future::join_all;
+use guild_protocol::env::Signer;
+use guild_protocol::identity::SecretKey;
 use serde_json::{Value, json};
 
+use super::routes::{Estate, Need, ROUTES};
 use super::{Host, both, code, job, request, sandbox};
 
 async fn jobs(host: &Host, token: &str) -> usize {
@@ -153,4 +156,69 @@ fn a_repeat_needs_the_right_to_ask_and_shows_no_secret() {
         assert_eq!(status, StatusCode::CREATED);
         assert_eq!(jobs(host, &token).await, 1);
     });
+}
+
+/// Passing something on to a port changes nothing here; whoever signs in or out brings a proof of its own.
+#[tokio::test]
+async fn every_write_needs_a_key_and_says_so_in_the_document() {
+    let host = Host::new();
+    let estate = Estate::of(&host, 1).await;
+    let before = host.books().await;
+    let document: Value = serde_json::from_str(&guild_gateway::openapi()).unwrap();
+    let is_write = |method: &str| !["GET", "HEAD", "OPTIONS"].contains(&method);
+    let writes = ROUTES.iter().filter(|route| {
+        is_write(route.method)
+            && matches!(route.need, Need::Scope(_))
+            && !route.path.ends_with("/{path}")
+    });
+    let mut count = 0;
+    for route in writes {
+        let asked =
+            request(route.method, &estate.path(route.path), &estate.token, None, route.body);
+        let answer = host.ask(asked).await;
+        assert_eq!(code(&answer), (400, "gateway.bad_request"), "{}", route.is());
+        assert_eq!(answer.1["error"]["field"], "idempotency-key", "{}", route.is());
+        let described = &document["paths"][route.path][route.method.to_lowercase()]["parameters"];
+        let named = described.as_array().unwrap().iter();
+        let named = named.filter(|one| one["name"] == "idempotency-key").count();
+        assert_eq!(named, 1, "{}: {described}", route.is());
+        count += 1;
+    }
+    assert_eq!(count, 21);
+    assert_eq!(host.books().await, before);
+}
+
+/// The sandbox runs, and its agent cannot be reached: nobody knows whether it was told. The same again goes on at once,
+/// as the same.
+#[tokio::test]
+async fn what_may_have_happened_is_gone_on_with() {
+    let host = &Host::new();
+    let estate = Estate::of(host, 1).await;
+    // An agent of that key, where nobody listens.
+    let nobody = "UPDATE hosting_sandbox SET endpoint = '127.0.0.1:9', agent_key = $1";
+    let key = SecretKey::from_bytes([7; 32]).unwrap();
+    let key = Signer::public_key(&key).hex();
+    let write = host
+        .store()
+        .write::<u64, guild_store::Error, _>(move |tx| tx.exec(nobody, guild_store::args![&key]));
+    assert_eq!(write.await.unwrap(), 1);
+    let inside = ROUTES.iter().filter(|route| {
+        let inside = ["/exec", "/stdin", "/signal", "/files", "/secrets"];
+        route.method != "GET" && inside.iter().any(|end| route.path.ends_with(end))
+    });
+    let mut count = 0;
+    for route in inside {
+        for _ in 0..2 {
+            let answer = host.ask(route.ask(&estate, &estate.token, "lost")).await;
+            assert_eq!(code(&answer), (503, "agent.unreachable"), "{}", route.is());
+        }
+        if !route.body.is_empty() {
+            let (path, other) = (estate.path(route.path), format!("{} ", route.body));
+            let asked = request(route.method, &path, &estate.token, Some("lost"), &other);
+            let answer = host.ask(asked).await;
+            assert_eq!(code(&answer), (422, "access.idempotency_mismatch"), "{}", route.is());
+        }
+        count += 1;
+    }
+    assert_eq!(count, 6);
 }

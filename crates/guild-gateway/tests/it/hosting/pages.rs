@@ -4,6 +4,7 @@ use axum::body::Body;
 use axum::http::header::SET_COOKIE;
 use axum::http::{HeaderMap, Request, StatusCode};
 use futures_util::StreamExt;
+use guild_bus::Bus;
 use guild_hosting::access::nip98;
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::{Draft, kind, tag, unix_s};
@@ -317,6 +318,20 @@ async fn a_statement_is_a_file_and_a_change_is_told() {
     let first = String::from_utf8(first.to_vec()).unwrap();
     assert!(first.starts_with("event: hosting\ndata: "), "{first}");
     assert!(first.contains("\"burn_micro_usd_per_minute\":1110"), "{first}");
+    // Here no sleep ever ends: it is the bell that tells of a change, and the events whose it is.
+    let other = host.sign_in(2).await;
+    host.clock.pass(1_000);
+    host.post(&other, "/v1/jobs", "theirs", &super::job()).await;
+    host.scene.bus.ring(guild_hosting::TOPIC, 0);
+    host.credit(&customer.user_id, 1_000_000, "wire 2").await;
+    host.scene.bus.ring(guild_hosting::TOPIC, 0);
+    let next = testbed::in_time(stream.next()).await.unwrap().unwrap();
+    let next = String::from_utf8(next.to_vec()).unwrap();
+    let free = |text: &str| {
+        let data = text.lines().find_map(|line| line.strip_prefix("data: ")).unwrap();
+        serde_json::from_str::<Value>(data).unwrap()["free_micro_usd"].as_i64().unwrap()
+    };
+    assert_eq!(free(&next), free(&first) + 1_000_000, "{next}");
     host.scene.shutdown.trigger();
     assert!(testbed::in_time(stream.next()).await.is_none());
 }

@@ -111,10 +111,20 @@ fn a_signature_that_is_not_of_the_account_lets_nobody_in() {
         let other = ours.sign_message(host.message(&ours, &nonce(host).await).as_bytes()).hex();
         assert_eq!(code(&verify(&message, &other).await), (401, "access.siwe_signature"));
         let zero = format!("0x{}", "00".repeat(65));
-        for signature in ["", "0x", "0x00", &zero, &"f".repeat(132)] {
+        let (short, long) = (format!("0x{}", "00".repeat(64)), format!("0x{}", "00".repeat(97)));
+        for (signature, wanted) in [
+            ("", "access.siwe_signature"),
+            (&zero, "access.siwe_signature"),
+            (&"f".repeat(132), "access.siwe_signature"),
+            // Wallets that are contracts sign as they like; nobody here asks them.
+            ("0x", "access.siwe_contract"),
+            ("0x00", "access.siwe_contract"),
+            (&short, "access.siwe_contract"),
+            (&long, "access.siwe_contract"),
+        ] {
             let message = host.message(&ours, &nonce(host).await);
             let answer = verify(&message, signature).await;
-            assert_eq!(code(&answer), (401, "access.siwe_signature"), "{signature}");
+            assert_eq!(code(&answer), (401, wanted), "{signature}");
         }
         // The other half of the curve: the same signature, written in a second way.
         let message = host.message(&ours, &nonce(host).await);
