@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
+use guild_roles::agents::{AgentTurnId, Stopped, Task};
 use guild_roles::audit_log::Note;
 use guild_roles::judgements::Judged;
 use guild_roles::outbox::{Retried, Which};
@@ -103,6 +104,9 @@ fn agent() -> Agent {
         .http_status_as_error(false)
         // A node is on this host: what the environment says of proxies is meant for others.
         .proxy(None)
+        // And it points nowhere else.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
         .timeout_connect(Some(CONNECT_TIMEOUT))
         .timeout_recv_response(Some(ANSWER_TIMEOUT))
         .build();
@@ -153,6 +157,21 @@ impl Client {
             (Some(retried), Some(not_dead)) => Ok(Retried { retried, not_dead }),
             _ => Err(not_understood()),
         }
+    }
+
+    /// Asks an agent for a turn; its name.
+    pub(crate) fn ask_turn(&self, task: &Task) -> Result<AgentTurnId> {
+        let body = serde_json::to_value(task).map_err(|_| not_understood())?;
+        let body = self.post("/api/turns", &body)?;
+        let id = body["agent_turn_id"].as_str().map(str::parse::<AgentTurnId>);
+        id.and_then(|id| id.ok()).ok_or_else(not_understood)
+    }
+
+    /// Ends a turn.
+    pub(crate) fn stop_turn(&self, id: &AgentTurnId, reason: &str) -> Result<Stopped> {
+        let body = self.post(&format!("/api/turns/{id}/stop"), &json!({ "reason": reason }))?;
+        let outcome = body["outcome"].as_str().and_then(Stopped::parse);
+        outcome.ok_or_else(not_understood)
     }
 
     /// Keeps a verdict of the judge.

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::output::{Answer, Output};
 use crate::telemetry;
 
+mod agent;
 mod audit;
 mod billing;
 mod blueprint;
@@ -39,6 +40,7 @@ mod sandbox_agent;
 mod schema;
 mod store;
 mod table;
+mod turn;
 mod up;
 mod verdict;
 
@@ -47,6 +49,10 @@ pub(crate) enum Command {
     Demo(demo::Args),
     Up(up::Args),
     Hire(hire::Args),
+    #[command(subcommand)]
+    Agent(agent::Command),
+    #[command(subcommand)]
+    Turn(turn::Command),
     #[command(subcommand)]
     Requests(requests::Command),
     #[command(subcommand)]
@@ -127,6 +133,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Demo(args) => demo::run(&args, &mut cx),
         Command::Up(args) => up::run(&args, &mut cx),
         Command::Hire(args) => hire::run(&args, &mut cx),
+        Command::Agent(command) => agent::run(&command, &mut cx),
+        Command::Turn(command) => turn::run(&command, &mut cx),
         Command::Requests(command) => requests::run(&command, &mut cx),
         Command::Providers(command) => providers::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),

@@ -41,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) sandbox: Sandbox,
     pub(crate) sandbox_run: SandboxRun,
     pub(crate) hosting: Hosting,
+    pub(crate) kernel: Kernel,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,30 @@ pub(crate) struct Bus {
 impl Default for Bus {
     fn default() -> Bus {
         Bus { url: String::new(), namespace: "guild".to_owned() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Kernel {
+    pub(crate) enabled: bool,
+    pub(crate) worker_targets: String,
+    pub(crate) tasks: u32,
+    pub(crate) lease_ms: u32,
+    pub(crate) max_steps: u32,
+    pub(crate) suspend_timeout_ms: u32,
+}
+
+impl Default for Kernel {
+    fn default() -> Kernel {
+        Kernel {
+            enabled: true,
+            worker_targets: "worker_generic".to_owned(),
+            tasks: 64,
+            lease_ms: 30_000,
+            max_steps: 8,
+            suspend_timeout_ms: 30_000,
+        }
     }
 }
 

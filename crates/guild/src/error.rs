@@ -72,8 +72,22 @@ pub(crate) mod code {
         BUG = "internal.bug", Internal,
             "guild has a bug and stopped.",
             "Please report it, with the command you ran and these lines.";
+        HOST_CA_FILE = "host.ca_file", Invalid,
+            "A file of certificates holds none, or one that cannot be read.",
+            "Name a file in PEM form with the certificate of whoever certifies the node.";
+        HOST_CERTIFICATE = "host.certificate", Denied,
+            "Whoever answers at the node's address does not prove that it is that node; nothing was sent to it.",
+            "Check the address. If an authority of your own certifies it, name its file: `guild login --ca FILE`.";
         HOST_SIGNED_OUT = "host.signed_out", Denied,
             "You are not signed in at a node that sells sandboxes.", "Sign in with `guild login --host URL`.";
+        AGENT_PROFILE = "agent.profile_malformed", Invalid,
+            "The file with the profile of an agent cannot be read as one.",
+            "Correct what is named; `guild agent run --help` shows a whole profile.";
+        MODELS_FILE = "models.malformed", Invalid,
+            "The file that says where models are cannot be read.",
+            "Correct what is named; docs/models.md shows every setting.";
+        TURN_GOES_ON = "turn.goes_on", Unavailable,
+            "The turn was not over when this command was interrupted.", "It goes on at the node that runs.";
         HIRE_TREE = "hire.tree", Invalid,
             "The commands or the files for a sandbox cannot be sent as they are.",
             "Change what the message names; large files are better made by a command.";
@@ -278,6 +292,12 @@ impl From<guild_market::Error> for Error {
 
 impl From<guild_hosting::Error> for Error {
     fn from(error: guild_hosting::Error) -> Error {
+        Error::new(error.code(), error.to_string())
+    }
+}
+
+impl From<guild_kernel::Error> for Error {
+    fn from(error: guild_kernel::Error) -> Error {
         Error::new(error.code(), error.to_string())
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use guild_network::client::Trust;
 use guild_protocol::env::Random;
 use guild_protocol::hash::{Hash, to_hex};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,8 @@ use crate::input::{Existing, write_whole};
 use crate::keystore::{OWNER_ONLY, refuse_readable_by_others};
 use crate::real::SystemRandom;
 use crate::reply;
+
+mod secure;
 
 const FILE: &str = "hosting.json";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -35,6 +38,9 @@ pub(crate) struct Session {
     pub(crate) token: String,
     pub(crate) user_id: String,
     pub(crate) expires_ms: i64,
+    /// Who must have certified the node, if that is not left to the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 impl Session {
@@ -74,11 +80,20 @@ fn unreadable(path: &Path) -> Error {
     Error::new(&code::HOST_SIGNED_OUT, "the file is not one that guild wrote").in_file(path)
 }
 
+/// A new idempotency key.
+fn new_key() -> String {
+    let mut key = [0; 16];
+    SystemRandom.fill(&mut key);
+    to_hex(&key)
+}
+
 /// A node that sells sandboxes.
 pub(crate) struct Host {
     agent: Agent,
     url: String,
     authorization: Option<String>,
+    /// Who must have certified the node, if that is not left to the host.
+    trust: Option<Trust>,
 }
 
 impl Host {
@@ -87,27 +102,35 @@ impl Host {
         let session = Session::read(loaded)?;
         Ok(Host {
             authorization: Some(format!("Bearer {}", session.token)),
-            ..Host::at(&session.url)
+            ..Host::at(&session.url, session.ca_file.as_deref())?
         })
     }
 
-    /// For a stranger.
-    pub(crate) fn at(url: &str) -> Host {
+    /// For a stranger. Behind https it must be certified by whom the file names, or by whom this host trusts.
+    pub(crate) fn at(url: &str, ca_file: Option<&Path>) -> Result<Host> {
+        let secure = secure::is_secure(url);
+        if ca_file.is_some() && !secure {
+            return Err(Error::new(&code::USAGE, "certificates are for a node behind https://"));
+        }
+        let trust = ca_file.map(secure::of_file).transpose()?;
         let config = Agent::config_builder()
             .http_status_as_error(false)
+            // The node that is named is the one that is asked: nothing goes where an answer points.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_recv_response(Some(ANSWER_TIMEOUT))
-            .build();
-        Host {
-            agent: config.into(),
-            url: url.trim_end_matches('/').to_owned(),
-            authorization: None,
-        }
+            .timeout_recv_response(Some(ANSWER_TIMEOUT));
+        let config = match secure {
+            true => config.https_only(true).tls_config(secure::config(trust.as_ref())?),
+            false => config,
+        };
+        let url = url.trim_end_matches('/').to_owned();
+        Ok(Host { agent: config.build().into(), url, authorization: None, trust })
     }
 
     /// With the token of the node itself, for its operator.
-    pub(crate) fn operator(url: &str, token: &str) -> Host {
-        Host { authorization: Some(format!("Bearer {token}")), ..Host::at(url) }
+    pub(crate) fn operator(url: &str, token: &str) -> Result<Host> {
+        Ok(Host { authorization: Some(format!("Bearer {token}")), ..Host::at(url, None)? })
     }
 
     /// With another word for who asks.
@@ -117,6 +140,11 @@ impl Host {
 
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// Who must have certified the node, if that is not left to the host.
+    pub(crate) fn trust(&self) -> Option<&Trust> {
+        self.trust.as_ref()
     }
 
     /// The word for who asks.
@@ -154,24 +182,15 @@ impl Host {
 
     /// Writes: under a key of its own, so that it happens once however often it must be sent.
     pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value> {
-        let mut key = [0; 16];
-        SystemRandom.fill(&mut key);
-        self.post_as(path, body, &to_hex(&key))
+        self.post_as(path, body, &new_key())
     }
 
     /// Removes something, once however often it must be sent.
     pub(crate) fn delete(&self, path: &str) -> Result<Value> {
-        let mut key = [0; 16];
-        SystemRandom.fill(&mut key);
-        let key = to_hex(&key);
+        let key = new_key();
         let mut answer = self.retried(|| {
             let request = self.agent.delete(format!("{}{path}", self.url));
-            let request = request.header("idempotency-key", &key);
-            let request = match &self.authorization {
-                Some(value) => request.header("authorization", value),
-                None => request,
-            };
-            request.call()
+            self.authorized_by(request.header("idempotency-key", &key)).call()
         })?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
@@ -192,11 +211,13 @@ impl Host {
     /// Sends a file as it is read, with its hash ahead.
     pub(crate) fn put_file(&self, path: &str, file: &File, hash: &Hash) -> Result<Value> {
         let digest = format!("sha-256=:{}:", STANDARD.encode(hash.as_bytes()));
+        let key = new_key();
         let mut answer = self.retried(|| {
             // Again from its beginning, if it must be sent again.
             { file }.rewind()?;
             let request = self.agent.put(format!("{}{path}", self.url));
-            self.authorized_by(request.header("content-digest", &digest)).send(file)
+            let request = request.header("content-digest", &digest).header("idempotency-key", &key);
+            self.authorized_by(request).send(file)
         })?;
         answer.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
@@ -209,8 +230,12 @@ impl Host {
         loop {
             match send() {
                 Ok(answer) => return self.accepted(answer),
-                Err(_) if tries < TRIES => tries += 1,
-                Err(e) => return Err(self.unreachable(&e)),
+                Err(e) => match secure::distrust(&self.url, &e) {
+                    // Whoever is not the node now is not the node a moment later.
+                    Some(error) => return Err(error),
+                    None if tries < TRIES => tries += 1,
+                    None => return Err(self.unreachable(&e)),
+                },
             }
         }
     }

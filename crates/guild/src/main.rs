@@ -12,6 +12,7 @@ mod host;
 mod image;
 mod input;
 mod keystore;
+mod models;
 mod node;
 mod output;
 mod real;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::{join, select};
 use guild_gateway::{Render, Roles, Service as Gateway};
 use guild_hosting::desk::Desk;
+use guild_kernel::model::Endpoints;
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
 use guild_network::client::Pool;
@@ -14,6 +15,7 @@ use guild_network::relay::Relay;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_protocol::schema::Registry;
+use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
@@ -38,6 +40,7 @@ mod bus;
 pub(crate) mod data_dir;
 mod hosting;
 mod identity;
+mod kernel;
 mod listen;
 mod market;
 mod meter;
@@ -47,6 +50,7 @@ mod supervise;
 mod upkeep;
 
 use identity::Identity;
+use kernel::Office;
 
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
@@ -78,6 +82,7 @@ pub(crate) fn migrations() -> Migrations {
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
         .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations())
 }
 
 /// What every part of a node is made with.
@@ -204,6 +209,7 @@ impl Parts {
         loaded: &Loaded,
         address: SocketAddr,
         pool: Pool,
+        office: &Office,
     ) -> Result<(Drainer, Drainer)> {
         let options = outbox::Options {
             lease_ms: i64::from(loaded.config.outbox.lease_ms),
@@ -219,6 +225,7 @@ impl Parts {
         let own = drainer(options)?
             .sink(audit::BELL_SINK, bell_sink(self.bus.handle.clone()), self.wake())
             .sink(publish::SINK, relays.clone(), self.wake());
+        let own = if loaded.config.kernel.enabled { office.sinks(own, self) } else { own };
         let guests = drainer(guest_options)?.sink(publish::GUEST_SINK, relays, self.wake());
         Ok((own, guests))
     }
@@ -251,6 +258,11 @@ impl Parts {
         Ok(self.store.write(guild_network::index::rebuild).await?)
     }
 
+    /// The agents of this node.
+    pub(crate) fn agents(&self) -> Agents {
+        Agents::new(self.store.clone(), self.clock.clone())
+    }
+
     /// What the judge said.
     pub(crate) fn judgements(&self) -> Judgements {
         Judgements::new(self.store.clone(), self.clock.clone())
@@ -266,6 +278,7 @@ impl Parts {
         metrics: Option<Render>,
     ) -> Roles {
         Roles {
+            agents: self.agents(),
             log: self.log.clone(),
             judgements: self.judgements(),
             outbox: self.outbox.clone(),
@@ -293,6 +306,8 @@ pub(crate) struct Character<'a> {
     pub(crate) worker: Option<Arc<dyn Worker>>,
     /// Where commands are run, or why nowhere.
     pub(crate) sandbox: Result<Arc<dyn Sandbox>>,
+    /// Where its agents' models are.
+    pub(crate) models: Endpoints,
     /// The numbers of the process, if somebody keeps them.
     pub(crate) metrics: Option<Render>,
 }
@@ -328,7 +343,7 @@ impl Node {
         let policy = own_bundle(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
-        let Character { origin, worker, sandbox, metrics } = character;
+        let Character { origin, worker, sandbox, models, metrics } = character;
         let workshops = market::workshops(loaded, sandbox)?;
         let identity = Identity::claim(origin, loaded, &parts).await?;
         let (listener, address) = listen::bind(loaded).await?;
@@ -348,19 +363,22 @@ impl Node {
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { intake, relay, pool } = started;
-        let (own, guests) = parts.drainers(loaded, address, pool.clone())?;
+        let office = Office::open(loaded, &parts).await?;
+        let (own, guests) = parts.drainers(loaded, address, pool.clone(), &office)?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
         let means = market::Means { loaded, registry, pool, ours, workshops };
         let Identity { buyer, provider, node } = identity;
-        let desk = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
+        let open = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
+        let (desk, counts) = open.map(|open| (open.desk, open.counts)).unzip();
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
         let handles = Handles { buyer, provider, treasury, explorer };
-        let metrics = metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake));
+        let metrics =
+            metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake, counts));
         let roles = parts.roles(&handles, (relay, relays), desk, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
@@ -382,6 +400,7 @@ impl Node {
             join(own.run(stop.clone()), guests.run(stop)).await;
             Ok(())
         });
+        kernel::start(loaded, models, office, &parts, &mut supervisor, shutdown)?;
         upkeep::start(loaded, &parts, &mut supervisor, shutdown)?;
         serve(&mut supervisor, gateway, listener, ledger);
         // Only now: whoever reads the file may call at once.

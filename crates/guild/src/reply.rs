@@ -13,6 +13,13 @@ pub(crate) fn accepted(
     if answer.status().is_success() {
         return Ok(answer);
     }
+    if answer.status().is_redirection() {
+        let words = answer.headers().get("location").and_then(|place| place.to_str().ok());
+        let message =
+            format!("{url} points to {}, where nothing was sent", words.unwrap_or("another place"));
+        return Err(Error::new(&code::NODE_UNREACHABLE, message)
+            .help("Name the node by the address it has now."));
+    }
     let body: Value = answer.body_mut().read_json().map_err(|e| unreachable(url, &e))?;
     let error = &body["error"];
     let message = error["message"].as_str().unwrap_or("the node refuses").to_owned();

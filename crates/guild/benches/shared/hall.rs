@@ -20,6 +20,7 @@ use guild_hosting::{UserId, money};
 use guild_ledger::writer::{Options as WriterOptions, Writer};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::identity::SecretKey;
+use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Options as LogOptions};
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::judgements::Judgements;
@@ -76,6 +77,7 @@ pub(crate) fn migrations() -> Migrations {
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
         .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations())
 }
 
 /// A gateway that answers.
@@ -145,6 +147,7 @@ fn roles(
     let log = AuditLog::new(log, turns.clone(), bus.clone(), clock.clone(), random.clone());
     let explorer = Explorer::new(ExplorerOptions::default(), turns, bus, clock.clone());
     Ok(Roles {
+        agents: Agents::new(store.clone(), clock.clone()),
         log,
         judgements: Judgements::new(store.clone(), clock.clone()),
         outbox: Outbox::new(store.clone(), clock.clone()),
@@ -182,7 +185,8 @@ fn desk(store: &Store, clock: &Arc<dyn Clock>, random: &Arc<dyn Random>) -> Resu
     let key = Arc::new(SecretKey::make(&**random));
     let link = Link::new(key, clock.clone(), random.clone());
     let door = Door::new(store.clone(), link, Limits::default());
-    Ok(Desk::new(options, images, door, store.clone(), clock.clone(), random.clone()))
+    let (store, bus) = (store.clone(), Arc::new(Local::new()));
+    Ok(Desk::new(options, images, door, store, bus, clock.clone(), random.clone()))
 }
 
 fn said(error: impl std::fmt::Display) -> String {

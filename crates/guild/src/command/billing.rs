@@ -120,7 +120,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
 fn operator(cx: &Context<'_>) -> Result<Host> {
     let loaded = cx.config()?;
     match NodeFile::of_running(&loaded.config.data_dir)? {
-        Some(node) => Ok(Host::operator(&node.url, &node.token)),
+        Some(node) => Host::operator(&node.url, &node.token),
         None => Err(Error::new(&code::NODE_UNREACHABLE, "no node runs on this data directory")),
     }
 }

@@ -1,5 +1,7 @@
 //! `guild login`, `guild logout`
 
+use std::path::PathBuf;
+
 use guild_hosting::access::Scopes;
 use guild_hosting::access::siwe::{Message, Time};
 use guild_protocol::env::Clock;
@@ -27,6 +29,9 @@ pub(crate) struct Args {
     /// The node [default: the one that runs on the data directory]
     #[arg(long, value_name = "URL")]
     host: Option<String>,
+    /// Who certifies the node, in PEM form, instead of those whom this host trusts
+    #[arg(long, value_name = "FILE", requires = "host")]
+    ca: Option<PathBuf>,
     /// Sign in with the Nostr key, by NIP-98
     #[arg(long)]
     nostr: bool,
@@ -58,13 +63,20 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         },
     };
     let key = Keystore::read(&Keystore::path(&loaded))?.unlock(cx.environment)?;
-    let opened = if args.nostr { by_nostr(&url, &key)? } else { by_wallet(&url, &key)? };
+    // Whoever uses it later stands elsewhere.
+    let ca_file =
+        args.ca.as_ref().map(|path| std::path::absolute(path).map_err(|e| Error::io(path, &e)));
+    let ca_file = ca_file.transpose()?;
+    let host = Host::at(&url, ca_file.as_deref())?;
+    let url = host.url().to_owned();
+    let opened = if args.nostr { by_nostr(host, &key)? } else { by_wallet(&host, &key)? };
     let text = |field: &str| opened[field].as_str().unwrap_or_default().to_owned();
     let session = Session {
-        url: Host::at(&url).url().to_owned(),
+        url,
         token: text("token"),
         user_id: text("user_id"),
         expires_ms: opened["expires_ms"].as_i64().unwrap_or(0),
+        ca_file,
     };
     session.write(&loaded)?;
     if cx.out.json() {
@@ -98,8 +110,7 @@ fn key_for_page(loaded: &Loaded, cx: &mut Context<'_>) -> Result<Answer> {
     Ok(Answer::Yes)
 }
 
-fn by_wallet(url: &str, key: &SecretKey) -> Result<Value> {
-    let host = Host::at(url);
+fn by_wallet(host: &Host, key: &SecretKey) -> Result<Value> {
     let asked = host.post("/v1/auth/nonce", &json!({}))?;
     let text = |field: &str| asked[field].as_str().unwrap_or_default().to_owned();
     let not_understood =
@@ -128,8 +139,7 @@ fn by_wallet(url: &str, key: &SecretKey) -> Result<Value> {
     host.post("/v1/auth/verify", &json!({ "message": message, "signature": signature }))
 }
 
-fn by_nostr(url: &str, key: &SecretKey) -> Result<Value> {
-    let host = Host::at(url);
+fn by_nostr(host: Host, key: &SecretKey) -> Result<Value> {
     let at = format!("{}/v1/auth/verify", host.url());
     let body = json!({});
     let hash = guild_protocol::hash::Hash::of(body.to_string().as_bytes()).hex();

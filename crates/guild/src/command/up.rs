@@ -38,7 +38,8 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
     let origin = Origin::Keystore(cx.environment);
     let sandbox = crate::sandbox::open(&loaded.config, cx.environment);
-    let character = Character { origin, worker: None, sandbox, metrics: start_meter() };
+    let models = crate::models::read(&loaded, cx.environment)?;
+    let character = Character { origin, worker: None, sandbox, models, metrics: start_meter() };
     let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();

@@ -28,6 +28,11 @@ impl Environment {
         self.variables.get(name).map(OsString::as_os_str).filter(|value| !value.is_empty())
     }
 
+    /// A key that somebody has put there for a service of others.
+    pub(crate) fn secret(&self, name: &str) -> Option<String> {
+        self.get(name).and_then(OsStr::to_str).map(str::to_owned)
+    }
+
     /// Those that are meant for guild.
     pub(crate) fn ours(&self) -> impl Iterator<Item = (&str, &OsStr)> {
         let all = self.variables.iter().filter(|(name, _)| name.starts_with(PREFIX));

@@ -279,6 +279,23 @@ pub(crate) static KEYS: &[Key] = &[
         "hosting.sign_in_without_proof",
         "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
     ),
+    key("kernel.enabled", "Whether this process does the turns of agents."),
+    key(
+        "kernel.worker_targets",
+        "Whose turns it does, separated by commas. A target that begins with svc1_ is served by one process at a time.",
+    ),
+    key("kernel.tasks", "How many turns it works on at once.").range(1, 4_096),
+    key(
+        "kernel.lease_ms",
+        "How long a turn stays with a worker that is not heard of any more, before another one goes on with it.",
+    )
+    .range(1_000, 3_600_000),
+    key("kernel.max_steps", "How many steps a turn may take, unless its profile says otherwise.").range(1, 1_000),
+    key(
+        "kernel.suspend_timeout_ms",
+        "How long a turn waits for a tool that says nothing about it itself.",
+    )
+    .range(100, 604_800_000),
 ];
 
 /// The key at a path.

@@ -8,7 +8,7 @@ use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
 use guild_hosting::api::ClockView;
 use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{self, Desk, Options};
-use guild_hosting::machine::driver::{self, Driver};
+use guild_hosting::machine::driver::{self, Counts, Driver};
 use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::local::{self, Local};
@@ -29,6 +29,13 @@ const DAY_MS: i64 = 24 * 3_600 * 1_000;
 /// How far the clock of somebody who signs in may be off.
 const SKEW_MS: i64 = 5 * 60 * 1_000;
 
+/// What is open.
+pub(super) struct Open {
+    pub(super) desk: Desk,
+    /// What its services meet, by their names.
+    pub(super) counts: [(&'static str, Counts); 2],
+}
+
 /// Starts all of it, if the settings want it.
 pub(super) async fn start(
     loaded: &Loaded,
@@ -37,7 +44,7 @@ pub(super) async fn start(
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
-) -> Result<Option<Desk>> {
+) -> Result<Option<Open>> {
     let settings = &loaded.config.hosting;
     let bypass = bypass_allowed(settings.sign_in_without_proof, address)?;
     if !settings.enabled {
@@ -65,7 +72,7 @@ pub(super) async fn start(
         parts.store.clone(),
         wake(parts),
     )?;
-    let stop = shutdown.clone();
+    let (driven, stop) = (driver.counts(), shutdown.clone());
     supervisor.start("machine", async move {
         driver.run(stop).await;
         Ok(())
@@ -75,7 +82,7 @@ pub(super) async fn start(
         None => upkeep::Options::default(),
     };
     let meter = Upkeep::new(meter, parts.store.clone(), parts.clock.clone());
-    let stop = shutdown.clone();
+    let (metered, stop) = (meter.counts(), shutdown.clone());
     supervisor.start("meter", async move {
         meter.run(stop).await;
         Ok(())
@@ -83,7 +90,9 @@ pub(super) async fn start(
     let door = Door::new(parts.store.clone(), link, Limits::default());
     let options = options(settings, address, abilities, bypass)?;
     let (clock, random) = (parts.clock.clone(), parts.random.clone());
-    Ok(Some(Desk::new(options, images, door, parts.store.clone(), clock, random)))
+    let (store, bus) = (parts.store.clone(), parts.bus.handle.clone());
+    let desk = Desk::new(options, images, door, store, bus, clock, random);
+    Ok(Some(Open { desk, counts: [("machine", driven), ("meter", metered)] }))
 }
 
 fn options(

@@ -1,9 +1,11 @@
 //! The numbers of this process. Whoever counts uses the facade; here is the one who keeps count.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::future::{Either, select};
 use guild_gateway::Render;
+use guild_hosting::machine::driver::Counts as Met;
 use guild_network::intake::{Counts, Intake};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_store::Store;
@@ -31,8 +33,23 @@ pub(crate) fn start() -> Option<Render> {
 }
 
 /// The same, with what is only looked at when somebody asks.
-pub(super) fn with_counts(render: Render, store: Store, intake: Intake) -> Render {
+pub(super) fn with_counts(
+    render: Render,
+    store: Store,
+    intake: Intake,
+    hosting: Option<[(&'static str, Met); 2]>,
+) -> Render {
     Arc::new(move || {
+        for (service, met) in hosting.iter().flatten() {
+            // Whoever watches for the worst must see that it has not happened, too.
+            let worst: &[&str] = if *service == "meter" { &["failed", "set_aside"] } else { &[] };
+            let mut counts: BTreeMap<&str, u64> = worst.iter().map(|what| (*what, 0)).collect();
+            counts.extend(met.all());
+            for (what, count) in counts {
+                metrics::counter!("hosting_met_total", "service" => *service, "what" => what)
+                    .absolute(count);
+            }
+        }
         let (writes, reads) = store.waiting();
         let count = |calls: usize| f64::from(u32::try_from(calls).unwrap_or(u32::MAX));
         metrics::gauge!("store_waiting_calls", "to" => "write").set(count(writes));

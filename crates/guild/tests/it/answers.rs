@@ -24,6 +24,8 @@ fn help_lists_the_commands() {
       demo           See the whole market at work, on this host alone
       up             Run this node until it is told to stop
       hire           Hire somebody for a job, check what comes back, and pay for it
+      agent          Give work to an agent of your own
+      turn           Look at the turns of agents; stop one, export one
       requests       Look at requests for work, seen, bought or done; give one up
       providers      Look at who offers work
       receipts       List, check and export signed receipts

@@ -32,7 +32,8 @@ fn write<T: Send + 'static>(
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
-        .and(guild_hosting::migrations());
+        .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations());
     let service = Service::open(&Options::file(&file(home)), &all, Hooks::default(), 0).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let done = runtime.block_on(service.handle().write(run));
@@ -118,6 +119,7 @@ fn honest_books_hold() {
     the books of this node hold
       ok           ledger        5 transfers between 3 accounts
       ok           hosting       1 jobs, 1 sandboxes, 3 minutes
+      ok           kernel        0 turns, 0 of them over, 0 steps
     ");
     let (code, answer) = home().json(&["audit"]);
     assert_eq!((code, &answer["holds"]), (0, &true.into()), "{answer}");
@@ -134,6 +136,7 @@ fn what_is_wrong_is_told_with_its_part() {
     the books of this node do NOT hold
       ok           ledger        5 transfers between 3 accounts
       FAILED       hosting       1 jobs, 1 sandboxes, 3 minutes, 1 problems
+      ok           kernel        0 turns, 0 of them over, 0 steps
 
       hosting: sbx_00000000000000000000000000000001 has spent 3331, its transfers are 3330
           [store.inconsistent] The tables of the database contradict each other.
@@ -146,7 +149,7 @@ fn what_is_wrong_is_told_with_its_part() {
 
 type Plant = fn(&Home);
 
-const PLANTS: [(&str, Plant); 11] = [
+const PLANTS: [(&str, Plant); 12] = [
     ("minute 1 of sbx_00000000000000000000000000000001 is paid twice", |home| book(home, 1)),
     ("minute 3 of sbx_00000000000000000000000000000001 is missing before minute 4", |home| {
         book(home, 4);
@@ -179,6 +182,10 @@ const PLANTS: [(&str, Plant); 11] = [
     }),
     ("has ended, and 1 of its sandboxes run", |home| {
         change(home, "UPDATE hosting_job SET status = 'stopped', due_ms = NULL, ended_ms = 1");
+    }),
+    ("box_x has gaps", |home| {
+        let sql = "INSERT INTO card_boxes (box_id, project_id, next_place, created_ms) VALUES ('box_x', 'p', 1, 1)";
+        change(home, sql);
     }),
     ("its time is over at", |home| {
         change(home, "UPDATE hosting_sandbox SET expires_ms = 1768465800001");

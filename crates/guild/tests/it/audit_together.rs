@@ -53,7 +53,8 @@ fn write<T: Send + 'static>(
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
-        .and(guild_hosting::migrations());
+        .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations());
     let service = Service::open(&Options::file(&file), &all, Hooks::default(), 0).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let done = runtime.block_on(service.handle().write(run));

@@ -105,6 +105,14 @@ fn each_layer_wins_over_the_one_below() {
     keep_sign_ins_days = 90
     requests_per_minute = 600
     sign_in_without_proof = false
+
+    [kernel]
+    enabled = true
+    worker_targets = "worker_generic"
+    tasks = 64
+    lease_ms = 30000
+    max_steps = 8
+    suspend_timeout_ms = 30000
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

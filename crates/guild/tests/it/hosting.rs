@@ -1,8 +1,11 @@
 //! Hosting as a newcomer meets it: a new wallet, its first money, a job, a sandbox, and the end of the budget.
 
+mod certified;
 mod commands;
 mod hostile;
+mod resized;
 mod schema;
+mod secure;
 mod shop;
 
 use std::time::Duration;
@@ -137,6 +140,27 @@ fn a_clock_that_ran_back_is_accepted_with_a_node_and_without() {
     let gone = "CREATE TEMP TABLE gone (n CHECK (n = 0));
         INSERT INTO gone SELECT count(*) FROM event WHERE id = 'old'";
     while !plant(&home, gone) {}
+    assert_eq!(node.stop(), 0);
+}
+
+#[test]
+fn a_row_that_is_set_aside_is_counted_where_somebody_watches() {
+    let (operator, buyer) = (Home::new(), Home::new());
+    let node = Node::up(&operator, &HOSTING);
+    let url = format!("http://{}", node.address());
+    let name = r#"hosting_met_total{service="meter",what="set_aside"}"#;
+    let counted = || crate::explorer::counted(&node, name);
+    assert_eq!(counted(), Some(0), "whoever watches sees that nothing has happened");
+    good(&buyer, &["key", "new"]);
+    good(&buyer, &["login", "--host", &url]);
+    good(&buyer, &["job", "create", "--budget", "1500", "--ttl", "1h"]);
+    // It is due, and whose it is cannot be read.
+    while !plant(&operator, "UPDATE hosting_job SET user_id = 'nobody', due_ms = 1") {}
+    let seen = (0..600).any(|_| {
+        testbed::wait_ms(100);
+        counted() == Some(1)
+    });
+    assert!(seen, "it is not counted");
     assert_eq!(node.stop(), 0);
 }
 

@@ -372,6 +372,19 @@ fn a_large_file_goes_in_and_out_and_nobody_holds_it() {
     let peak_kb = shop.node.peak_kb().saturating_sub(before_kb);
     assert!(grown_kb < 16_384 && peak_kb < 32_768, "grown by {grown_kb} kB, {peak_kb} kB at most");
 
+    // One that comes again as it was is answered as it was, and not written: somebody else has written since.
+    let again = format!("/v1/sandboxes/{id}/files?path=again");
+    let digest = "content-digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n";
+    let more = format!("{digest}idempotency-key: again\r\ncontent-length: 3\r\n\r\nabc");
+    let (status, _, first) = shop.ask(&token, "PUT", &again, &more);
+    assert_eq!(status, 200, "{first}");
+    good(&shop.buyer, &["sandbox", "cp", small.to_str().unwrap(), &format!("{id}:again")]);
+    let (status, head, second) = shop.ask(&token, "PUT", &again, &more);
+    assert_eq!((status, second), (200, first));
+    assert!(head.contains("idempotency-repeated: true"), "{head}");
+    good(&shop.buyer, &["sandbox", "cp", &format!("{id}:again"), "again"]);
+    assert_eq!(std::fs::metadata(shop.buyer.path().join("again")).unwrap().len(), 1 << 20);
+
     // What is too large, has no hash, or is not what it says is refused, and changes nothing.
     let at = format!("/v1/sandboxes/{id}/files?path=small");
     let digest = "content-digest: sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:\r\n";
@@ -381,6 +394,7 @@ fn a_large_file_goes_in_and_out_and_nobody_holds_it() {
         (format!("content-length: {}\r\n", 64 << 20), 413, "gateway.too_large"),
         ("content-digest: md5\r\ncontent-length: 0\r\n".to_owned(), 400, "gateway.bad_request"),
     ] {
+        let more = format!("idempotency-key: {code}\r\n{more}");
         let (found, _, body) = shop.ask(&token, "PUT", &at, &more);
         assert!(found == status && body.contains(code), "{more}: {found} {body}");
     }

@@ -373,7 +373,8 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) -> Report {
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
-        .and(guild_hosting::migrations());
+        .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations());
     let service = Service::open(&Options::file(&file), &all, Hooks::default(), 0).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let store = service.handle();

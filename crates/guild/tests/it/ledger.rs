@@ -26,7 +26,8 @@ fn book(file: &std::path::Path, step: impl Fn(AccountId, AccountId) -> Step + Se
         .and(guild_network::migrations())
         .and(guild_market::migrations())
         .and(guild_roles::migrations())
-        .and(guild_hosting::migrations());
+        .and(guild_hosting::migrations())
+        .and(guild_kernel::migrations());
     let service = Service::open(&Options::file(file), &all, Hooks::default(), 0).unwrap();
     let account = |owner, limit| Account::new(owner, "main", AssetId::usd_micro(), limit).unwrap();
     let booked = service.handle().write(move |tx| {

@@ -1,5 +1,6 @@
 //! One integration binary for the crate: the real program, in a directory of its own, in an empty environment.
 
+mod agents;
 mod answers;
 mod audit;
 mod audit_books;
@@ -35,4 +36,6 @@ mod sandbox_agent;
 mod sandbox_run;
 mod store;
 mod support;
+mod thinker;
+mod turns_killed;
 mod upgrade;

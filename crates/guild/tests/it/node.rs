@@ -216,14 +216,13 @@ fn a_database_of_a_newer_program_is_refused_and_left_alone() {
     let file = home.path().join(".local/share/guildhall/node.db");
     let known = guild_store::Migrations::store().and(guild_ledger::migrations());
     let known = known.and(guild_network::migrations()).and(guild_market::migrations());
-    let newer = known.and(guild_roles::migrations()).and(guild_hosting::migrations()).and([
-        guild_store::Migration {
-            area: "store",
-            number: 99,
-            name: "later",
-            sql: "CREATE TABLE later (x BIGINT)".into(),
-        },
-    ]);
+    let known = known.and(guild_roles::migrations()).and(guild_hosting::migrations());
+    let newer = known.and(guild_kernel::migrations()).and([guild_store::Migration {
+        area: "store",
+        number: 99,
+        name: "later",
+        sql: "CREATE TABLE later (x BIGINT)".into(),
+    }]);
     newer.apply(&mut guild_store::Sqlite::open(&file).unwrap(), 0).unwrap();
     for args in [&["up"][..], &["log", "append", "test.again"], &["log", "tail"]] {
         let run = home.run(args);

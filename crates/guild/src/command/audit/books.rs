@@ -5,7 +5,7 @@ use guild_store::code::INCONSISTENT;
 use serde::Serialize;
 
 use crate::command::Context;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node;
 use crate::output::Answer;
 use crate::real::runtime;
@@ -14,11 +14,12 @@ use crate::real::runtime;
 struct Books {
     ledger: guild_ledger::audit::Report,
     hosting: guild_hosting::audit::Report,
+    kernel: guild_kernel::audit::Report,
 }
 
 impl Books {
     /// Each part with its extent and its problems.
-    fn parts(&self) -> [(&'static str, String, &[String]); 2] {
+    fn parts(&self) -> [(&'static str, String, &[String]); 3] {
         let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
         let ledger = format!("{transfers} transfers between {accounts} accounts");
         let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
@@ -27,7 +28,13 @@ impl Books {
         if *lost_units > 0 {
             hosting.push_str(&format!(", {lost_units} micro-USD borne by this node"));
         }
-        [("ledger", ledger, problems), ("hosting", hosting, &self.hosting.problems)]
+        let guild_kernel::audit::Report { turns, over, steps, .. } = &self.kernel;
+        let kernel = format!("{turns} turns, {over} of them over, {steps} steps");
+        [
+            ("ledger", ledger, problems),
+            ("hosting", hosting, &self.hosting.problems),
+            ("kernel", kernel, &self.kernel.problems),
+        ]
     }
 
     fn holds(&self) -> bool {
@@ -39,7 +46,8 @@ pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
     let service = node::open_read_only(&cx.config()?)?;
     let read = service.handle().read(|rx| {
         let ledger = guild_ledger::audit::run(rx)?;
-        Ok::<_, guild_hosting::Error>(Books { ledger, hosting: guild_hosting::audit::run(rx)? })
+        let hosting = guild_hosting::audit::run(rx)?;
+        Ok::<_, Error>(Books { ledger, hosting, kernel: guild_kernel::audit::run(rx)? })
     });
     let books = runtime().map(|runtime| runtime.block_on(read));
     service.close();
@@ -87,6 +95,9 @@ struct Body<'a> {
     minutes: u64,
     overrun_ms: i64,
     lost_micro_usd: i64,
+    turns: i64,
+    turns_over: i64,
+    steps: i64,
     problems: Vec<ProblemBody<'a>>,
 }
 
@@ -124,6 +135,9 @@ fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
         minutes: books.hosting.minutes,
         overrun_ms: books.hosting.overrun_ms,
         lost_micro_usd: books.hosting.lost_units,
+        turns: books.kernel.turns,
+        turns_over: books.kernel.over,
+        steps: books.kernel.steps,
         problems: parts
             .iter()
             .flat_map(|(part, _, problems)| {

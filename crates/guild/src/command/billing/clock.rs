@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
 
 fn look(loaded: &Loaded) -> Result<Value> {
     if let Some(node) = NodeFile::of_running(&loaded.config.data_dir)? {
-        return Host::operator(&node.url, &node.token).get("/v1/operator/clock");
+        return Host::operator(&node.url, &node.token)?.get("/v1/operator/clock");
     }
     let service = node::open_read_only(loaded)?;
     let seen = runtime().map(|runtime| runtime.block_on(service.handle().read(meter::seen)));

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use guild_kernel::model::Endpoints;
 use guild_ledger::{NewTransfer, Step, TransferId};
 use guild_market::job::State as JobState;
 use guild_market::order;
@@ -241,7 +242,8 @@ async fn settle(
     let origin = Origin::Given(SecretKey::make(&SystemRandom));
     let none = || Error::new(&code::DEMO_FAILED, "there is no sandbox");
     let sandbox = sandbox.cloned().ok_or_else(none);
-    let character = Character { origin, worker, sandbox, metrics: start_meter() };
+    let (models, metrics) = (Endpoints::default(), start_meter());
+    let character = Character { origin, worker, sandbox, models, metrics };
     // Starting a node is a long future, and there are four of them.
     let node = Box::pin(Node::start(&loaded, character, shutdown)).await?;
     Ok(Resident { name, loaded, node })

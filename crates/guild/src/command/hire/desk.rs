@@ -67,7 +67,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Asks, and asks again for as long as the node is only away for a moment.
-    fn ask<T>(
+    pub(in crate::command) fn ask<T>(
         &mut self,
         until_ms: i64,
         interrupted: &Shutdown,
@@ -111,7 +111,8 @@ impl<'a> Desk<'a> {
         let loaded = &self.loaded.for_a_moment();
         let origin = Origin::Keystore(self.environment);
         let sandbox = crate::sandbox::open(&loaded.config, self.environment);
-        let character = Character { origin, worker: None, sandbox, metrics: None };
+        let models = crate::models::read(loaded, self.environment)?;
+        let character = Character { origin, worker: None, sandbox, models, metrics: None };
         let shutdown = Shutdown::new();
         let node = self.nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
         let has_relays = !loaded.config.network.relays.0.is_empty();
@@ -186,6 +187,6 @@ impl<'a> Desk<'a> {
 }
 
 /// Now, for those who wait.
-pub(super) fn now_ms() -> i64 {
+pub(in crate::command) fn now_ms() -> i64 {
     SystemClock.now_ms()
 }

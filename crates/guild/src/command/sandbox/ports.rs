@@ -6,7 +6,7 @@ use std::str::FromStr;
 use futures_util::future::{Either, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{SinkExt, StreamExt};
-use guild_network::client::{Wire, reach};
+use guild_network::client::{Trust, Wire, reach};
 use guild_protocol::env::{Clock, Shutdown};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,8 +29,6 @@ use crate::real::SystemClock;
 /// How many connections are carried at once; further ones wait.
 const CONNECTIONS_MAX: usize = 64;
 const PIECE_BYTES: usize = 16 << 10;
-/// How long an answer may take after a program here has said all.
-const LAST_WORDS_MS: i64 = 10_000;
 
 /// Give ports of a sandbox an address at the node, for whoever has your token
 #[derive(Debug, clap::Args)]
@@ -176,19 +174,21 @@ async fn serve(listener: &TcpListener, far: &Far, cx: &mut Context<'_>) {
 struct Far {
     url: String,
     authorization: String,
+    trust: Option<Trust>,
 }
 
 impl Far {
     fn new(host: &Host, path: &str) -> Far {
         let url = format!("{}{path}", host.url().replacen("http", "ws", 1));
-        Far { url, authorization: host.authorization().unwrap_or_default().to_owned() }
+        let authorization = host.authorization().unwrap_or_default().to_owned();
+        Far { url, authorization, trust: host.trust().cloned() }
     }
 
     async fn open(&self) -> Result<WebSocketStream<Wire>, String> {
         let mut request = self.url.as_str().into_client_request().map_err(|e| e.to_string())?;
         let value = HeaderValue::from_str(&self.authorization).map_err(|e| e.to_string())?;
         request.headers_mut().insert("authorization", value);
-        let wire = reach(&self.url).await.map_err(|e| e.to_string())?;
+        let wire = reach(&self.url, self.trust.as_ref()).await.map_err(|e| e.to_string())?;
         match tokio_tungstenite::client_async(request, wire).await {
             Ok((socket, _)) => Ok(socket),
             Err(tungstenite::Error::Http(answer)) => {
@@ -198,33 +198,36 @@ impl Far {
         }
     }
 
-    /// Carries one connection until either side has said all.
+    /// Carries one connection. A message without bytes says that its side has said all; when both have, the node ends
+    /// it.
     async fn carry(&self, near: TcpStream) -> Result<(), String> {
         let _ = near.set_nodelay(true);
         let (mut to_far, mut from_far) = self.open().await?.split();
         let (mut from_near, mut to_near) = near.into_split();
         let outwards = std::pin::pin!(async {
             let mut piece = vec![0; PIECE_BYTES];
-            while let Ok(length @ 1..) = from_near.read(&mut piece).await {
+            while let Ok(length) = from_near.read(&mut piece).await {
                 let piece = piece.get(..length).unwrap_or_default().to_vec();
                 if to_far.send(Message::Binary(piece.into())).await.is_err() {
                     return;
+                }
+                if length == 0 {
+                    // It has asked all; what it asked for may still come.
+                    std::future::pending::<()>().await;
                 }
             }
         });
         let inwards = std::pin::pin!(async {
             while let Some(Ok(message)) = from_far.next().await {
                 match message {
+                    Message::Binary(bytes) if bytes.is_empty() => drop(to_near.shutdown().await),
                     Message::Binary(bytes) if to_near.write_all(&bytes).await.is_err() => break,
                     Message::Close(_) => break,
                     _ => {}
                 }
             }
         });
-        if let Either::Left(((), inwards)) = select(outwards, inwards).await {
-            // It has asked all; what it asked for may still come.
-            select(inwards, SystemClock.sleep(LAST_WORDS_MS)).await;
-        }
+        select(outwards, inwards).await;
         Ok(())
     }
 }

@@ -81,6 +81,74 @@ fn input_signals_directories_and_pauses() {
     shop.close();
 }
 
+#[test]
+fn a_repeat_changes_nothing_inside() {
+    let shop = Shop::open(&[]);
+    let (_, sandbox) = shop.sandbox();
+    let mismatch = |answer: (u16, Vec<u8>)| {
+        let body: serde_json::Value = serde_json::from_slice(&answer.1).unwrap();
+        assert_eq!(
+            (answer.0, &body["error"]["code"]),
+            (422, &json!("access.idempotency_mismatch"))
+        );
+    };
+    // Input is written once, also if the command has ended when it is asked for again.
+    let exec = shop.exec(&sandbox, &json!({"argv": ["cat"], "stdin_open": true}));
+    let (stdin, one) = (format!("{exec}/stdin"), br#"{"data_b64":"b25lCg=="}"#);
+    for _ in 0..3 {
+        assert_eq!(shop.ask_as("a", "POST", &stdin, one), (204, Vec::new()));
+    }
+    mismatch(shop.ask_as("a", "POST", &stdin, br#"{"data_b64":"dHdvCg=="}"#));
+    assert_eq!(shop.ask_as("b", "POST", &stdin, one).0, 204);
+    assert_eq!(shop.ask_as("c", "POST", &stdin, br#"{"close":true}"#).0, 204);
+    let mut frames = shop.frames(&exec);
+    assert_eq!(frames.pop().unwrap()["exit_code"], 0);
+    let printed: Vec<u8> =
+        frames.iter().flat_map(|frame| decoded(&text(frame, "data_b64"))).collect();
+    assert_eq!(String::from_utf8(printed).unwrap(), "one\none\n");
+    assert_eq!(shop.ask_as("a", "POST", &stdin, one).0, 204);
+
+    // So is a signal.
+    let exec = shop.exec(&sandbox, &json!({"argv": ["sleep", "1000"]}));
+    let (signal, ends) = (format!("{exec}/signal"), br#"{"signal":15}"#);
+    assert_eq!(shop.ask_as("a", "POST", &signal, ends).0, 204);
+    assert_eq!(shop.frames(&exec).pop().unwrap()["signal"], 15);
+    assert_eq!(shop.ask_as("a", "POST", &signal, ends), (204, Vec::new()));
+    mismatch(shop.ask_as("a", "POST", &signal, br#"{"signal":9}"#));
+
+    // A file that came late comes no second time, and one that is gone is not removed again.
+    let file = format!("{sandbox}/files?path=a.txt");
+    let put = |key: &str, content: &[u8]| shop.ask_as(key, "PUT", &file, content);
+    let first = put("a", b"first");
+    assert_eq!((first.0, put("b", b"second").0), (200, 200));
+    assert_eq!(put("a", b"first"), first);
+    mismatch(put("a", b"other"));
+    assert_eq!(shop.ask("GET", &file, b""), (200, b"second".to_vec()));
+    assert_eq!(shop.ask_as("a", "DELETE", &file, b""), (204, Vec::new()));
+    assert_eq!(shop.ask("GET", &file, b"").0, 404);
+    assert_eq!(put("c", b"third").0, 200);
+    assert_eq!(shop.ask_as("a", "DELETE", &file, b"").0, 204);
+    assert_eq!(shop.ask("GET", &file, b""), (200, b"third".to_vec()));
+
+    // Secrets that were replaced do not come back.
+    let release = format!("{sandbox}/secrets");
+    let secret = |value: &str| json!({"secrets": {"TOKEN": value}}).to_string();
+    for (key, value) in [("a", "12345678"), ("b", "123456789"), ("a", "12345678")] {
+        let (status, names) = shop.ask_as(key, "POST", &release, secret(value).as_bytes());
+        assert_eq!((status, names.as_slice()), (200, &br#"{"names":["TOKEN"]}"#[..]), "{key}");
+    }
+    mismatch(shop.ask_as("a", "POST", &release, secret("87654321").as_bytes()));
+    let asks = json!({"argv": ["sh", "-c", "[ ${#TOKEN} = 9 ]"], "needs_secrets": ["TOKEN"]});
+    let exec = shop.exec(&sandbox, &asks);
+    assert_eq!(shop.frames(&exec).pop().unwrap()["exit_code"], 0, "it is the later one");
+
+    // With the sandbox everything ends, but for what was answered.
+    assert_eq!(shop.post(&format!("{sandbox}/stop"), &json!({})).0, 200);
+    assert_eq!(put("a", b"first"), first);
+    assert_eq!(put("d", b"first").0, 409);
+    shop.close();
+}
+
 /// What is written in base64.
 fn decoded(text: &str) -> Vec<u8> {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

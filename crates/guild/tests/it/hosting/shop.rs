@@ -61,6 +61,17 @@ impl Shop {
     /// Asks with the buyer's token and a key of its own: status and body.
     pub(super) fn ask(&self, method: &str, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
         let key = format!("key-{}", self.keys.fetch_add(1, Ordering::SeqCst));
+        self.ask_as(&key, method, path, body)
+    }
+
+    /// Asks with the buyer's token and this key.
+    pub(super) fn ask_as(
+        &self,
+        key: &str,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> (u16, Vec<u8>) {
         let request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url))
@@ -81,6 +92,11 @@ impl Shop {
 
     pub(super) fn post(&self, path: &str, body: &Value) -> (u16, Value) {
         let (status, body) = self.ask("POST", path, body.to_string().as_bytes());
+        (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
+    }
+
+    pub(super) fn post_as(&self, key: &str, path: &str, body: &Value) -> (u16, Value) {
+        let (status, body) = self.ask_as(key, "POST", path, body.to_string().as_bytes());
         (status, serde_json::from_slice(&body).unwrap_or(Value::Null))
     }
 
