@@ -14,6 +14,9 @@ use crate::fault::{Dice, Kind};
 use crate::rates::Rates;
 use crate::world::World;
 
+/// So many steps at one moment are a loop that waits for nothing: time would stand still for ever.
+const SPIN_MAX: u64 = 200_000;
+
 /// How often a process that corrects its clock asks the database for the time.
 const CORRECT_EVERY_MS: i64 = 400;
 
@@ -247,7 +250,15 @@ impl Executor {
 
     /// Runs until `done` holds and nothing is left to do at this moment, or until the end of time.
     pub fn run(&mut self, until_ms: UnixMs, boot: &Boot<'_>, done: &dyn Fn() -> bool) -> bool {
+        let (mut moment_ms, mut since) = (self.world.now_ms(), self.polls);
         while self.world.now_ms() < until_ms {
+            if self.world.now_ms() != moment_ms {
+                (moment_ms, since) = (self.world.now_ms(), self.polls);
+            }
+            if self.polls - since > SPIN_MAX {
+                self.world.violate("[spin] somebody runs and never waits".to_owned());
+                return false;
+            }
             self.reboot_due(boot);
             let ready = self.runnable();
             if ready.is_empty() {
@@ -380,6 +391,19 @@ mod tests {
         executor.run(1_000, &boot, &|| false);
         let shown_ms = clock.lock().unwrap().as_ref().unwrap().now_ms();
         shown_ms - BEGIN_MS - world.now_ms()
+    }
+
+    #[test]
+    fn a_loop_that_waits_for_nothing_is_found() {
+        let world = World::new(1, 0, &Selection::ALL);
+        let boot = |_: &mut Executor, _: &Life| {};
+        let mut executor = Executor::new(world.clone(), Rates::default(), 0, &boot);
+        executor.spawn_outside(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            std::task::Poll::Pending
+        }));
+        assert!(!executor.run(1_000, &boot, &|| false));
+        assert!(world.violations()[0].contains("[spin]"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is simulated, and what must hold.
 
 pub mod audit_log;
+pub mod kernel;
 pub mod ledger;
 pub mod market;
 pub mod meter;
@@ -17,6 +18,8 @@ use crate::world::World;
 pub enum Scenario {
     /// append → event row → outbox → bell → stream
     AuditLog(Option<audit_log::Bug>),
+    /// Turns of agents: workers, models, tools, and agents that ask agents.
+    Kernel(Option<kernel::Bug>),
     /// Money: transfers, holds and rules by many clients through several processes.
     Ledger(Option<ledger::Bug>),
     /// Work for money between nodes: orders, jobs, verdicts, receipts.
@@ -27,12 +30,13 @@ pub enum Scenario {
 
 impl Scenario {
     /// Their names.
-    pub const NAMES: [&str; 4] = ["audit-log", "ledger", "market", "meter"];
+    pub const NAMES: [&str; 5] = ["audit-log", "kernel", "ledger", "market", "meter"];
 
     /// The scenario of this name with the bug of this name, if there are such.
     pub fn named(name: &str, bug: Option<&str>) -> Result<Scenario, String> {
         match name {
             "audit-log" => planted(bug).map(Scenario::AuditLog),
+            "kernel" => planted(bug).map(Scenario::Kernel),
             "ledger" => planted(bug).map(Scenario::Ledger),
             "market" => planted(bug).map(Scenario::Market),
             "meter" => planted(bug).map(Scenario::Meter),
@@ -46,6 +50,7 @@ impl Scenario {
     pub fn run(self, seed: u64, selection: &Selection) -> Report {
         match self {
             Scenario::AuditLog(bug) => audit_log::run(seed, bug, selection),
+            Scenario::Kernel(bug) => kernel::run(seed, bug, selection),
             Scenario::Ledger(bug) => ledger::run(seed, bug, selection),
             Scenario::Market(bug) => market::run(seed, bug, selection),
             Scenario::Meter(bug) => meter::run(seed, bug, selection),

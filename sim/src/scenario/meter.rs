@@ -217,11 +217,12 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), Str
         let driver = drive(shared, &link, &store, &bus)?;
         executor.spawn(number, driver.run(Shutdown::new()));
     }
-    let options = upkeep::Options { every_ms: shared.every_ms(), batch_max: 3 };
+    let options = upkeep::Options { every_ms: shared.every_ms(), batch_min: 2, batch_max: 3 };
     let keeper = Upkeep::new(options, store.clone(), clock.clone());
     executor.spawn(number, keeper.run(Shutdown::new()));
     let entrance = Entrance::new(store.clone(), link, Limits::default());
-    let desk = desk(&shared.yard, (entrance.clone(), store.clone(), clock.clone(), random))?;
+    let parts = (entrance.clone(), store.clone(), bus, clock.clone(), random);
+    let desk = desk(&shared.yard, parts)?;
     lock(&shared.nodes)[number] = Some(Node { life: life.clone(), desk, entrance, store, clock });
     Ok(())
 }
@@ -250,9 +251,9 @@ fn drive(
     Driver::new(options, machine, link.clone(), store.clone(), wake).map_err(|e| e.to_string())
 }
 
-type Parts = (Entrance, Store, Arc<dyn Clock>, Arc<World>);
+type Parts = (Entrance, Store, Arc<dyn Bus>, Arc<dyn Clock>, Arc<World>);
 
-fn desk(yard: &Yard, (entrance, store, clock, random): Parts) -> Result<Desk, String> {
+fn desk(yard: &Yard, (entrance, store, bus, clock, random): Parts) -> Result<Desk, String> {
     let plenty = rate::Rate { per_minute: 1_000_000, burst: 1_000_000 };
     let abilities: Abilities = yard.abilities();
     let options = desk::Options {
@@ -272,7 +273,7 @@ fn desk(yard: &Yard, (entrance, store, clock, random): Parts) -> Result<Desk, St
     };
     let image = IMAGE.parse().map_err(|e: guild_hosting::Error| e.to_string())?;
     let images = Arc::new(Images::new().with(image, Source::Host));
-    Ok(Desk::new(options, images, entrance, store, clock, random))
+    Ok(Desk::new(options, images, entrance, store, bus, clock, random))
 }
 
 /// When the clocks are right again, whoever runs the nodes says so: a meter that has seen a later time believes no

@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, reason = "a test that cannot go on has failed")]
 
 mod audit_log;
+mod kernel;
 mod ledger;
 mod market;
 mod meter;

@@ -71,9 +71,17 @@ fn minutes_that_are_billed_after_an_outage_are_found() {
 }
 
 #[test]
-fn caps_and_times_that_are_looked_at_too_late_are_found() {
+fn a_cap_that_is_looked_at_too_late_is_found() {
     found(run, Bug::CapTooLate, "[cap]");
+}
+
+#[test]
+fn a_budget_that_is_looked_at_too_late_is_found() {
     found(run, Bug::BudgetTooLate, "[budget]");
+}
+
+#[test]
+fn a_time_that_is_looked_at_too_late_is_found() {
     found(run, Bug::TimeTooLate, "[time]");
 }
 
@@ -100,6 +108,20 @@ fn a_start_that_was_never_committed_is_found() {
 #[test]
 fn agents_that_go_on_are_found() {
     found(run, Bug::LeaseIgnored, "[unpaid]");
+}
+
+/// A bug without a test of its own is a checker that nobody has seen at work.
+#[test]
+fn every_bug_has_a_test_of_its_own() {
+    let source = include_str!("meter.rs");
+    let bugs = <Bug as clap::ValueEnum>::value_variants();
+    assert_eq!(bugs.len(), 12);
+    for bug in bugs {
+        let call = format!("    found(run, Bug::{bug:?}, ");
+        assert_eq!(source.matches(&call).count(), 1, "{bug:?}");
+    }
+    let tests = source.split("#[test]").filter(|test| test.contains("\n    found(run, ")).count();
+    assert_eq!(tests, bugs.len(), "one in each test");
 }
 
 /// What fails without any fault is told without any.

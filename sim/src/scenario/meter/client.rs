@@ -14,6 +14,7 @@ use guild_hosting::price::Shape;
 use guild_hosting::{Error, Result, SandboxId, UserId, sandbox};
 use guild_protocol::env::{BoxFuture, Clock};
 use guild_protocol::error::Kind;
+use guild_protocol::hash::Hash;
 use serde_json::Value;
 
 use super::{IMAGE, Node, Shared, WISHES_UNTIL_MS, lock};
@@ -107,7 +108,7 @@ impl User {
             method: "POST".to_owned(),
             path,
             query: String::new(),
-            body: Vec::new(),
+            body_hash: Hash::of(b""),
         };
         let reply = self.answered(|node| call(node.desk.clone(), sent.clone())).await?;
         let status = reply.answer.status();

@@ -1,0 +1,110 @@
+use sim::fault::Selection;
+use sim::minimise::minimise;
+use sim::scenario::kernel::{Bug, run};
+
+use crate::{CRASHES, failing, found, met, time_boxed};
+
+#[test]
+fn whoever_dies_every_turn_ends_once() {
+    let summary = time_boxed(run);
+    met(&summary.crashes, &CRASHES);
+    met(&summary.crashes, &["crash before the delivery", "crash after the delivery"]);
+    met(
+        &summary.faults,
+        &[
+            "pause",
+            "clock step",
+            "statement refused",
+            "commit refused",
+            "commit not done, its answer lost",
+            "commit done, its answer lost",
+            "sink fails",
+            "bell lost",
+            "bell doubled",
+            "bell late",
+        ],
+    );
+    met(
+        &summary.deeds,
+        &[
+            "success",
+            "kernel.stopped",
+            "kernel.canceled",
+            "kernel.model_refused",
+            "asked again",
+            "conflict",
+            "child",
+            "effect",
+            "early result",
+            "result that resumes",
+            "result beside others",
+            "kernel.answered",
+            "kernel.unknown_call",
+            "call that timed out",
+            "step that was lost",
+            "step that follows another",
+            "tool never answers",
+            "model is busy",
+        ],
+    );
+}
+
+#[test]
+fn a_turn_that_is_asked_for_again_by_a_watchdog_is_found() {
+    found(run, Bug::AskedAgain, "has several rows");
+}
+
+#[test]
+fn a_card_of_one_that_has_lost_its_turn_is_found() {
+    found(run, Bug::UnfencedAppend, "was written without a lease");
+}
+
+#[test]
+fn a_result_that_is_applied_before_its_turn_is_resumed_is_found() {
+    found(run, Bug::TwoTransactions, "waits for another number of calls than are open");
+}
+
+#[test]
+fn a_tool_that_runs_before_its_call_is_written_down_is_found() {
+    found(run, Bug::PublishBeforeCommit, "[unknown call]");
+}
+
+#[test]
+fn a_heartbeat_that_revives_a_lost_lease_is_found() {
+    found(run, Bug::HeartbeatRevives, "[stolen]");
+}
+
+#[test]
+fn a_sweep_that_takes_turns_from_the_living_is_found() {
+    found(run, Bug::SweepEvicts, "[evicted]");
+}
+
+#[test]
+fn a_time_out_beside_a_result_is_found() {
+    found(run, Bug::TimeoutBesideResult, "has several results");
+}
+
+#[test]
+fn a_call_that_stays_open_after_its_turn_is_found() {
+    found(run, Bug::LeakedWait, "is awaited by a turn that does not wait for it");
+}
+
+#[test]
+fn an_epoch_that_stays_is_found() {
+    found(run, Bug::EpochStays, "[epoch]");
+}
+
+#[test]
+fn turns_that_begin_out_of_order_are_found() {
+    found(run, Bug::OutOfOrder, "[order]");
+}
+
+/// What fails without any fault is told without any.
+#[test]
+fn a_failing_turn_is_told_with_the_faults_that_it_needs() {
+    let bug = Some(Bug::SweepEvicts);
+    let failing = failing(|seed| run(seed, bug, &Selection::ALL));
+    let story = minimise(&failing, &|selection| run(failing.seed, bug, selection));
+    let told = story.told(" --scenario kernel");
+    assert!(story.minimal && story.report.faults.len() <= 2, "{told}");
+}
