@@ -10,6 +10,7 @@ mod in_time;
 pub mod javascript;
 pub mod judge_tools;
 pub mod nats;
+pub mod nats_py;
 pub mod nostr_relay;
 mod port;
 pub mod postgres;

@@ -14,20 +14,31 @@ use crate::process::{Process, give_to_ordinary_user, said};
 /// Names the server of the whole test run, if somebody has started one.
 pub const SHARED_URL: &str = "GUILD_TEST_NATS_URL";
 
-/// A server of its own, without anything that outlives it.
+/// A server of its own. What it keeps goes away with it.
 #[derive(Debug)]
 pub struct Nats {
     directory: TempDir,
     port: u16,
+    /// Whether it keeps what it is told to keep.
+    keeps: bool,
     process: Option<Process>,
 }
 
 impl Nats {
-    /// Starts a server.
+    /// Starts a server that keeps nothing.
     pub fn start() -> Result<Nats, String> {
+        Nats::start_as(false)
+    }
+
+    /// Starts a server with streams (JetStream), which survive a stop.
+    pub fn start_with_streams() -> Result<Nats, String> {
+        Nats::start_as(true)
+    }
+
+    fn start_as(keeps: bool) -> Result<Nats, String> {
         let directory = tempfile::Builder::new().prefix("guild-nats-").tempdir().map_err(said)?;
         give_to_ordinary_user(directory.path())?;
-        let mut server = Nats { directory, port: free_port()?, process: None };
+        let mut server = Nats { directory, port: free_port()?, keeps, process: None };
         server.resume()?;
         Ok(server)
     }
@@ -35,7 +46,13 @@ impl Nats {
     /// Starts the server again after [`Nats::stop`], on the same port.
     pub fn resume(&mut self) -> Result<(), String> {
         let port = self.port;
-        let arguments = ["--addr", "127.0.0.1", "--port", &port.to_string()].map(str::to_owned);
+        let mut arguments = vec!["--addr", "127.0.0.1", "--port"];
+        let (number, place) = (port.to_string(), self.directory.path().display().to_string());
+        arguments.push(&number);
+        if self.keeps {
+            arguments.extend(["--jetstream", "--store_dir", &place]);
+        }
+        let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
         let mut process = Process::start(&program()?, &arguments, "TERM", self.directory.path())?;
         process.wait_until(|| greets(port))?;
         self.process = Some(process);

@@ -42,6 +42,8 @@ enum Needs {
     Disk,
     /// That, and an empty database on a server that flushes its commits.
     Postgres,
+    /// That, and a server for bells.
+    Cluster,
     /// That directory, and a relay of another make, which the bench starts.
     Relay,
     /// That directory, and other programs that make sandboxes.
@@ -118,6 +120,24 @@ pub(crate) const BENCHES: &[Bench] = &[
         "intake",
         "guild-network",
         &[on_disk("new_sqlite"), on_server("new_postgres"), on_disk("known_sqlite")],
+    ),
+    often(
+        "kernel",
+        "guild-kernel",
+        &[
+            Case {
+                name: "sqlite",
+                needs: Needs::Cluster,
+                programs: &[Program::Ours, Program::Peer("graphile-worker.mjs")],
+            },
+            Case {
+                name: "postgres",
+                needs: Needs::Cluster,
+                programs: &[Program::Ours, Program::Peer("graphile-worker.mjs")],
+            },
+            on_disk("tool_sqlite"),
+            limited("tool_postgres", Needs::Cluster),
+        ],
     ),
     often(
         "ledger",
@@ -278,8 +298,12 @@ impl<'a> Stage<'a> {
                     setup::nostr_relay(tree)?;
                 }
                 Needs::Runtimes => setup::ensure(setup::RUNTIMES)?,
-                Needs::Postgres => {
+                Needs::Postgres | Needs::Cluster => {
                     machine::refuse_memory(&std::env::temp_dir())?;
+                    machine::refuse_memory(stage.directory.path())?;
+                    if case.needs == Needs::Cluster {
+                        setup::ensure(&[setup::NATS])?;
+                    }
                     if stage.server.is_none() {
                         stage.server = Some(start_postgres()?);
                     }
@@ -318,7 +342,7 @@ impl<'a> Stage<'a> {
         let fresh = tempfile::tempdir_in(self.directory.path()).map_err(|e| e.to_string())?;
         // Dropped after the run.
         let database = match (case.needs, &self.server) {
-            (Needs::Postgres, Some(server)) => Some(server.database()?),
+            (Needs::Postgres | Needs::Cluster, Some(server)) => Some(server.database()?),
             _ => None,
         };
         let url = database.as_ref().map(testbed::Database::url);

@@ -105,17 +105,28 @@ pub(crate) fn nostr_relay(tree: &Workspace) -> Result {
 
 /// Installs the Python packages that a judge uses in tests, once, into the build directory.
 pub(crate) fn judge_tools(tree: &Workspace) -> Result {
-    let directory = tree.target(testbed::judge_tools::DIRECTORY);
+    use testbed::judge_tools::{DIRECTORY, REQUIREMENTS};
+    python_packages(tree, DIRECTORY, REQUIREMENTS, "the tools of judges")
+}
+
+/// Installs what tools of another make speak to NATS with, once, into the build directory.
+pub(crate) fn nats_py(tree: &Workspace) -> Result {
+    use testbed::nats_py::{DIRECTORY, REQUIREMENTS};
+    python_packages(tree, DIRECTORY, REQUIREMENTS, "nats-py")
+}
+
+/// Installs the packages of `testbed/{name}.txt` into the directory of that name.
+fn python_packages(tree: &Workspace, name: &str, wanted: &str, what: &str) -> Result {
+    let directory = tree.target(name);
     let list = directory.join("installed.txt");
-    let wanted = testbed::judge_tools::REQUIREMENTS;
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
     }
-    println!("  installing the tools of judges, once");
+    println!("  installing {what}, once");
     // The relay of another make is there already, with a pip of its own.
     let mut install = tree.program(tree.target("python").join("bin/pip"));
     install.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]);
-    install.arg(&directory).arg("--requirement").arg(tree.path("testbed/judge-tools.txt"));
+    install.arg(&directory).arg("--requirement").arg(tree.path(format!("testbed/{name}.txt")));
     workspace::run(&mut install)?;
     std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }

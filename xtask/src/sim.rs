@@ -18,7 +18,7 @@ pub(crate) struct Options {
     /// Run so many seeds.
     #[arg(long)]
     seeds: Option<u64>,
-    /// Run only this scenario: `audit-log`, `ledger`, `market` or `meter`.
+    /// Run only this scenario: `audit-log`, `kernel`, `ledger`, `market` or `meter`.
     #[arg(long, value_name = "NAME")]
     scenario: Option<String>,
     /// Plant this bug, to see that it is found.

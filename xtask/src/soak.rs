@@ -28,6 +28,10 @@ const SUBJECTS: &[Subject] = &[
     Subject { name: "growth-postgres", run: |tree, amount| grow(tree, Database::Postgres, amount) },
     Subject { name: "hired", run: hired },
     Subject { name: "hosting", run: hosting },
+    Subject {
+        name: "kernel",
+        run: |tree, amount| sim::soak(tree, "kernel", amount.seconds, amount.seeds),
+    },
     Subject { name: "kill", run: kill },
     Subject {
         name: "ledger",
@@ -41,6 +45,7 @@ const SUBJECTS: &[Subject] = &[
         name: "meter",
         run: |tree, amount| sim::soak(tree, "meter", amount.seconds, amount.seeds),
     },
+    Subject { name: "turns", run: turns },
     Subject {
         name: "sim",
         run: |tree, amount| sim::soak(tree, "audit-log", amount.seconds, amount.seeds),
@@ -58,6 +63,13 @@ fn grow(tree: &Workspace, database: Database, amount: &Amount) -> Result {
     match amount.millions {
         Some(millions) => growth::soak(tree, database, millions),
         None => Err("say how far it grows: --millions 10".into()),
+    }
+}
+
+fn turns(tree: &Workspace, amount: &Amount) -> Result {
+    match amount.millions {
+        Some(millions) => growth::turns(tree, millions),
+        None => Err("say how many turns there are: --millions 1".into()),
     }
 }
 

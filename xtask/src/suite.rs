@@ -119,6 +119,7 @@ fn toolchain(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     ])?;
     setup::nostr_relay(tree)?;
     setup::judge_tools(tree)?;
+    setup::nats_py(tree)?;
     setup::schemathesis(tree)
 }
 

@@ -77,6 +77,33 @@ pub(crate) fn soak(tree: &Workspace, database: Database, millions: u64) -> Resul
     if report.ok { Ok(()) } else { Err("it got slower as it grew".to_owned()) }
 }
 
+/// Has so many millions of turns done; whether the last ones are as fast as the first.
+pub(crate) fn turns(tree: &Workspace, millions: u64) -> Result {
+    let bench: &Bench =
+        BENCHES.iter().find(|bench| bench.name == "kernel").ok_or("there is no bench kernel")?;
+    workspace::run(cargo_bench(tree, bench).arg("--no-run"))?;
+    let directory = tempfile::tempdir_in(tree.target("")).map_err(|e| e.to_string())?;
+    machine::refuse_memory(directory.path())?;
+    let machine = Machine::look(tree, directory.path());
+    let mut command = cargo_bench(tree, bench);
+    command.args(["--", "--case", "turns", "--millions", &millions.to_string()]);
+    command.arg("--directory").arg(directory.path());
+    let measured = judge::read(&workspace::output(&mut command)?)?;
+    let speed = |name: &str| {
+        let found = measured.iter().find(|run| run.name == name).map(|run| run.per_s);
+        found.ok_or_else(|| format!("{name} was not measured"))
+    };
+    let (last, first) = (speed("guild")?, speed("the first turns")?);
+    let ratio = ratio(last, first)?;
+    let ok = ratio >= FLOOR;
+    let report = serde_json::json!({
+        "soak": "turns", "millions": millions, "first_per_s": first, "last_per_s": last,
+        "ratio": ratio, "floor": FLOOR, "ok": ok, "machine": machine,
+    });
+    println!("{report}");
+    if ok { Ok(()) } else { Err("turns got slower as there were more of them".to_owned()) }
+}
+
 fn report(database: Database, machine: Machine, measured: &[Measurement]) -> Result<Report> {
     let mut curve: BTreeMap<u64, Speeds> = BTreeMap::new();
     for run in measured {

@@ -15,6 +15,8 @@ struct Crate {
 const RUNTIMES: &[&str] = &["tokio", "tokio-util", "async-std", "smol"];
 const HTTP_SERVERS: &[&str] =
     &["axum", "axum-core", "hyper", "hyper-util", "warp", "actix-web", "tower-http"];
+/// Those that cannot also ask.
+const WEB_FRAMEWORKS: &[&str] = &["axum", "axum-core", "warp", "actix-web", "tower-http"];
 const HTTP_CLIENTS: &[&str] = &["reqwest", "ureq", "octocrab", "hyper", "hyper-util"];
 const SOCKETS: &[&str] = &["tokio-tungstenite", "tungstenite", "mio", "socket2"];
 const CHAINS: &[&str] = &["alloy", "alloy-provider", "alloy-network", "ethers"];
@@ -75,7 +77,7 @@ const CRATES: &[Crate] = &[
         name: "guild-kernel",
         layer: 3,
         may_use: &["guild-protocol", "guild-store", "guild-bus", "guild-sandbox"],
-        never: &[HTTP_SERVERS, SOCKETS, CHAINS, CLOCKS],
+        never: &[WEB_FRAMEWORKS, SOCKETS, CHAINS, CLOCKS],
     },
     Crate {
         name: "guild-hosting",
@@ -375,6 +377,8 @@ mod tests {
             ("guild-roles", "rmcp"),
             ("guild-roles", "axum"),
             ("guild-kernel", "nostr"),
+            ("guild-kernel", "axum"),
+            ("guild-roles", "hyper"),
             ("guild-gateway", "clap"),
             ("guild-store", "rand"),
             ("guild", "openssl"),
@@ -391,6 +395,7 @@ mod tests {
             ("guild-protocol", "nostr"),
             ("guild", "clap"),
             ("guild-gateway", "axum"),
+            ("guild-kernel", "hyper"),
         ];
         for (name, used) in right {
             assert_eq!(
