@@ -12,6 +12,7 @@ use guild_kernel::turn::{
 use guild_kernel::{AgentTurnId, Result, ToolCallId};
 use guild_store::{Error, Hooks, Point, Tx};
 use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use crate::world::{Node, T0, TIMEOUT_MS, TTL_MS, call, claim, commit, new_turn, report, success};
 
@@ -414,10 +415,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 fn many(cases: u32, audit_every: u32, open: fn(Hooks) -> Node) {
     let config = ProptestConfig { cases, failure_persistence: None, ..Default::default() };
     // The same cases on every run: how much happens in them is then known, and `sim` is what explores.
-    let mut runner = proptest::test_runner::TestRunner::new_with_rng(
-        config,
-        proptest::test_runner::TestRng::deterministic_rng(proptest::test_runner::RngAlgorithm::ChaCha),
-    );
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(config, rng);
     let done = std::cell::Cell::new(0);
     runner
         .run(&acts(), |acts| {
