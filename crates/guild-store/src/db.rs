@@ -2,7 +2,8 @@
 
 use crate::{Error, Result};
 
-/// A value bound to a statement or read from a row. Ids and JSON are text; times and money are integers.
+/// A value bound to a statement or read from a row. Ids and JSON are text; times and money are integers; content that
+/// has a hash for a name is bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Val<'a> {
     /// Absent.
@@ -11,6 +12,8 @@ pub enum Val<'a> {
     Int(i64),
     /// A text.
     Text(&'a str),
+    /// Bytes that mean nothing to the database.
+    Bytes(&'a [u8]),
 }
 
 impl From<i64> for Val<'_> {
@@ -28,6 +31,12 @@ impl<'a> From<&'a str> for Val<'a> {
 impl<'a> From<&'a String> for Val<'a> {
     fn from(value: &'a String) -> Self {
         Val::Text(value)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Val<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Val::Bytes(value)
     }
 }
 
@@ -104,6 +113,12 @@ impl FromVal for i64 {
 impl FromVal for String {
     fn from_val(val: Val<'_>) -> Option<String> {
         if let Val::Text(text) = val { Some(text.to_owned()) } else { None }
+    }
+}
+
+impl FromVal for Vec<u8> {
+    fn from_val(val: Val<'_>) -> Option<Vec<u8>> {
+        if let Val::Bytes(bytes) = val { Some(bytes.to_vec()) } else { None }
     }
 }
 

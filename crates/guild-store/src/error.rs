@@ -224,6 +224,25 @@ impl Error {
         )
     }
 
+    /// Whether the same call may succeed later though nobody changes it. What the tables refuse they refuse again.
+    ///
+    /// ```
+    /// use guild_store::Error;
+    /// assert!(Error::Full("no room".to_owned()).is_passing());
+    /// assert!(!Error::Database("CHECK constraint failed".to_owned()).is_passing());
+    /// ```
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Error::QueueFull(_)
+                | Error::Locked
+                | Error::Conflict(_)
+                | Error::Unreachable(_)
+                | Error::CommitUnknown(_)
+                | Error::Full(_)
+        )
+    }
+
     /// The kind of its code.
     pub fn kind(&self) -> Kind {
         self.code().kind

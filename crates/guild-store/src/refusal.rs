@@ -38,3 +38,28 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
 pub(crate) fn at(path: &Path, error: &std::io::Error) -> Error {
     Error::Database(format!("{}: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    #[test]
+    fn a_lock_and_a_full_disk_pass_and_what_the_tables_refuse_does_not() {
+        let said = |code| of_sqlite(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_FULL] {
+            assert!(said(code).is_passing(), "{:?}", said(code));
+        }
+        let for_good = [
+            ffi::SQLITE_ERROR,
+            ffi::SQLITE_CONSTRAINT,
+            ffi::SQLITE_MISMATCH,
+            ffi::SQLITE_CORRUPT,
+            ffi::SQLITE_NOTADB,
+        ];
+        for code in for_good {
+            assert!(!said(code).is_passing(), "{:?}", said(code));
+        }
+    }
+}

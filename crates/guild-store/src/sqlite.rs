@@ -145,6 +145,7 @@ fn bind<'a>(
                 return Err(Error::Database("a text must not hold the character NUL".to_owned()));
             }
             Val::Text(text) => ValueRef::Text(text.as_bytes()),
+            Val::Bytes(bytes) => ValueRef::Blob(bytes),
         };
         statement.raw_bind_parameter(i + 1, ToSqlOutput::Borrowed(value)).map_err(refused)?;
     }
@@ -171,8 +172,9 @@ impl Columns for rusqlite::Row<'_> {
             ValueRef::Text(text) => std::str::from_utf8(text)
                 .map(Val::Text)
                 .map_err(|_| Error::Decode(format!("column {i} is not UTF-8"))),
-            ValueRef::Real(_) | ValueRef::Blob(_) => {
-                Err(Error::Decode(format!("column {i} is neither an integer nor a text")))
+            ValueRef::Blob(bytes) => Ok(Val::Bytes(bytes)),
+            ValueRef::Real(_) => {
+                Err(Error::Decode(format!("column {i} is neither an integer, a text nor bytes")))
             }
         }
     }

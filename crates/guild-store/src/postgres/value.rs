@@ -15,8 +15,10 @@ impl ToSql for Val<'_> {
             Val::Int(int) if *ty == Type::INT4 => i32::try_from(int)?.to_sql(ty, out),
             Val::Int(int) if i64::accepts(ty) => int.to_sql(ty, out),
             Val::Text(text) if <&str>::accepts(ty) => text.to_sql(ty, out),
+            Val::Bytes(bytes) if <&[u8]>::accepts(ty) => bytes.to_sql(ty, out),
             Val::Int(_) => Err(format!("an integer was given for {ty}").into()),
             Val::Text(_) => Err(format!("a text was given for {ty}").into()),
+            Val::Bytes(_) => Err(format!("bytes were given for {ty}").into()),
         }
     }
 
@@ -48,7 +50,7 @@ impl ToSql for Column<'_> {
 
 impl Columns for tokio_postgres::Row {
     fn val(&self, i: usize) -> Result<Val<'_>> {
-        let wrong = || Error::Decode(format!("column {i} is neither an integer nor a text"));
+        let wrong = || Error::Decode(format!("column {i} is neither an integer, a text nor bytes"));
         let column = self.columns().get(i).ok_or_else(wrong)?;
         let int = |value: Option<i64>| value.map_or(Val::Null, Val::Int);
         match *column.type_() {
@@ -62,6 +64,10 @@ impl Columns for tokio_postgres::Row {
             Type::TEXT | Type::VARCHAR | Type::NAME => self
                 .try_get(i)
                 .map(|v: Option<&str>| v.map_or(Val::Null, Val::Text))
+                .map_err(|_| wrong()),
+            Type::BYTEA => self
+                .try_get(i)
+                .map(|v: Option<&[u8]>| v.map_or(Val::Null, Val::Bytes))
                 .map_err(|_| wrong()),
             _ => Err(wrong()),
         }

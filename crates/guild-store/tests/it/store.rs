@@ -4,13 +4,14 @@ use std::sync::{Arc, mpsc};
 use guild_protocol::env::{BoxFuture, Clock, UnixMs};
 use guild_protocol::error::Kind;
 use guild_store::event::{self, NewEvent};
-use guild_store::{Error, Hooks, Migrations, Options, Rx, Service, Tx, args};
+use guild_store::{Error, Hooks, Migrations, Options, Rx, Service, Sql, Tx, args};
 
 use crate::{Engine, Place, Scratch, block_on};
 
 on_both! {
     what_was_answered_is_there_after_a_restart,
     parameters_are_bound_by_their_number_not_by_their_place,
+    bytes_are_read_as_they_were_bound,
     a_failing_call_takes_no_other_down,
     a_refusal_of_the_caller_s_own_comes_back_and_nothing_is_kept,
     bells_ring_after_the_commit_and_only_for_what_was_committed,
@@ -54,6 +55,24 @@ fn parameters_are_bound_by_their_number_not_by_their_place(engine: Engine) {
     assert_eq!(block_on(bound).unwrap(), Some(("two".to_owned(), 1, None)));
     let missing = scratch.store().read(|rx| rx.all::<(i64,)>("SELECT CAST($1 AS BIGINT)", args![]));
     assert!(matches!(block_on(missing), Err(Error::Database(_))));
+}
+
+fn bytes_are_read_as_they_were_bound(engine: Engine) {
+    const ECHO: Sql = Sql {
+        lite: "SELECT CAST($1 AS BLOB), CAST($2 AS BLOB), CAST($3 AS TEXT)",
+        pg: "SELECT CAST($1 AS BYTEA), CAST($2 AS BYTEA), CAST($3 AS TEXT)",
+    };
+    let scratch = Scratch::on(engine);
+    let all: Vec<u8> = (0..=255).collect();
+    let bound = all.clone();
+    let read = scratch.store().read(move |rx| {
+        let empty: &[u8] = &[];
+        rx.first::<(Vec<u8>, Vec<u8>, Option<Vec<u8>>)>(ECHO, args![&bound[..], empty, None::<i64>])
+    });
+    assert_eq!(block_on(read).unwrap(), Some((all, Vec::new(), None)));
+    let text =
+        scratch.store().read(|rx| rx.all::<(Vec<u8>,)>("SELECT CAST($1 AS TEXT)", args!["a"]));
+    assert!(matches!(block_on(text), Err(Error::Decode(_))));
 }
 
 fn a_failing_call_takes_no_other_down(engine: Engine) {

@@ -129,6 +129,7 @@ fn bound<'s, 'a>(
             Val::Null => ValueRef::Null,
             Val::Int(int) => ValueRef::Integer(int),
             Val::Text(text) => ValueRef::Text(text.as_bytes()),
+            Val::Bytes(bytes) => ValueRef::Blob(bytes),
         };
         statement.raw_bind_parameter(i + 1, ToSqlOutput::Borrowed(value)).map_err(said)?;
     }
