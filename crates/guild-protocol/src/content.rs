@@ -30,6 +30,7 @@
 //! # Ok::<(), guild_protocol::Error>(())
 //! ```
 
+pub mod car;
 mod cid;
 pub mod dag_pb;
 mod directory;

@@ -53,6 +53,8 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         json::code::ALL,
         nostr::announcement::code::ALL,
         nostr::code::ALL,
+        nostr::file_metadata::code::ALL,
+        nostr::gift::code::ALL,
         nostr::heartbeat::code::ALL,
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,

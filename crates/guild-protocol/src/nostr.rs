@@ -5,6 +5,8 @@
 //! | [`kind`] | the numbers of event kinds, and what relays do with each range |
 //! | [`event`] | one event: reading within limits, its id, its signature, making one |
 //! | [`tag`] | looking things up in tags |
+//! | [`file_metadata`] | what a file is and where it can be had (NIP-94) |
+//! | [`gift`] | private messages of which nobody sees who writes to whom |
 //! | [`filter`] | what somebody asks a relay for |
 //! | [`heartbeat`] | a provider's sign of life |
 //! | [`message`] | what clients and relays say to each other |
@@ -20,7 +22,9 @@ use crate::env::UnixMs;
 
 pub mod announcement;
 pub mod event;
+pub mod file_metadata;
 pub mod filter;
+pub mod gift;
 pub mod heartbeat;
 pub mod job;
 pub mod kind;

@@ -12,8 +12,14 @@ use std::ops::RangeInclusive;
 pub const PROFILE: u16 = 0;
 /// A wish to delete earlier events; for a request: to cancel it (NIP-09).
 pub const DELETION: u16 = 5;
+/// The seal of a private message: who wrote it, for its reader alone (NIP-59).
+pub const SEAL: u16 = 13;
+/// A private message (NIP-17). Never published as it is.
+pub const PRIVATE_MESSAGE: u16 = 14;
 /// A gift wrap, hiding who writes to whom (NIP-59).
 pub const GIFT_WRAP: u16 = 1059;
+/// What a file is and where it can be had (NIP-94).
+pub const FILE_METADATA: u16 = 1063;
 /// A label on somebody or something (NIP-32); our reviews are published as these too.
 pub const LABEL: u16 = 1985;
 /// A review of one engagement.
