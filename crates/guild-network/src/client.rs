@@ -29,6 +29,7 @@ mod want;
 
 use pool::Shared;
 
+pub(crate) use address::Address;
 pub use address::relay_url;
 pub use ask::{Answered, ask, tell};
 pub use dial::{Wire, reach};

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`archive`] | the events that are kept, and finding them again |
 //! | [`client`] | the relays of others: connections, what is fetched and followed, what is published |
+//! | [`content`] | blocks by their hash: kept, pinned, collected, and fetched from others |
 //! | [`index`] | what the events say about providers, requests and answers, as rows |
 //! | [`intake`] | from an event that somebody brings to one that is stored |
 //! | [`keeper`] | keeping the archive within its bounds |
@@ -13,6 +14,7 @@
 
 pub mod archive;
 pub mod client;
+pub mod content;
 mod error;
 pub mod index;
 pub mod intake;
@@ -26,5 +28,5 @@ pub use error::{Error, Result, code};
 
 /// The tables of this crate.
 pub fn migrations() -> Vec<guild_store::Migration> {
-    vec![archive::migration(), index::migration(), marks::migration()]
+    vec![archive::migration(), index::migration(), marks::migration(), content::migration()]
 }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod client;
+mod content;
 mod index;
 mod intake;
 mod publish;
