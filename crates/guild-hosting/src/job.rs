@@ -11,7 +11,7 @@
 
 use guild_protocol::env::UnixMs;
 use guild_protocol::typed_id;
-use guild_store::{Sql, Tx, args};
+use guild_store::{Rx, Sql, Tx, args};
 use serde_json::json;
 
 use crate::clamp::{
@@ -64,33 +64,31 @@ pub fn create(
     policy: &Policy,
     now_ms: UnixMs,
 ) -> Result<(Job, Granted)> {
-    if let Some(known) = find(tx, &new.job_id)? {
-        return match known.user_id == new.user_id {
-            true => Ok((known.clone(), known.answer.granted)),
-            false => Err(Error::refused(&code::ID_TAKEN, format!("{} is taken", new.job_id))),
-        };
-    }
     check_text("name", &new.name, NAME_MAX_BYTES)?;
     check_spend(new.max_spend)?;
     check_idle(new.idle_timeout_ms)?;
     check_time("now", now_ms)?;
     let expires_ms = ends_after(now_ms, new.ttl_ms)?;
-    let running = read::count_running(tx, &new.user_id)?;
-    if running >= policy.jobs_max {
-        let message = format!("{running} jobs run, {} may", policy.jobs_max);
-        return Err(Error::refused(&code::TOO_MANY, message));
-    }
     let granted = Granted {
         spend: clamp::clamp(new.max_spend, policy.job_spend_max, None),
         expires_ms: clamp::clamp(expires_ms, now_ms.saturating_add(policy.job_ttl_max_ms), None),
     };
-    insert(tx, new, &granted, now_ms)?;
-    let job = get(tx, &new.user_id, &new.job_id)?;
+    let Some(job) = insert(tx, new, &granted, policy, now_ms)? else {
+        return known_or_too_many(tx, new, policy);
+    };
     tell(tx, &[told(&job)], now_ms)?;
     Ok((job, granted))
 }
 
-fn insert(tx: &mut Tx<'_>, new: &NewJob, granted: &Granted, now_ms: UnixMs) -> Result<()> {
+/// Makes the job, unless there is one with this id or too many of the user's jobs run: one journey for what is nearly
+/// always so.
+fn insert(
+    tx: &mut Tx<'_>,
+    new: &NewJob,
+    granted: &Granted,
+    policy: &Policy,
+    now_ms: UnixMs,
+) -> Result<Option<Job>> {
     let asked = Extend {
         version: 0,
         spend: Some(new.max_spend),
@@ -98,10 +96,8 @@ fn insert(tx: &mut Tx<'_>, new: &NewJob, granted: &Granted, now_ms: UnixMs) -> R
         idle_timeout_ms: new.idle_timeout_ms,
     };
     let expires_ms = granted.expires_ms.granted;
-    tx.exec(
-        "INSERT INTO hosting_job (job_id, user_id, name, status, max_spend, created_ms, expires_ms, idle_timeout_ms,
-           last_activity_ms, due_ms, answer)
-         VALUES ($1, $2, $3, 'running', $4, $5, $6, $7, $5, $8, $9)",
+    Ok(tx.first(
+        read::INSERT,
         args![
             new.job_id.as_str(),
             new.user_id.as_str(),
@@ -111,10 +107,26 @@ fn insert(tx: &mut Tx<'_>, new: &NewJob, granted: &Granted, now_ms: UnixMs) -> R
             expires_ms,
             new.idle_timeout_ms,
             due_ms(expires_ms, now_ms, new.idle_timeout_ms),
-            &Answer { asked, granted: *granted }.to_text()?
+            &Answer { asked, granted: *granted }.to_text()?,
+            policy.jobs_max
         ],
-    )?;
-    Ok(())
+    )?)
+}
+
+/// Why a job was not made: it is there, of this user or of another, or too many run.
+fn known_or_too_many(rx: &mut Rx<'_>, new: &NewJob, policy: &Policy) -> Result<(Job, Granted)> {
+    match find(rx, &new.job_id)? {
+        Some(known) if known.user_id == new.user_id => {
+            let granted = known.answer.granted;
+            Ok((known, granted))
+        }
+        Some(_) => Err(Error::refused(&code::ID_TAKEN, format!("{} is taken", new.job_id))),
+        None => {
+            let running = read::count_running(rx, &new.user_id)?;
+            let message = format!("{running} jobs run, {} may", policy.jobs_max);
+            Err(Error::refused(&code::TOO_MANY, message))
+        }
+    }
 }
 
 /// When a job ends if nobody uses or extends it.

@@ -74,5 +74,14 @@ pub fn migrations() -> Vec<Migration> {
             pg: include_str!("../migrations/postgres/0002_port.sql"),
         },
     });
+    all.push(Migration {
+        area: "hosting",
+        number: 3,
+        name: "running",
+        sql: Sql {
+            lite: include_str!("../migrations/sqlite/0003_running.sql"),
+            pg: include_str!("../migrations/postgres/0003_running.sql"),
+        },
+    });
     all
 }

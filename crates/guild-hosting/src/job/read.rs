@@ -77,15 +77,33 @@ impl Decode for Job {
     }
 }
 
-macro_rules! select {
-    ($rest:literal) => {
+macro_rules! columns {
+    ($before:expr, $after:expr) => {
         concat!(
-            "SELECT job_id, user_id, name, status, max_spend, spent, held, created_ms, expires_ms, idle_timeout_ms,
-               last_activity_ms, ended_ms, answer, version FROM hosting_job ",
-            $rest
+            $before,
+            " job_id, user_id, name, status, max_spend, spent, held, created_ms, expires_ms, idle_timeout_ms,
+               last_activity_ms, ended_ms, answer, version ",
+            $after
         )
     };
 }
+
+macro_rules! select {
+    ($rest:literal) => {
+        columns!("SELECT", concat!("FROM hosting_job ", $rest))
+    };
+}
+
+/// Makes a job, unless its id is taken or so many of the user's jobs run.
+pub(super) const INSERT: &str = columns!(
+    "INSERT INTO hosting_job (job_id, user_id, name, status, max_spend, created_ms, expires_ms, idle_timeout_ms,
+       last_activity_ms, due_ms, answer)
+     SELECT $1, $2, $3, 'running', $4, $5, $6, $7, $5, $8, $9
+     WHERE (SELECT count(*) FROM hosting_job WHERE user_id = $2 AND status = 'running') < $10
+     ON CONFLICT (job_id) DO NOTHING
+     RETURNING",
+    ""
+);
 
 /// Those that somebody has to look at by now.
 pub(crate) const DUE: &str = select!("WHERE due_ms <= $1 ORDER BY due_ms, job_id LIMIT $2");

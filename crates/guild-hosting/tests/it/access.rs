@@ -102,6 +102,10 @@ enum Kept {
     Nothing,
 }
 
+fn tables() -> Migrations {
+    Migrations::store().and(access::migrations())
+}
+
 /// Runs a test on every kind of database.
 fn both(test: impl Fn(&Node)) {
     test(&Node::sqlite(Hooks::default()));
@@ -116,7 +120,10 @@ impl Node {
     }
 
     fn postgres() -> Node {
-        let database = testbed::Database::new().unwrap();
+        let database = testbed::Database::copy_of("access", |url| {
+            Service::open(&Options::at(url), &tables(), Hooks::default(), 0).unwrap().close();
+        })
+        .unwrap();
         let options = Options::at(&database.url());
         Node::open(&options, Hooks::default(), Kept::Database(database))
     }
@@ -130,8 +137,7 @@ impl Node {
     }
 
     fn open(options: &Options, hooks: Hooks, kept: Kept) -> Node {
-        let all = Migrations::store().and(access::migrations());
-        let service = Service::open(options, &all, hooks, 0).unwrap();
+        let service = Service::open(options, &tables(), hooks, 0).unwrap();
         Node { store: service.handle(), service: Some(service), _place: kept }
     }
 

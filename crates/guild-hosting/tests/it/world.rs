@@ -91,6 +91,10 @@ enum Place {
     Database(testbed::Database),
 }
 
+fn tables() -> Migrations {
+    Migrations::store().and(guild_ledger::migrations()).and(guild_hosting::migrations())
+}
+
 /// Runs a test on every kind of database.
 pub(crate) fn both(test: impl Fn(&Node)) {
     test(&Node::sqlite(Hooks::default()));
@@ -109,15 +113,16 @@ impl Node {
     }
 
     pub(crate) fn postgres(hooks: Hooks) -> Node {
-        let database = testbed::Database::new().unwrap();
+        let database = testbed::Database::copy_of("hosting", |url| {
+            Service::open(&Options::at(url), &tables(), Hooks::default(), 0).unwrap().close();
+        })
+        .unwrap();
         let options = Options::at(&database.url());
         Node::open(&options, hooks, Place::Database(database))
     }
 
     fn open(options: &Options, hooks: Hooks, place: Place) -> Node {
-        let all =
-            Migrations::store().and(guild_ledger::migrations()).and(guild_hosting::migrations());
-        let service = Service::open(options, &all, hooks, 0).unwrap();
+        let service = Service::open(options, &tables(), hooks, 0).unwrap();
         Node { store: service.handle(), service: Some(service), _place: place }
     }
 
