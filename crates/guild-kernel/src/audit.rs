@@ -9,6 +9,8 @@
 //! | a call has at most one result, and each is in its output box | calls, cards, boxes |
 //! | nothing waits for nothing: no idle agent with a queue, no suspended turn without an open call | heads, calls |
 //! | a response is as deep as its request, and nothing is too deep | edges |
+//! | whoever waits for a turn is told of its end, and who works for one that was ended is stopped | turns, calls, stops |
+//! | what is told of a turn belongs to its trace | events, turns |
 //! | a batch has one call and one end, which follows from its tasks, and none of them is forgotten | batches, turns |
 //! | boxes have no gaps | entries |
 //! | a command is queued if and only if its call is written down | calls, their cards, the outbox |

@@ -7,7 +7,7 @@ use guild_store::event::{Appended, NewEvent, append_all};
 use serde::Serialize;
 
 use crate::inbox::Outcome;
-use crate::{AgentKey, AgentTurnId, BoxId, CardId, ChannelId, Result};
+use crate::{AgentKey, AgentTurnId, BoxId, CardId, ChannelId, Result, trace};
 
 /// The topic of the events of this crate, and of the bell that tells of them.
 pub const TOPIC: &str = "turns";
@@ -47,6 +47,11 @@ pub(crate) struct Body<'a> {
     pub(crate) output_box_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error_code: Option<&'a str>,
+    /// The span of the turn.
+    pub(crate) traceparent: String,
+    /// The one under which it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) parent_traceparent: Option<&'a str>,
 }
 
 /// The turn that events are about.
@@ -56,6 +61,7 @@ pub(crate) struct About<'a> {
     pub(crate) channel_id: &'a ChannelId,
     pub(crate) agent_turn_id: &'a AgentTurnId,
     pub(crate) turn_epoch: i64,
+    pub(crate) trace_id: Option<&'a str>,
 }
 
 impl<'a> About<'a> {
@@ -72,11 +78,14 @@ impl<'a> About<'a> {
             deliverable_card_id: None,
             output_box_id: None,
             error_code: None,
+            traceparent: trace::of_turn(self.trace_id, self.agent_turn_id),
+            parent_traceparent: None,
         }
     }
 
-    pub(crate) fn queued(self) -> Result<Told> {
-        told(format!("{}/queued", self.agent_turn_id), QUEUED, &self.body("queued"))
+    pub(crate) fn queued(self, parent_traceparent: Option<&str>) -> Result<Told> {
+        let body = Body { parent_traceparent, ..self.body("queued") };
+        told(format!("{}/queued", self.agent_turn_id), QUEUED, &body)
     }
 
     /// The turn goes on, or waits. Each state is reached at most once in an epoch.

@@ -115,6 +115,9 @@ pub(crate) struct TurnHeaders {
     pub(crate) recursion_depth: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace_id: Option<String>,
+    /// The span under which it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent_traceparent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent_agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

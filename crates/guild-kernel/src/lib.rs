@@ -40,6 +40,7 @@ pub mod roster;
 mod row;
 pub mod story;
 pub mod tool;
+mod trace;
 pub mod turn;
 pub mod worker;
 

@@ -281,6 +281,60 @@ pub fn put_tool(tx: &mut Tx<'_>, tool: &Tool, now_ms: UnixMs) -> Result<()> {
     Ok(())
 }
 
+/// Marks, in its options, a row that a node keeps as it wants it. Whoever changes such a row takes the mark away.
+pub const KEPT_BY_NODE: &str = "kept_by_node";
+
+/// A row as it is stored.
+type StoredTool = (String, String, Option<String>, String, String);
+
+/// Stores the tools that a node offers to a project: those that are not there yet, and those that a node has stored. A
+/// row without the [mark](KEPT_BY_NODE) is somebody's own, and is left as it is, whatever it says.
+pub fn offer_tools(tx: &mut Tx<'_>, tools: &[Tool], now_ms: UnixMs) -> Result<()> {
+    for tool in tools {
+        let mut options = tool.options.clone();
+        if let Some(options) = options.as_object_mut() {
+            options.insert(KEPT_BY_NODE.to_owned(), Value::Bool(true));
+        }
+        let tool = Tool { options, ..tool.clone() };
+        let there: Option<StoredTool> = tx.first(
+            "SELECT description, parameters, target_subject, after_execution, options FROM tools
+             WHERE project_id = $1 AND tool_name = $2",
+            args![tool.project_id.as_str(), &tool.tool_name],
+        )?;
+        let wanted = there.is_none_or(|there| is_kept(&there) && there != stored(&tool));
+        if wanted {
+            put_tool(tx, &tool, now_ms)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_kept((.., options): &StoredTool) -> bool {
+    let options: Value = serde_json::from_str(options).unwrap_or_default();
+    options.get(KEPT_BY_NODE).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// As it would stand there. What cannot be written is none that is there.
+fn stored(tool: &Tool) -> StoredTool {
+    (
+        tool.description.clone(),
+        to_json("parameters", &tool.parameters, BODY_MAX_BYTES).unwrap_or_default(),
+        tool.target_subject.clone(),
+        tool.after_execution.as_str().to_owned(),
+        to_json("options", &tool.options, BODY_MAX_BYTES).unwrap_or_default(),
+    )
+}
+
+/// Up to `limit` projects that have profiles, by name, after this one.
+pub fn projects(rx: &mut Rx<'_>, after: &str, limit: i64) -> Result<Vec<ProjectId>> {
+    let names: Vec<(String,)> = rx.all(
+        "SELECT DISTINCT project_id FROM profiles WHERE project_id > $1 ORDER BY project_id LIMIT $2",
+        args![after, page(limit)],
+    )?;
+    // A name that cannot be read is nobody's project.
+    Ok(names.into_iter().filter_map(|(name,)| name.parse().ok()).collect())
+}
+
 /// Up to `limit` tools of a project, by name.
 pub fn tools(rx: &mut Rx<'_>, project_id: &ProjectId, limit: i64) -> Result<Vec<Tool>> {
     type Row = (String, String, String, Option<String>, String, String);

@@ -17,7 +17,7 @@ use guild_kernel::turn::{NewTurn, enqueue_all};
 use guild_kernel::worker::{Counts, Options as WorkerOptions, Parts, Worker};
 use guild_kernel::{AgentKey, BoxId, CardId, ProjectId, Result, TASK, audit};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
-use guild_store::{Hooks, Migrations, Options, Service, Store, Tx, args};
+use guild_store::{Hooks, Migrations, Options, Point, Service, Store, Tx, args};
 use serde_json::json;
 use testbed::bench::{Arguments, Watch};
 use tokio::runtime::Runtime;
@@ -71,6 +71,7 @@ pub(crate) struct Hall {
     _server: Option<testbed::Nats>,
     clock: Arc<Real>,
     random: Arc<Counted>,
+    commits: Arc<AtomicU64>,
 }
 
 impl Hall {
@@ -95,10 +96,20 @@ impl Hall {
             other => return Err(format!("there is no case {other:?}")),
         };
         let ringing = bus.clone();
-        let hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after));
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = commits.clone();
+        // Nothing fails here: the points are only counted.
+        let hooks = Hooks::on_ring(move |topic, after| ringing.ring(topic, after)).with_faults(
+            move |point, _| {
+                if point == Point::AfterCommit {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+                None
+            },
+        );
         let migrations = Migrations::store().and(guild_kernel::migrations());
         let service = Service::open(&options, &migrations, hooks, clock.now_ms()).map_err(said)?;
-        Ok(Hall { runtime, service, bus, _server: bus_server, clock, random })
+        Ok(Hall { runtime, service, bus, _server: bus_server, clock, random, commits })
     }
 
     pub(crate) fn close(self) {
@@ -106,14 +117,18 @@ impl Hall {
     }
 
     /// Has `count` turns of this profile done; how many in a second, from the first wish to the last terminal event.
+    #[expect(clippy::print_stderr, reason = "a benchmark prints")]
     pub(crate) fn run(&self, profile: &str, project: &str, count: u64) -> Result<f64, String> {
         let before = self.ended()?;
+        let commits_before = self.commits.load(Ordering::Relaxed);
         let per_s = self.while_working(profile, project, async |working| {
             let watch = Watch::start();
             working.ask(count).await?;
             working.until(count).await;
             Ok(watch.per_s(count))
         })?;
+        let commits = self.commits.load(Ordering::Relaxed) - commits_before;
+        eprintln!("{count} turns ({profile}) took {commits} commits");
         self.all_ended_once(before + count)?;
         Ok(per_s)
     }

@@ -22,8 +22,10 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "may run longer than it is waited for",
     ),
     (
+        // One that was put aside has its answer ready, and its call is due since then.
         "SELECT b.batch_id FROM pmo_batches AS b LEFT JOIN turn_waiting_tools AS w
-           ON w.tool_call_id = b.parent_tool_call_id AND w.result_status = b.status
+           ON w.tool_call_id = b.parent_tool_call_id AND (w.result_status = b.status
+             OR (w.wait_status = 'waiting' AND w.deadline_ms <= b.closed_ms))
          WHERE b.status NOT IN ('running', 'canceled') AND w.tool_call_id IS NULL LIMIT 50",
         "ended otherwise than its call was told",
     ),
@@ -40,9 +42,13 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "is a task of no batch",
     ),
     (
+        // One whose last task was put aside is due since then, and joined by a sweep.
         "SELECT b.batch_id FROM pmo_batches AS b WHERE (b.status = 'running') <> EXISTS
            (SELECT 1 FROM pmo_batch_tasks AS t
-            WHERE t.batch_id = b.batch_id AND t.status = 'dispatched') LIMIT 50",
+            WHERE t.batch_id = b.batch_id AND t.status = 'dispatched')
+           AND (b.status <> 'running' OR b.deadline_ms > coalesce(
+             (SELECT max(t.closed_ms) FROM pmo_batch_tasks AS t WHERE t.batch_id = b.batch_id), 0))
+         LIMIT 50",
         "is over with an open task, or runs without one",
     ),
     (
@@ -61,7 +67,7 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ),
     (
         "SELECT b.batch_id FROM pmo_batches AS b JOIN pmo_batch_tasks AS t ON t.batch_id = b.batch_id
-         WHERE b.status = 'running' AND b.fail_fast = 1
+         WHERE b.status = 'running' AND b.fail_fast = 1 AND b.deadline_ms > t.closed_ms
            AND t.status IN ('failed', 'canceled', 'timeout') LIMIT 50",
         "runs, and must not have a failure in it",
     ),

@@ -208,6 +208,37 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "is awaited elsewhere than it was called",
     ),
     (
+        // The first key of the headers, which are canonical. A call whose answer could not be given is due since then.
+        "SELECT i.agent_turn_id FROM agent_inbox AS i JOIN turn_waiting_tools AS w
+           ON w.tool_call_id = substr(i.context_headers, 26, 37)
+           AND w.agent_turn_id = i.parent_agent_turn_id AND w.wait_status = 'waiting'
+         WHERE i.message_type = 'turn' AND i.closed_ms < w.deadline_ms
+           AND i.context_headers LIKE '{\"answers_tool_call_id\":\"%' AND NOT EXISTS
+             (SELECT 1 FROM pmo_batches AS b WHERE b.parent_tool_call_id = w.tool_call_id) LIMIT 50",
+        "is over, and the call that it answers still waits",
+    ),
+    (
+        "SELECT c.agent_turn_id FROM agent_inbox AS c JOIN agent_inbox AS p
+           ON p.message_type = 'turn' AND p.agent_turn_id = c.parent_agent_turn_id
+         LEFT JOIN agent_inbox AS s ON s.message_type = 'stop' AND s.project_id = c.project_id
+           AND s.correlation_id = c.agent_turn_id
+         WHERE c.message_type = 'turn' AND c.closed_ms IS NULL AND p.closed_ms IS NOT NULL
+           AND s.seq IS NULL AND (p.status = 'error'
+             OR p.error_code IN ('kernel.stopped', 'kernel.lost_too_often', 'kernel.nothing_awaited')
+             OR c.context_headers LIKE '{\"answers_tool_call_id\":\"%') LIMIT 50",
+        "goes on, the turn that asked for it is over, and nobody stops it",
+    ),
+    (
+        // The last key of the headers.
+        "SELECT e.id FROM event AS e JOIN agent_inbox AS i
+           ON i.message_type = 'turn' AND i.agent_turn_id = substr(e.id, 1, 37)
+         WHERE e.topic = 'turns'
+           AND i.context_headers LIKE '%\"trace_id\":\"________________________________\"}'
+           AND e.body NOT LIKE '%\"traceparent\":\"00-' ||
+             substr(i.context_headers, length(i.context_headers) - 33, 32) || '-%' LIMIT 50",
+        "is told under another trace than its turn was asked under",
+    ),
+    (
         "SELECT b.box_id FROM card_boxes AS b WHERE b.next_place <>
            (SELECT count(*) FROM card_box_entries AS e
             WHERE e.box_id = b.box_id AND e.place < b.next_place) LIMIT 50",

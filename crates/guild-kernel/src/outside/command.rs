@@ -11,11 +11,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::header::{
-    Caller, DEADLINE, PARENT_STEP_ID, RECURSION_DEPTH, SECRET, TRACEPARENT, address, of_kernel,
-    traceparent,
+    Caller, DEADLINE, PARENT_STEP_ID, PARENT_TRACEPARENT, RECURSION_DEPTH, SECRET, TRACEPARENT,
+    address, of_kernel,
 };
 use super::secret::CallKey;
-use crate::{Error, Result, StepId, code};
+use crate::{Error, Result, StepId, code, trace};
 
 /// A command as its row has it.
 #[derive(Deserialize)]
@@ -91,7 +91,9 @@ fn read(
         headers.set(PARENT_STEP_ID, parent_step_id.as_str())?;
     }
     let (turn, call) = (caller.agent_turn_id.as_str(), caller.tool_call_id.as_str());
-    headers.set(TRACEPARENT, &traceparent(trace_id.as_deref(), turn, call))?;
+    let trace_id = trace_id.as_deref();
+    headers.set(TRACEPARENT, &trace::traceparent(trace_id, turn, call))?;
+    headers.set(PARENT_TRACEPARENT, &trace::of_turn(trace_id, &caller.agent_turn_id))?;
     headers.set(SECRET, &key.secret(&caller))?;
     headers.set(MESSAGE_ID, &format!("command/{call}"))?;
     Ok(Some(Letter::json(topic, headers, &payload)?))

@@ -3,7 +3,6 @@
 use guild_bus::mail::Headers;
 use guild_bus::subject::{Address, Prefix, Subject, Token};
 use guild_protocol::env::UnixMs;
-use guild_protocol::hash::Hash;
 use serde::Deserialize;
 
 use crate::{
@@ -44,6 +43,8 @@ pub const SENDER: &str = "Guild-Sender";
 pub const EVENT_SEQ: &str = "Guild-Event-Seq";
 /// The trace that it belongs to, as the W3C writes it.
 pub const TRACEPARENT: &str = "traceparent";
+/// The span in that trace which led to it.
+pub const PARENT_TRACEPARENT: &str = "Guild-Parent-Traceparent";
 
 const FORM: &str = "1";
 const KERNEL: &str = "kernel";
@@ -138,38 +139,4 @@ pub(super) fn address(
         channel_id: Token::parse(channel_id.as_str())?,
         subject,
     })
-}
-
-/// `00-<trace>-<span>-01`. The trace that whoever asked for the turn named, if it is one; else one of the turn's own.
-/// The same call has the same span however often its command leaves.
-pub(super) fn traceparent(trace_id: Option<&str>, agent_turn_id: &str, span: &str) -> String {
-    let is_trace = |text: &&str| {
-        text.len() == 32
-            && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
-            && text.bytes().any(|b| b != b'0')
-    };
-    let own = Hash::of(agent_turn_id.as_bytes()).hex();
-    let trace = trace_id.filter(is_trace).or(own.get(..32)).unwrap_or_default();
-    let span = Hash::of(span.as_bytes()).hex();
-    format!("00-{trace}-{}-01", span.get(..16).unwrap_or_default())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_trace_is_kept_where_it_is_one_and_made_where_it_is_not() {
-        let trace = "0af7651916cd43dd8448eb211c80319c";
-        let made = traceparent(Some(trace), "turn_1", "call_1");
-        assert!(made.starts_with(&format!("00-{trace}-")) && made.ends_with("-01"), "{made}");
-        assert_eq!(made.len(), 55);
-        assert_eq!(made, traceparent(Some(trace), "turn_1", "call_1"));
-        assert_ne!(made, traceparent(Some(trace), "turn_1", "call_2"));
-        let own = traceparent(None, "turn_1", "call_1");
-        for bad in ["", "x", "00000000000000000000000000000000", "0AF7651916CD43DD8448EB211C80319C"]
-        {
-            assert_eq!(traceparent(Some(bad), "turn_1", "call_1"), own, "{bad}");
-        }
-    }
 }

@@ -17,9 +17,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::header::{
-    AGENT_ID, CHANNEL_ID, EVENT_SEQ, PROJECT_ID, TURN_EPOCH, TURN_ID, address, of_kernel,
+    AGENT_ID, CHANNEL_ID, EVENT_SEQ, PARENT_TRACEPARENT, PROJECT_ID, TRACEPARENT, TURN_EPOCH,
+    TURN_ID, address, of_kernel,
 };
-use crate::{AgentId, AgentTurnId, ChannelId, ProjectId, QUEUED, Result, STATE, STEP, TASK, TOPIC};
+use crate::{
+    AgentId, AgentTurnId, ChannelId, ProjectId, QUEUED, Result, STATE, STEP, TASK, TOPIC, trace,
+};
 
 /// Who tells: one process at a time.
 const NAME: &str = "kernel.tell";
@@ -206,6 +209,9 @@ struct About {
     agent_id: AgentId,
     agent_turn_id: AgentTurnId,
     turn_epoch: i64,
+    /// Of events that were told before there were any, it is made.
+    traceparent: Option<String>,
+    parent_traceparent: Option<String>,
     #[serde(flatten)]
     rest: Map<String, Value>,
 }
@@ -233,6 +239,11 @@ fn letter(told: &Event, prefix: &Prefix) -> Result<Letter> {
     headers.set(TURN_EPOCH, &about.turn_epoch.to_string())?;
     headers.set(EVENT_SEQ, &told.seq.to_string())?;
     headers.set(MESSAGE_ID, &format!("event/{}", told.id))?;
+    let made = || trace::of_turn(None, &about.agent_turn_id);
+    headers.set(TRACEPARENT, &about.traceparent.unwrap_or_else(made))?;
+    if let Some(parent) = &about.parent_traceparent {
+        headers.set(PARENT_TRACEPARENT, parent)?;
+    }
     let mut payload = about.rest;
     if event == AgentEvent::Step
         && let Some(phase) = payload.remove("status")

@@ -14,7 +14,7 @@ use crate::row::check_text;
 use crate::turn::head::{self, Active, State};
 use crate::turn::wait::{self, Wait, WaitStatus};
 use crate::{
-    AgentKey, AgentTurnId, BoxId, CardId, Error, Result, StepId, ToolCallId, code, roster,
+    AgentKey, AgentTurnId, BoxId, CardId, Error, Result, StepId, ToolCallId, code, roster, trace,
 };
 
 const NAME_MAX_BYTES: usize = 256;
@@ -130,6 +130,12 @@ impl Call {
         let arguments = content.get_mut("arguments").map(Value::take).unwrap_or_default();
         serde_json::from_value(arguments)
             .map_err(|error| Error::refused(&code::MALFORMED, format!("arguments: {error}")))
+    }
+
+    /// What is asked for by this call belongs to the trace of the turn that asks.
+    pub(super) fn traceparent(&self) -> String {
+        let (turn, call) = (self.agent_turn_id.as_str(), self.tool_call_id.as_str());
+        trace::traceparent(self.active.trace_id.as_deref(), turn, call)
     }
 
     /// Whom the turn may ask.

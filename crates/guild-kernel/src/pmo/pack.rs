@@ -153,7 +153,7 @@ pub(super) fn store(
             step_id: Some(call.step_id.clone()),
             answers: answers.cloned(),
         }),
-        trace_id: call.active.trace_id.clone(),
+        trace_id: Some(call.traceparent()),
         metadata: Value::Null,
     };
     Ok(packed.iter().map(turn).collect())

@@ -55,6 +55,7 @@ struct Ended {
     turn_epoch: i64,
     seq: i64,
     step_id: Option<StepId>,
+    trace_id: Option<String>,
     answers: Option<ToolCallId>,
     output_box_id: Option<BoxId>,
     /// What becomes of its row.
@@ -97,6 +98,7 @@ impl Plan {
             seq: active.seq,
             // What a forced end delivers belongs to no step: its worker has written nothing.
             step_id: last_step.filter(|_| ending.by == By::Itself),
+            trace_id: active.trace_id,
             answers: active.answers_tool_call_id,
             output_box_id: Some(active.output_box_id),
             status: InboxStatus::Consumed,
@@ -120,6 +122,7 @@ impl Plan {
             turn_epoch: row.turn_epoch,
             seq: row.seq,
             step_id: None,
+            trace_id: headers.trace_id,
             answers: headers.answers_tool_call_id,
             output_box_id: row.turn_payload().map(|payload| payload.output_box_id),
             status,
@@ -128,7 +131,7 @@ impl Plan {
     }
 
     /// Nobody waits any more for the calls of this step.
-    fn drop_waits(&mut self, step_id: &StepId) {
+    pub(super) fn drop_waits(&mut self, step_id: &StepId) {
         self.changes.dropped_waits.push(step_id.clone());
         for wait in self.waits.values_mut() {
             if wait.step_id == *step_id && wait.status == WaitStatus::Waiting {
@@ -144,7 +147,8 @@ impl Plan {
         self.put_card(deliverable, ended.output_box_id.as_ref());
         let (key, channel_id) = (&ended.key, &ended.channel_id);
         let (agent_turn_id, turn_epoch) = (&ended.agent_turn_id, ended.turn_epoch);
-        let about = About { key, channel_id, agent_turn_id, turn_epoch };
+        let trace_id = ended.trace_id.as_deref();
+        let about = About { key, channel_id, agent_turn_id, turn_epoch, trace_id };
         let error_code = ending.error_code.as_deref();
         let output_box_id = ended.output_box_id.as_ref();
         let told = about.task(ending.outcome, &card_id, output_box_id, error_code)?;

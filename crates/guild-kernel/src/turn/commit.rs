@@ -359,7 +359,9 @@ impl Plan {
         }
         if let Some(active) = self.active(key) {
             let (channel_id, turn_epoch) = (&active.channel_id, *turn_epoch);
-            let told = About { key, channel_id, agent_turn_id, turn_epoch }.step(done)?;
+            let trace_id = active.trace_id.as_deref();
+            let about = About { key, channel_id, agent_turn_id, turn_epoch, trace_id };
+            let told = about.step(done)?;
             self.changes.events.push(told);
         }
         Ok(Committed::Continued { fence: next, step_number: number, until_ms: until })

@@ -15,7 +15,7 @@ use crate::roster::{AgentStatus, BODY_MAX_BYTES};
 use crate::row::{check_text, to_json};
 use crate::{
     AgentId, AgentKey, AgentTurnId, BoxId, ChannelId, Error, InboxId, Result, StepId, ToolCallId,
-    code,
+    code, trace,
 };
 
 const CORRELATION_MAX_BYTES: usize = 256;
@@ -50,7 +50,8 @@ pub struct NewTurn {
     pub output_box_id: BoxId,
     /// The turn that asks. Without one it is the first of its kind, at depth zero.
     pub parent: Option<Parent>,
-    /// What it belongs to.
+    /// The trace that it belongs to: its id, or a whole `traceparent` whose span led to it. Without one it is that of
+    /// the turn that asks, or a new one.
     pub trace_id: Option<String>,
     /// What else whoever asks wants to say.
     pub metadata: Value,
@@ -108,8 +109,8 @@ pub fn enqueue_all(
 
 /// A turn as it would be written.
 struct Wish {
+    /// Without a trace, unless one is named.
     headers: TurnHeaders,
-    headers_json: String,
     payload: TurnPayload,
     payload_json: String,
     key: AgentKey,
@@ -118,10 +119,14 @@ struct Wish {
 
 impl Wish {
     /// What is answered if something was accepted under this correlation before. Who asks, and for what, must be the
-    /// same; how deep the parent is now does not matter.
+    /// same; how deep the parent is now does not matter, nor the span of this try.
     fn again(&self, row: &InboxRow) -> Result<Accepted> {
         let mut before = row.turn_headers().unwrap_or_default();
         before.recursion_depth = self.headers.recursion_depth;
+        before.parent_traceparent = self.headers.parent_traceparent.clone();
+        if self.headers.trace_id.is_none() {
+            before.trace_id = None;
+        }
         let same = row.key == self.key
             && row.channel_id == self.channel_id
             && row.payload == self.payload_json
@@ -192,9 +197,13 @@ impl Plan {
             (Some(_), above) => above.map_or(0, |active| active.recursion_depth).saturating_add(1),
         };
         let parent = new.parent.as_ref();
+        let given = new.trace_id.as_deref().map(trace::Given::parse).transpose()?;
+        let (trace_id, parent_traceparent) =
+            given.map(|given| (given.trace_id, given.parent_traceparent)).unzip();
         let headers = TurnHeaders {
             recursion_depth,
-            trace_id: new.trace_id.clone(),
+            trace_id,
+            parent_traceparent: parent_traceparent.flatten(),
             parent_agent_id: parent.map(|parent| parent.agent_id.clone()),
             parent_agent_turn_id: parent.map(|parent| parent.agent_turn_id.clone()),
             parent_step_id: parent.and_then(|parent| parent.step_id.clone()),
@@ -207,7 +216,6 @@ impl Plan {
             metadata: new.metadata.clone(),
         };
         Ok(Wish {
-            headers_json: to_json("headers", &headers, BODY_MAX_BYTES)?,
             payload_json: to_json("payload", &payload, BODY_MAX_BYTES)?,
             headers,
             payload,
@@ -270,9 +278,30 @@ impl Plan {
         None
     }
 
+    /// The trace that the turn belongs to, and the span which led to it.
+    fn traced(&self, new: &NewTurn, headers: TurnHeaders, id: &AgentTurnId) -> TurnHeaders {
+        let above = new.parent_key().and_then(|key| self.active(&key));
+        let of_parent = || {
+            let (above, parent) = (above?, new.parent.as_ref()?);
+            let (turn, trace_id) = (parent.agent_turn_id.as_str(), above.trace_id.as_deref());
+            let span_of = parent.answers.as_ref().map_or(turn, ToolCallId::as_str);
+            trace::Given::parse(&trace::traceparent(trace_id, turn, span_of)).ok()
+        };
+        if headers.trace_id.is_some() {
+            return headers;
+        }
+        let (trace_id, parent_traceparent) = match of_parent() {
+            Some(given) => (given.trace_id, given.parent_traceparent),
+            None => (trace::own(id.as_str()), None),
+        };
+        TurnHeaders { trace_id: Some(trace_id), parent_traceparent, ..headers }
+    }
+
     fn accept(&mut self, new: &NewTurn, wish: Wish) -> Result<InboxRow> {
         let (project_id, now_ms) = (new.key.project_id.as_str(), self.now_ms);
         let words = [project_id, MessageType::Turn.as_str(), &new.correlation_id];
+        let agent_turn_id = AgentTurnId::named(now_ms, &words);
+        let headers = self.traced(new, wish.headers, &agent_turn_id);
         let row = InboxRow {
             seq: self.next_seq(),
             inbox_id: InboxId::named(now_ms, &words),
@@ -280,10 +309,10 @@ impl Plan {
             channel_id: wish.channel_id,
             message_type: MessageType::Turn,
             correlation_id: new.correlation_id.clone(),
-            agent_turn_id: AgentTurnId::named(now_ms, &words),
+            agent_turn_id,
             turn_epoch: self.heads.get(&new.key).map_or(0, |head| head.turn_epoch),
-            parent_agent_turn_id: wish.headers.parent_agent_turn_id.clone(),
-            context_headers: wish.headers_json,
+            parent_agent_turn_id: headers.parent_agent_turn_id.clone(),
+            context_headers: to_json("headers", &headers, BODY_MAX_BYTES)?,
             payload: wish.payload_json,
             status: InboxStatus::Queued,
             outcome: None,
@@ -299,21 +328,23 @@ impl Plan {
             primitive: Primitive::Enqueue,
             phase: Phase::Request,
             source: End {
-                agent_id: wish.headers.parent_agent_id.clone(),
-                agent_turn_id: wish.headers.parent_agent_turn_id.clone(),
+                agent_id: headers.parent_agent_id.clone(),
+                agent_turn_id: headers.parent_agent_turn_id.clone(),
             },
-            source_step_id: wish.headers.parent_step_id.clone(),
+            source_step_id: headers.parent_step_id.clone(),
             target: End {
                 agent_id: Some(row.key.agent_id.clone()),
                 agent_turn_id: Some(row.agent_turn_id.clone()),
             },
             correlation_id: row.correlation_id.clone(),
-            recursion_depth: wish.headers.recursion_depth,
-            trace_id: wish.headers.trace_id,
+            recursion_depth: headers.recursion_depth,
+            trace_id: headers.trace_id.clone(),
         });
         let (key, channel_id) = (&row.key, &row.channel_id);
         let (agent_turn_id, turn_epoch) = (&row.agent_turn_id, row.turn_epoch);
-        let told = About { key, channel_id, agent_turn_id, turn_epoch }.queued()?;
+        let trace_id = headers.trace_id.as_deref();
+        let about = About { key, channel_id, agent_turn_id, turn_epoch, trace_id };
+        let told = about.queued(headers.parent_traceparent.as_deref())?;
         self.changes.events.push(told);
         self.freed.insert(row.key.clone());
         self.changes.new_rows.insert(row.seq, row.clone());
@@ -326,7 +357,7 @@ impl NewTurn {
     fn check_form(&self) -> Result<()> {
         check_text("correlation_id", &self.correlation_id, CORRELATION_MAX_BYTES)?;
         if let Some(trace_id) = &self.trace_id {
-            check_text("trace_id", trace_id, CORRELATION_MAX_BYTES)?;
+            trace::Given::parse(trace_id)?;
         }
         if let Some(profile_name) = &self.profile_name {
             check_text("profile_name", profile_name, CORRELATION_MAX_BYTES)?;

@@ -90,6 +90,11 @@ impl Joined {
         !open || (self.batch.fail_fast && failed())
     }
 
+    /// Why it is over when its time is.
+    fn verdict(&self) -> Verdict {
+        if self.is_done() { Verdict::Done } else { Verdict::Late }
+    }
+
     fn open_turns(&self) -> impl Iterator<Item = &AgentTurnId> {
         self.tasks.iter().filter(|task| task.outcome.is_none()).map(|task| &task.agent_turn_id)
     }
@@ -237,18 +242,20 @@ impl Plan {
         true
     }
 
-    /// The time of a batch is over; whether it was still running.
+    /// The time of a batch is over; whether it was still running. One whose task was put aside may be decided already.
     pub(super) fn expire(&mut self, batch_id: &BatchId) -> bool {
         let now_ms = self.now_ms;
-        let due = |joined: &Joined| joined.batch.deadline_ms <= now_ms;
-        self.joins.batches.get(batch_id).is_some_and(due)
-            && self.joins.decide(batch_id, Verdict::Late)
+        let due = |joined: &&Joined| joined.batch.deadline_ms <= now_ms;
+        let Some(joined) = self.joins.batches.get(batch_id).filter(due) else { return false };
+        let verdict = joined.verdict();
+        self.joins.decide(batch_id, verdict)
     }
 
     /// The wait for a call is over: if it has a batch, that says what there is; whether it does.
     pub(super) fn expire_call(&mut self, tool_call_id: &ToolCallId) -> bool {
-        let batch_id = self.joins.of_calls.get(tool_call_id).cloned();
-        batch_id.is_some_and(|batch_id| self.joins.decide(&batch_id, Verdict::Late))
+        let Some(joined) = self.joins.of_call(tool_call_id) else { return false };
+        let (batch_id, verdict) = (joined.batch.batch_id.clone(), joined.verdict());
+        self.joins.decide(&batch_id, verdict)
     }
 
     /// Ends the batches that are over.

@@ -1,18 +1,23 @@
 //! Putting aside what cannot be dealt with: rows that another program has changed, or that contradict each other. They
-//! are closed as far as that can be done without reading them, so that nobody else waits behind them.
+//! are closed as far as that can be done without reading them, so that nobody else waits behind them. What they owe to
+//! others is written down beside, and paid by the next sweep (`debts`): whoever waits for them is answered, and whoever
+//! works for them is stopped.
 
+use guild_bus::ANYTHING;
 use guild_protocol::env::UnixMs;
 use guild_protocol::error::Code;
 use guild_store::{Rx, Tx, args};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Fence;
-use super::sweep::Due;
+use super::sweep::{self, Due};
 use crate::card::{self, CARD_MAX_BYTES, Card, CardType, Role};
 use crate::event::{self, About};
 use crate::inbox::{self, Outcome};
 use crate::row::to_json;
 use crate::{AgentKey, AgentTurnId, CardId, ChannelId, Result};
+
+mod debts;
 
 /// Puts a turn aside that its holder cannot write about; whether it still had it.
 pub fn put_aside(
@@ -51,13 +56,8 @@ pub(super) fn put_due_aside(
         Due::Queue(key) => put_queue_aside(tx, key, code, now_ms),
         Due::Call(call) => drop_call(tx, call.as_str(), now_ms),
         Due::BadCall(call) => drop_call(tx, call, now_ms),
-        Due::Batch(batch_id) => {
-            tx.exec(
-                "UPDATE pmo_batches SET deadline_ms = $2 WHERE batch_id = $1",
-                args![batch_id.as_str(), UnixMs::MAX],
-            )?;
-            Ok(())
-        }
+        Due::Batch(batch_id) => debts::put_batch_aside(tx, batch_id.as_str(), code, now_ms),
+        Due::BadBatch(batch_id) => debts::put_batch_aside(tx, batch_id, code, now_ms),
         Due::Stop(seq) => {
             tx.exec(
                 "UPDATE agent_inbox SET status = 'error', error_code = $2, closed_ms = $3,
@@ -80,6 +80,57 @@ fn drop_call(tx: &mut Tx<'_>, tool_call_id: &str, now_ms: UnixMs) -> Result<()> 
     Ok(())
 }
 
+/// A turn that is put aside, in the words of its rows: any of them may be no name at all.
+#[derive(Default)]
+struct Turn {
+    project_id: String,
+    agent_id: String,
+    agent_turn_id: String,
+    channel_id: String,
+    turn_epoch: i64,
+    trace_id: Option<String>,
+    /// The turn that asked for it, and the call that its end answers.
+    parent_agent_turn_id: Option<String>,
+    answers: Option<String>,
+}
+
+impl Turn {
+    /// What the row in the inbox says, whatever of it can be read.
+    fn of_row(rx: &mut Rx<'_>, seq: i64) -> Result<Option<Turn>> {
+        type Row = (String, String, String, String, i64, Option<String>, String);
+        let row: Option<Row> = rx.first(
+            "SELECT project_id, agent_id, agent_turn_id, channel_id, turn_epoch,
+               parent_agent_turn_id, context_headers
+             FROM agent_inbox WHERE seq = $1 AND message_type = 'turn'",
+            args![seq],
+        )?;
+        let Some((project_id, agent_id, agent_turn_id, channel_id, turn_epoch, parent, headers)) =
+            row
+        else {
+            return Ok(None);
+        };
+        let headers: Value = serde_json::from_str(&headers).unwrap_or_default();
+        let said = |name: &str| Some(headers.get(name)?.as_str()?.to_owned());
+        let (trace_id, answers) = (said("trace_id"), said("answers_tool_call_id"));
+        let parent_agent_turn_id = parent;
+        Ok(Some(Turn {
+            project_id,
+            agent_id,
+            agent_turn_id,
+            channel_id,
+            turn_epoch,
+            trace_id,
+            parent_agent_turn_id,
+            answers,
+        }))
+    }
+
+    fn key(&self) -> Option<AgentKey> {
+        let project_id = self.project_id.parse().ok()?;
+        Some(AgentKey { project_id, agent_id: self.agent_id.parse().ok()? })
+    }
+}
+
 /// The oldest turn that waits for an agent cannot begin, and holds up the others.
 fn put_queue_aside(
     tx: &mut Tx<'_>,
@@ -87,16 +138,15 @@ fn put_queue_aside(
     code: &'static Code,
     now_ms: UnixMs,
 ) -> Result<()> {
-    type Row = (i64, String, String, i64);
-    let row: Option<Row> = tx.first(
-        "SELECT seq, agent_turn_id, channel_id, turn_epoch FROM agent_inbox
+    let oldest: Option<(i64,)> = tx.first(
+        "SELECT seq FROM agent_inbox
          WHERE project_id = $1 AND agent_id = $2 AND status = 'queued' ORDER BY seq LIMIT 1",
         args![key.project_id.as_str(), key.agent_id.as_str()],
     )?;
-    let Some((seq, turn, channel, epoch)) = row else { return Ok(()) };
+    let Some((seq,)) = oldest else { return Ok(()) };
+    let Some(turn) = Turn::of_row(tx, seq)? else { return Ok(()) };
     close_row(tx, seq, code, now_ms)?;
-    let (project_id, agent_id) = (key.project_id.as_str(), key.agent_id.as_str());
-    tell_end(tx, [project_id, agent_id, &turn, &channel], epoch, code, now_ms)
+    end(tx, &turn, None, code, now_ms)
 }
 
 fn close_row(tx: &mut Tx<'_>, seq: i64, code: &Code, now_ms: UnixMs) -> Result<()> {
@@ -116,13 +166,15 @@ pub(super) fn put_head_aside(
     code: &'static Code,
     now_ms: UnixMs,
 ) -> Result<bool> {
-    type Row = (Option<String>, Option<i64>, i64, Option<String>, Option<String>);
+    type Said = Option<String>;
+    type Row = (Said, Option<i64>, i64, Said, Said, Said, Said);
     let row: Option<Row> = tx.first(
-        "SELECT active_agent_turn_id, seq, turn_epoch, channel_id, active_step_id
+        "SELECT active_agent_turn_id, seq, turn_epoch, channel_id, active_step_id,
+           answers_tool_call_id, trace_id
          FROM agent_state_head WHERE project_id = $1 AND agent_id = $2 AND status <> 'idle'",
         args![project_id, agent_id],
     )?;
-    let Some((turn, seq, epoch, channel, step)) = row else { return Ok(false) };
+    let Some((name, seq, epoch, channel, step, answers, trace_id)) = row else { return Ok(false) };
     let epoch = epoch.saturating_add(1);
     tx.exec(
         "UPDATE agent_state_head SET status = 'idle', turn_epoch = $3, active_agent_turn_id = NULL,
@@ -146,34 +198,65 @@ pub(super) fn put_head_aside(
             args![step, now_ms],
         )?;
     }
+    // The head and the row say the same, unless one of them was changed: then the one that can be read counts.
+    let of_row = match seq {
+        Some(seq) => Turn::of_row(tx, seq)?,
+        None => None,
+    };
+    let mut turn = of_row.filter(|turn| Some(&turn.agent_turn_id) == name.as_ref());
+    let turn = turn.get_or_insert_with(|| Turn {
+        agent_turn_id: name.unwrap_or_default(),
+        channel_id: channel.unwrap_or_default(),
+        ..Turn::default()
+    });
+    if turn.key().is_none() {
+        (turn.project_id, turn.agent_id) = (project_id.to_owned(), agent_id.to_owned());
+    }
+    turn.turn_epoch = epoch;
+    turn.answers = turn.answers.take().or(answers);
+    turn.trace_id = turn.trace_id.take().or(trace_id);
     if let Some(seq) = seq {
         close_row(tx, seq, code, now_ms)?;
     }
-    let (turn, channel) = (turn.unwrap_or_default(), channel.unwrap_or_default());
-    tell_end(tx, [project_id, agent_id, &turn, &channel], epoch, code, now_ms)?;
+    end(tx, turn, step.as_deref(), code, now_ms)?;
     Ok(true)
+}
+
+/// All that the end of a turn means to others, once its own rows are closed.
+fn end(
+    tx: &mut Tx<'_>,
+    turn: &Turn,
+    step_id: Option<&str>,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let deliverable = tell_end(tx, turn, code, now_ms)?;
+    debts::answer_parent(tx, turn, deliverable.as_ref(), code, now_ms)?;
+    debts::stop_children(tx, &turn.agent_turn_id, now_ms)?;
+    if let Some(step_id) = step_id {
+        debts::cancel_batches(tx, step_id, code, now_ms)?;
+    }
+    tx.ring(sweep::TOPIC, ANYTHING);
+    Ok(())
 }
 
 /// The one deliverable and the one event of a turn that was put aside, if it can be named. Its box is left alone.
 fn tell_end(
     tx: &mut Tx<'_>,
-    [project_id, agent_id, turn, channel]: [&str; 4],
-    turn_epoch: i64,
+    turn: &Turn,
     code: &'static Code,
     now_ms: UnixMs,
-) -> Result<()> {
-    let named = project_id.parse().ok().zip(agent_id.parse().ok());
-    let Some(((project_id, agent_id), agent_turn_id)) = named.zip(turn.parse().ok()) else {
-        return Ok(());
+) -> Result<Option<CardId>> {
+    let named = turn.key().zip(turn.agent_turn_id.parse().ok());
+    let Some((key, agent_turn_id)): Option<(AgentKey, AgentTurnId)> = named else {
+        return Ok(None);
     };
-    let (key, agent_turn_id) = (AgentKey { project_id, agent_id }, agent_turn_id);
-    let agent_turn_id: AgentTurnId = agent_turn_id;
-    let channel_id: ChannelId = match channel.parse() {
+    let channel_id: ChannelId = match turn.channel_id.parse() {
         Ok(channel_id) => channel_id,
         Err(_) => "unknown".parse()?,
     };
     if has_delivered(tx, &agent_turn_id)? {
-        return Ok(());
+        return Ok(None);
     }
     let content = json!({
         "kind": "fallback_deliverable",
@@ -196,12 +279,19 @@ fn tell_end(
         metadata: to_json("metadata", &metadata, CARD_MAX_BYTES)?,
         created_ms: now_ms,
     };
-    let about =
-        About { key: &key, channel_id: &channel_id, agent_turn_id: &agent_turn_id, turn_epoch };
-    let told = about.task(Outcome::Failed, &deliverable.card_id, None, Some(code.name))?;
+    let about = About {
+        key: &key,
+        channel_id: &channel_id,
+        agent_turn_id: &agent_turn_id,
+        turn_epoch: turn.turn_epoch,
+        trace_id: turn.trace_id.as_deref(),
+    };
+    let card_id = deliverable.card_id.clone();
+    let told = about.task(Outcome::Failed, &card_id, None, Some(code.name))?;
     card::insert_all(tx, &[deliverable])?;
     event::tell(tx, &[told], now_ms)?;
-    inbox::skip_pending(tx, &[agent_turn_id], code.name, now_ms)
+    inbox::skip_pending(tx, &[agent_turn_id], code.name, now_ms)?;
+    Ok(Some(card_id))
 }
 
 fn has_delivered(rx: &mut Rx<'_>, agent_turn_id: &AgentTurnId) -> Result<bool> {

@@ -243,7 +243,8 @@ impl Plan {
             _ => None,
         };
         let (channel_id, agent_turn_id) = (&active.channel_id, &active.agent_turn_id);
-        let about = About { key, channel_id, agent_turn_id, turn_epoch };
+        let trace_id = active.trace_id.as_deref();
+        let about = About { key, channel_id, agent_turn_id, turn_epoch, trace_id };
         let told = about.state(active.state.as_str(), waiting)?;
         if matches!(active.state, State::Dispatched { .. }) {
             self.changes.targets.insert(target);

@@ -48,6 +48,15 @@ pub enum Due {
     BadCall(String),
     /// The time of this batch is over.
     Batch(BatchId),
+    /// The same of a batch whose name is none.
+    BadBatch(String),
+}
+
+impl Due {
+    /// Whether its name is none, so that it can only be put aside.
+    fn is_bad(&self) -> bool {
+        matches!(self, Due::BadHead(..) | Due::BadCall(_) | Due::BadBatch(_))
+    }
 }
 
 /// What became of it.
@@ -70,15 +79,46 @@ pub(crate) const STUCK: &str = "SELECT h.project_id, h.agent_id FROM agent_state
       (SELECT 1 FROM turn_waiting_tools AS w
        WHERE w.step_id = h.active_step_id AND w.wait_status = 'waiting')
     ORDER BY h.resume_deadline_ms LIMIT $2";
-pub(crate) const QUEUES: &str = "SELECT DISTINCT i.project_id, i.agent_id FROM agent_inbox AS i
-    JOIN agent_state_head AS h ON h.project_id = i.project_id AND h.agent_id = i.agent_id
-    WHERE i.status = 'queued' AND h.status = 'idle' LIMIT $1";
+/// Agents for whom turns wait, from one name on, and whether they are idle: from each the index leads to the next one,
+/// however many turns wait for it.
+pub(crate) const QUEUES: &str = "WITH RECURSIVE awaited (project_id, agent_id, number) AS (
+      SELECT i.project_id, i.agent_id, CAST(1 AS BIGINT) FROM agent_inbox AS i WHERE i.seq =
+        (SELECT q.seq FROM agent_inbox AS q
+         WHERE q.status = 'queued' AND (q.project_id, q.agent_id) > ($1, $2)
+         ORDER BY q.project_id, q.agent_id, q.seq LIMIT 1)
+    UNION ALL
+      SELECT i.project_id, i.agent_id, a.number + 1 FROM awaited AS a JOIN agent_inbox AS i ON i.seq =
+        (SELECT q.seq FROM agent_inbox AS q
+         WHERE q.status = 'queued' AND (q.project_id, q.agent_id) > (a.project_id, a.agent_id)
+         ORDER BY q.project_id, q.agent_id, q.seq LIMIT 1)
+      WHERE a.number < $3
+    )
+    SELECT a.project_id, a.agent_id, coalesce(h.status, '') FROM awaited AS a
+    LEFT JOIN agent_state_head AS h ON h.project_id = a.project_id AND h.agent_id = a.agent_id
+    ORDER BY a.number";
 
 pub(crate) const BATCHES: &str = "SELECT batch_id FROM pmo_batches
     WHERE status = 'running' AND deadline_ms <= $1 ORDER BY deadline_ms LIMIT $2";
 
-/// What is due, up to `limit` of each kind.
+/// Up to which agent the queues were looked at. The next look goes on from there, and begins anew after the last one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Place {
+    project_id: String,
+    agent_id: String,
+}
+
+/// What is due, up to `limit` of each kind; of the queues, those of the first `limit` agents.
 pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
+    Ok(due_from(rx, &Place::default(), now_ms, limit)?.0)
+}
+
+/// The same, with the queues of the agents behind a place; and where the next look goes on.
+pub fn due_from(
+    rx: &mut Rx<'_>,
+    place: &Place,
+    now_ms: UnixMs,
+    limit: i64,
+) -> Result<(Vec<Due>, Place)> {
     let limit = page(limit);
     let mut due = Vec::new();
     let leases: Vec<(String, String)> = rx.all(LEASES, args![now_ms, limit])?;
@@ -88,17 +128,27 @@ pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
         Ok(tool_call_id) => Due::Call(tool_call_id),
         Err(_) => Due::BadCall(call),
     }));
-    let queues: Vec<(String, String)> = rx.all(QUEUES, args![limit])?;
-    due.extend(queues.into_iter().map(|pair| of_agent(pair, Due::Queue)));
+    let from = args![&place.project_id, &place.agent_id, limit];
+    let queues: Vec<(String, String, String)> = rx.all(QUEUES, from)?;
+    let is_last = i64::try_from(queues.len()).is_ok_and(|count| count < limit);
+    let next = match queues.last() {
+        Some((project_id, agent_id, _)) if !is_last => {
+            Place { project_id: project_id.clone(), agent_id: agent_id.clone() }
+        }
+        _ => Place::default(),
+    };
+    let idle = queues.into_iter().filter(|(.., status)| status == "idle");
+    due.extend(idle.map(|(project_id, agent_id, _)| of_agent((project_id, agent_id), Due::Queue)));
     let stops: Vec<(i64,)> = rx.all(STOPS, args![now_ms, limit])?;
     due.extend(stops.into_iter().map(|(seq,)| Due::Stop(seq)));
     let stuck: Vec<(String, String)> = rx.all(STUCK, args![now_ms, limit])?;
     due.extend(stuck.into_iter().map(|pair| of_agent(pair, Due::Stuck)));
     let batches: Vec<(String,)> = rx.all(BATCHES, args![now_ms, limit])?;
-    for (batch,) in batches {
-        due.push(Due::Batch(batch.parse()?));
-    }
-    Ok(due)
+    due.extend(batches.into_iter().map(|(batch,)| match batch.parse() {
+        Ok(batch_id) => Due::Batch(batch_id),
+        Err(_) => Due::BadBatch(batch),
+    }));
+    Ok((due, next))
 }
 
 fn of_agent((project_id, agent_id): (String, String), due: fn(AgentKey) -> Due) -> Due {
@@ -121,6 +171,10 @@ pub fn put_aside(
 /// Does what is due. One answer for each, in order.
 pub fn settle(tx: &mut Tx<'_>, due: &[Due], now_ms: UnixMs) -> Result<Vec<Swept>> {
     check_count(due.len())?;
+    // First: all that is read afterwards must say what this has written.
+    for bad in due.iter().filter(|due| due.is_bad()) {
+        mark::put_due_aside(tx, bad, &code::MALFORMED_ROW, now_ms)?;
+    }
     let mut plan = Plan::new(now_ms);
     plan.load_seq(tx)?;
     let stops = plan.load_due(tx, due)?;
@@ -135,10 +189,7 @@ pub fn settle(tx: &mut Tx<'_>, due: &[Due], now_ms: UnixMs) -> Result<Vec<Swept>
             }
             Due::Stop(seq) => plan.carry_out(stops.iter().find(|stop| stop.row.seq == *seq))?,
             Due::Stuck(key) => plan.free_stuck(key)?,
-            Due::BadHead(..) | Due::BadCall(_) => {
-                mark::put_due_aside(tx, due, &code::MALFORMED_ROW, now_ms)?;
-                true
-            }
+            Due::BadHead(..) | Due::BadCall(_) | Due::BadBatch(_) => true,
             Due::Batch(batch_id) => plan.expire(batch_id),
         };
         answers.push(if done { Swept::Done } else { Swept::Gone });
@@ -232,8 +283,14 @@ impl Plan {
     fn time_out(&mut self, tool_call_id: &ToolCallId) -> Result<bool> {
         let now_ms = self.now_ms;
         let due = |deadline_ms: UnixMs| deadline_ms <= now_ms;
-        if !self.waits.get(tool_call_id).is_some_and(|wait| due(wait.deadline_ms)) {
-            return Ok(false);
+        let wait = self.waits.get(tool_call_id).filter(|wait| due(wait.deadline_ms));
+        let Some(wait) = wait else { return Ok(false) };
+        if wait.status == WaitStatus::Waiting && !self.is_awaited(wait) {
+            // Its turn is elsewhere, which must not be: it would be due for ever, and enough of them would hide others.
+            let step_id = wait.step_id.clone();
+            self.drop_waits(&step_id);
+            self.joins.step_dropped(&step_id);
+            return Ok(true);
         }
         if self.expire_call(tool_call_id) {
             return Ok(true);

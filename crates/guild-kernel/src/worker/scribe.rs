@@ -175,15 +175,5 @@ impl Worker {
 
 /// Whether the same write may succeed later.
 pub(super) fn is_passing(error: &Error) -> bool {
-    use guild_store::Error as Store;
-    matches!(
-        error,
-        Error::Store(
-            Store::QueueFull(_)
-                | Store::Locked
-                | Store::Conflict(_)
-                | Store::Unreachable(_)
-                | Store::CommitUnknown(_)
-        )
-    )
+    matches!(error, Error::Store(error) if error.is_passing())
 }

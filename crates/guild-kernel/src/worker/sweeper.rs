@@ -7,8 +7,8 @@ use futures_util::future::select;
 
 use super::scribe::is_passing;
 use super::{Worker, is_closed};
-use crate::turn::sweep::{self, Due, Swept};
-use crate::{Error, Result, code};
+use crate::turn::sweep::{self, Due, Place, Swept};
+use crate::{AgentKey, Error, Result, code};
 
 /// How much is done at once.
 const AT_ONCE: i64 = 200;
@@ -19,9 +19,9 @@ impl Worker {
     /// Looks for what is due, now and then and whenever the bell rings.
     pub(super) async fn sweeper(&self) {
         let mut bell = self.parts.bus.listen(sweep::TOPIC);
-        let mut failing = BTreeMap::new();
+        let (mut place, mut failing) = (Place::default(), BTreeMap::new());
         loop {
-            let swept = match self.sweep(&mut failing).await {
+            let swept = match self.sweep(&mut place, &mut failing).await {
                 Ok(true) => continue,
                 Ok(false) => self.pick_up().await,
                 Err(error) => Err(error),
@@ -35,15 +35,17 @@ impl Worker {
         }
     }
 
-    /// Does what is due; whether there may be more to do at once.
-    async fn sweep(&self, failing: &mut BTreeMap<Due, u32>) -> Result<bool> {
-        let now_ms = self.parts.clock.now_ms();
-        let due = self.parts.store.read(move |rx| sweep::due(rx, now_ms, AT_ONCE)).await?;
-        failing.retain(|known, _| due.contains(known));
+    /// Does what is due; whether there may be more to do at once. Of the queues a part is looked at each time.
+    async fn sweep(&self, place: &mut Place, failing: &mut BTreeMap<Due, u32>) -> Result<bool> {
+        let (now_ms, from) = (self.parts.clock.now_ms(), place.clone());
+        let due = self.parts.store.read(move |rx| sweep::due_from(rx, &from, now_ms, AT_ONCE));
+        let (due, next) = due.await?;
+        *place = next;
+        // A queue that has failed is tried again at every look, though it is not looked for at every one.
+        failing.retain(|known, _| due.contains(known) || matches!(known, Due::Queue(_)));
         // All at once, without what has failed before.
-        let (known, fresh): (Vec<Due>, Vec<Due>) =
-            due.into_iter().partition(|due| failing.contains_key(due));
-        let (mut alone, mut done) = (known, 0);
+        let fresh: Vec<Due> = due.into_iter().filter(|due| !failing.contains_key(due)).collect();
+        let (mut alone, mut done): (Vec<Due>, usize) = (failing.keys().cloned().collect(), 0);
         if !fresh.is_empty() {
             match self.settle(fresh.clone()).await {
                 Ok(count) => done = count,
@@ -74,6 +76,15 @@ impl Worker {
         Ok(done)
     }
 
+    /// An agent whose turn was put aside goes on with the next one. If that cannot be now a sweep finds it.
+    pub(super) async fn begin_next(&self, key: AgentKey) {
+        if let Err(error) = self.settle(vec![Due::Queue(key)]).await
+            && !is_closed(&error)
+        {
+            self.warn(&error, "the next turn of an agent cannot begin now");
+        }
+    }
+
     /// Does one thing by itself. After a few failures it is put aside.
     async fn sweep_alone(&self, due: Due, failing: &mut BTreeMap<Due, u32>) -> Result<()> {
         let error = match self.settle(vec![due.clone()]).await {
@@ -99,6 +110,9 @@ impl Worker {
             Ok(()) => {
                 self.counts.add("marked", 1);
                 failing.remove(&due);
+                if let Due::Lease(key) | Due::Stuck(key) | Due::Queue(key) = due {
+                    self.begin_next(key).await;
+                }
             }
             Err(error) => self.warn(&error, "something that is due cannot be put aside either"),
         }

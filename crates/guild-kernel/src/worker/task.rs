@@ -143,11 +143,15 @@ impl Worker {
             Err(error) if error.code() == &code::FENCED || is_closed(&error) => {}
             Err(error) => {
                 self.warn(&error, "the end of a turn cannot be written");
+                let key = fence.key.clone();
                 let put = self.parts.store.write(move |tx| {
                     turn::put_aside(tx, &fence, &code::UNWRITABLE, clock.now_ms())
                 });
                 // If that cannot be written either its lease runs out, and a sweep deals with it.
-                self.counts.add("marked", usize::from(put.await.unwrap_or(false)));
+                if put.await.unwrap_or(false) {
+                    self.counts.add("marked", 1);
+                    self.begin_next(key).await;
+                }
             }
         }
     }

@@ -1,6 +1,7 @@
 //! One integration binary for the crate: turns on real databases.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod aside;
 mod audit;
 mod audit_batches;
 mod bad;
@@ -19,6 +20,7 @@ mod rig;
 mod run;
 mod stop;
 mod sweep;
+mod trace;
 mod tree;
 mod wait;
 mod worker;

@@ -57,7 +57,9 @@ fn a_tool_elsewhere_is_called_asks_and_reports_and_the_turn_goes_on() {
         assert_eq!(of(TOOL_CALL_ID), calls[0].as_str());
         assert_eq!(of("Guild-Recursion-Depth"), "0");
         assert_eq!(of("Guild-Msg-Type"), "tool.call");
-        assert_eq!(of("traceparent").len(), 55);
+        let (span, parent) = (of("traceparent"), of("Guild-Parent-Traceparent"));
+        assert_eq!((span.len(), &span[..36]), (55, &parent[..36]), "one trace");
+        assert_ne!(span, parent);
         assert!(of("Guild-Deadline").parse::<i64>().unwrap() > T0);
         let said = command.body().unwrap();
         assert_eq!(
@@ -412,6 +414,9 @@ fn what_happens_is_told_in_order_and_at_least_once() {
         assert!(said.contains_key("deliverable_card_id"));
         assert_eq!(came[2].1.body().unwrap()["phase"], "completed");
         assert!(task.headers.get(TURN_ID).unwrap().starts_with("turn_"));
+        let spans: Vec<&str> =
+            came.iter().take(4).map(|(_, l)| l.headers.get("traceparent").unwrap()).collect();
+        assert!(spans[0].len() == 55 && spans.iter().all(|span| *span == spans[0]), "{spans:?}");
     });
 }
 

@@ -21,7 +21,7 @@ use guild_kernel::turn::step::Usage;
 use guild_kernel::worker::{Counts, Options, Parts, Worker};
 use guild_kernel::{AgentKey, AgentTurnId};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
-use guild_store::{Access, Db, Hooks, Pump, Store, args, connect, pumps};
+use guild_store::{Access, Db, Hooks, Point, Pump, Store, args, connect, pumps};
 use serde_json::{Value, json};
 
 use crate::world::{Node, T0, TARGET, new_turn};
@@ -249,6 +249,8 @@ pub(crate) struct Rig<'n> {
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) options: Options,
     pub(crate) bus: Arc<Local>,
+    /// What the database says instead of carrying out the next statements.
+    pub(crate) refusals: Arc<Mutex<VecDeque<guild_store::Error>>>,
     store: Store,
     pumps: [(Pump, Box<dyn Db>); 2],
     seed: u64,
@@ -262,7 +264,14 @@ impl<'n> Rig<'n> {
     ) -> Rig<'n> {
         let bus = Arc::new(Local::new());
         let rung = bus.clone();
-        let hooks = Hooks::on_ring(move |topic, after| rung.ring(topic, after));
+        let refusals: Arc<Mutex<VecDeque<guild_store::Error>>> = Arc::default();
+        let refused = refusals.clone();
+        let hooks = Hooks::on_ring(move |topic, after| rung.ring(topic, after)).with_faults(
+            move |point, _| match point {
+                Point::BeforeStatement => refused.lock().unwrap().pop_front(),
+                _ => None,
+            },
+        );
         let (store, writes, reads) = pumps(1_000, &hooks);
         let writer = connect(&node.options, Access::Write).unwrap();
         let reader = connect(&node.options, Access::Read).unwrap();
@@ -287,6 +296,7 @@ impl<'n> Rig<'n> {
                 ..Options::default()
             },
             bus,
+            refusals,
             store,
             pumps: [(writes, writer), (reads, reader)],
             seed: 7,
@@ -299,6 +309,15 @@ impl<'n> Rig<'n> {
         let clock = Time(self.hands.clone());
         self.model = Arc::new(Script { says, asked: Mutex::default(), takes_ms, clock });
         self
+    }
+
+    /// The model says something else from now on.
+    pub(crate) fn saying(
+        &mut self,
+        says: impl Fn(&Prompt) -> Result<Reply, Failure> + Send + Sync + 'static,
+    ) {
+        let (says, clock) = (Arc::new(says), Time(self.hands.clone()));
+        self.model = Arc::new(Script { says, asked: Mutex::default(), takes_ms: 0, clock });
     }
 
     /// Adds a tool of this process and its row; who has called it.

@@ -1,6 +1,7 @@
 //! Workers that are lost at any moment, and workers that do not know that they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
 use guild_bus::subject::WorkerTarget;
 use guild_kernel::inbox::{InboxStatus, Outcome};
@@ -324,6 +325,37 @@ fn bad_rows_are_put_aside() {
         for id in &again {
             assert_eq!(node.ended(id), (Some(Outcome::Success), None));
         }
+        node.assert_well();
+    });
+}
+
+/// What the database cannot do now it is asked for again; what it will not do ends the turn, and nobody else's.
+#[test]
+fn what_passes_is_waited_for_and_what_does_not_ends_one_turn() {
+    use guild_store::Error as Store;
+    let passing: [fn() -> Store; 1] = [|| Store::Full("no room".to_owned())];
+    both(|node| {
+        let planned: Arc<Mutex<VecDeque<Store>>> = Arc::default();
+        let mut rig = Rig::new(node, |_| Ok(say("done")));
+        let (armed, refusals) = (planned.clone(), rig.refusals.clone());
+        rig.saying(move |_| {
+            // The next thing that is written is the step.
+            refusals.lock().unwrap().append(&mut armed.lock().unwrap());
+            Ok(say("done"))
+        });
+        for (n, error) in (1..).zip(passing) {
+            planned.lock().unwrap().extend([error(), error(), error()]);
+            let id = rig.ask(n, n);
+            let counts = rig.finish(&id);
+            assert_eq!(node.ended(&id), (Some(Outcome::Success), None), "{}", error());
+            assert!(counts.of("error") > 0 && counts.of("unwritten") == 0, "{}", error());
+            assert_eq!(node.steps(&id).len(), 1, "it is the same step");
+        }
+        planned.lock().unwrap().push_back(Store::Database("CHECK constraint failed".to_owned()));
+        let id = rig.ask(7, 7);
+        let counts = rig.finish(&id);
+        assert_eq!(node.ended(&id), (Some(Outcome::Failed), Some("store.database".to_owned())));
+        assert_eq!((counts.of("unwritten"), counts.of("marked")), (1, 0));
         node.assert_well();
     });
 }

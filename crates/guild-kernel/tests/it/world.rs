@@ -177,6 +177,10 @@ enum Place {
     Database(testbed::Database),
 }
 
+fn tables() -> Migrations {
+    Migrations::store().and(guild_kernel::migrations())
+}
+
 /// Runs a test on every kind of database.
 pub(crate) fn both(test: impl Fn(&Node)) {
     test(&Node::sqlite(Hooks::default()));
@@ -195,7 +199,10 @@ impl Node {
     }
 
     pub(crate) fn postgres(hooks: Hooks) -> Node {
-        let database = testbed::Database::new().unwrap();
+        let database = testbed::Database::copy_of("kernel", |url| {
+            Service::open(&Options::at(url), &tables(), Hooks::default(), 0).unwrap().close();
+        })
+        .unwrap();
         let options = Options::at(&database.url());
         Node::open(&options, hooks, Place::Database(database))
     }
@@ -211,8 +218,7 @@ impl Node {
     }
 
     fn open(options: &Options, hooks: Hooks, place: Place) -> Node {
-        let all = Migrations::store().and(guild_kernel::migrations());
-        let service = Service::open(options, &all, hooks, 0).unwrap();
+        let service = Service::open(options, &tables(), hooks, 0).unwrap();
         let (store, bells) = (service.handle(), Arc::default());
         let options = options.clone();
         let node = Node { store, bells, options, service: Some(service), _place: place };
