@@ -73,6 +73,23 @@ pub mod code {
         RECEIPT_MISMATCH = "market.receipt_mismatch", Invalid,
             "A receipt is not about this job: another buyer, another job or another asset.",
             "Ask the buyer for the receipt of this request.";
+        ROUTE_TASK = "route.bad_task", Invalid,
+            "The name of a task type is empty, too long, or has characters that cannot stand everywhere.",
+            "Use the id of a schema, or a short word such as benchmark-task.";
+        ROUTE_UNKNOWN = "route.unknown_entry", NotFound,
+            "The routing matrix does not know this provider for this work, or nobody for it.",
+            "Evaluate the provider first: an evaluation admits it.";
+        ROUTE_CHANGE = "route.change_refused", Conflict,
+            "A change of the routing matrix contradicts what an entry is or may become.",
+            "Read the entry again. Whoever is blacklisted stays so.";
+        ROUTE_CONFLICT = "route.change_conflict", Conflict,
+            "A change of the routing matrix has the key of another one.", "Use a new key for a new change.";
+        ROUTE_LOG = "route.log_broken", Corrupt,
+            "The log of the routing matrix has a gap, or a row that is not what was written.",
+            "Restore the database from a backup: `guild store check` looks at the rest of it.";
+        ROUTE_SNAPSHOT = "route.snapshot_unusable", Corrupt,
+            "A snapshot of the routing matrix is damaged, or of another log or version.",
+            "Nothing is to be done: an older one, or the log, is used instead.";
         JUDGE_SUITE = "judge.bad_suite", Invalid,
             "A suite of tests is not written as it must be, or contradicts itself.",
             "Correct the field named; docs/judge.md describes all of them.";

@@ -8,6 +8,8 @@
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
 //! | [`judge`] | whether a delivered program does what a suite of tests asks for |
+//! | [`evaluation`] | what a benchmark shows of a provider: score, standing, first trust |
+//! | [`routing`] | who is hired for which work, and why: the matrix, its log and its recovery |
 //! | [`overview`] | what readers need to know of many at once |
 //! | [`sandbox_run`] | commands on a tree of files: what is run, how, and what came of it |
 //! | [`receipts`] | receipts given and taken, and under which keys we deal |
@@ -21,12 +23,14 @@
 
 pub mod claim;
 mod error;
+pub mod evaluation;
 mod event;
 pub mod job;
 pub mod judge;
 pub mod order;
 pub mod overview;
 pub mod receipts;
+pub mod routing;
 mod row;
 pub mod sandbox_run;
 pub mod settle;
@@ -51,9 +55,14 @@ pub fn migrations() -> Vec<Migration> {
         lite: include_str!("../migrations/sqlite/0003_claims.sql"),
         pg: include_str!("../migrations/postgres/0003_claims.sql"),
     };
+    let routing = Sql {
+        lite: include_str!("../migrations/sqlite/0004_routing.sql"),
+        pg: include_str!("../migrations/postgres/0004_routing.sql"),
+    };
     vec![
         Migration { area: "market", number: 1, name: "market", sql: market },
         Migration { area: "market", number: 2, name: "totals", sql: totals },
         Migration { area: "market", number: 3, name: "claims", sql: claims },
+        Migration { area: "market", number: 4, name: "routing", sql: routing },
     ]
 }

@@ -18,8 +18,8 @@ use super::{
     ARTIFACTS_MAX, Artifact, Command, CommandRun, PATHS_MAX_BYTES, Plan, Printed, Ran, Status,
 };
 
-/// How much of a stream is kept for previews.
-const HEAD_BYTES: usize = 4_096;
+/// How much of a stream is kept, for previews and for agents.
+const HEAD_BYTES: usize = 16 * 1_024;
 /// The longest path that a result can name.
 const PATH_MAX_BYTES: usize = 1_024;
 

@@ -7,6 +7,7 @@ mod job;
 mod judge;
 mod model;
 mod order;
+mod routing;
 mod sandbox_run;
 mod settle;
 mod verify;
