@@ -9,7 +9,7 @@ use guild_kernel::replay::{self, Sealed};
 use guild_kernel::roster::{self, Agent, AgentStatus, Profile};
 use guild_kernel::story::{self, Filter, Story, Summary};
 use guild_kernel::turn::{self, NewTurn, Stop};
-use guild_kernel::{AgentId, AgentKey, BoxId, CardId, ChannelId, ProjectId};
+use guild_kernel::{AgentId, BoxId, CardId, ChannelId, ProjectId};
 use guild_protocol::env::{Clock, Random};
 use guild_protocol::hash::Hash;
 use guild_store::{Store, Tx};
@@ -17,9 +17,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::live::{Listening, Live};
+use crate::tools::Offer;
 
-pub use guild_kernel::AgentTurnId;
 pub use guild_kernel::turn::Stopped;
+pub use guild_kernel::{AgentKey, AgentTurnId};
 
 /// Who asks, in cards.
 const AUTHOR: &str = "operator";
@@ -55,12 +57,54 @@ pub struct Task {
 pub struct Agents {
     store: Store,
     clock: Arc<dyn Clock>,
+    /// What a project has from its node.
+    offer: Option<Arc<Offer>>,
+    /// Where it is heard what models say.
+    live: Option<Live>,
 }
+
+/// So many projects get their tools in one transaction.
+const PROJECTS_AT_ONCE: i64 = 50;
 
 impl Agents {
     /// The agents of this store.
     pub fn new(store: Store, clock: Arc<dyn Clock>) -> Agents {
-        Agents { store, clock }
+        Agents { store, clock, offer: None, live: None }
+    }
+
+    /// The same agents, who have these tools from their node: every project that is asked for something knows them.
+    #[must_use]
+    pub fn offering(self, offer: Offer) -> Agents {
+        Agents { offer: Some(Arc::new(offer)), ..self }
+    }
+
+    /// The same agents, whose models can be listened to.
+    #[must_use]
+    pub fn heard_by(self, live: Live) -> Agents {
+        Agents { live: Some(live), ..self }
+    }
+
+    /// Lets the projects that are there know the tools of this node, as far as nobody else has written their rows.
+    pub async fn offer_tools(&self) -> Result<()> {
+        let Some(offer) = &self.offer else { return Ok(()) };
+        let mut after = String::new();
+        loop {
+            let (from, offer, clock) = (after.clone(), offer.clone(), self.clock.clone());
+            let told = self.store.write(move |tx| {
+                let projects = roster::projects(tx, &from, PROJECTS_AT_ONCE)?;
+                for project_id in &projects {
+                    offer.put(tx, project_id, clock.now_ms())?;
+                }
+                Ok::<_, guild_kernel::Error>(projects)
+            });
+            let Some(last) = told.await?.pop() else { return Ok(()) };
+            after = last.as_str().to_owned();
+        }
+    }
+
+    /// What the model of an agent says from now on. Nothing, if nobody carries it here.
+    pub fn listen(&self, key: &AgentKey) -> Result<Option<Listening>> {
+        self.live.as_ref().map(|live| live.listen(key)).transpose()
     }
 
     /// A name for a task that nobody has used.
@@ -72,8 +116,14 @@ impl Agents {
 
     /// Asks for a turn; its name. The same task under the same correlation is the same turn.
     pub async fn ask(&self, task: Task) -> Result<AgentTurnId> {
-        let clock = self.clock.clone();
-        let asked = self.store.write(move |tx| ask(tx, &task, clock.now_ms()));
+        let (clock, offer) = (self.clock.clone(), self.offer.clone());
+        let asked = self.store.write(move |tx| {
+            let now_ms = clock.now_ms();
+            if let Some(offer) = &offer {
+                offer.put(tx, &task.project_id, now_ms)?;
+            }
+            ask(tx, &task, now_ms)
+        });
         Ok(asked.await?)
     }
 

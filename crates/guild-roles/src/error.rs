@@ -23,6 +23,23 @@ pub mod code {
             "Name a provider, or let the best one be chosen.";
         WORKSHOP = "workshop.failed", Unavailable,
             "Commands cannot be run here now.", "`guild doctor` says what this host can do; it is tried again.";
+        TOOL_UNKNOWN = "tool.unknown", Invalid,
+            "The settings name a tool that nodes do not have.", "Name tools that the message lists.";
+        TOOL_ARGUMENTS = "tool.arguments_malformed", Invalid,
+            "An agent called a tool of its node with something that the tool does not take.",
+            "Nothing is to be done: the model is told so.";
+        TOOL_NO_SANDBOX = "tool.no_sandbox", Unavailable,
+            "A command of an agent was not run, because this host has no sandbox for it.",
+            "`guild doctor` says what is missing; nothing is ever run outside of a sandbox.";
+        TOOL_LIMIT = "tool.limit_reached", Denied,
+            "A command of an agent was ended by a limit of its sandbox.",
+            "Ask for less at once, or raise the limit in `sandbox_run.*`.";
+        TOOL_BUDGET = "tool.budget_exceeded", Denied,
+            "An agent wanted to pay more for an order than it may.",
+            "Ask for less, or raise `kernel.hire_max_msat`.";
+        TOOL_ORDER = "tool.order_unfulfilled", Conflict,
+            "An order of an agent has no result that could be accepted, or none yet.",
+            "`guild requests show` tells what became of it.";
         CURSOR = "explorer.cursor_malformed", Invalid,
             "A cursor does not belong to the list.", "Use the cursor that the page before gave, or none.";
     }

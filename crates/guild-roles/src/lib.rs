@@ -6,9 +6,12 @@
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
 //! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`agents`] | agents and their turns, as the operator sees them |
+//! | [`tools`] | what the agents of a node can call |
+//! | [`live`] | what their models are saying right now |
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`turn`] | lets strangers read without keeping the node from its work |
 //! | [`judgements`] | verdicts of the judge over time |
+//! | [`router`] | who is hired for which work: the routing matrix, its log and its snapshots |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
@@ -24,10 +27,13 @@ mod feed;
 mod holding;
 pub mod judgements;
 mod later;
+pub mod live;
 pub mod outbox;
 pub mod provider;
 pub mod relays;
+pub mod router;
 pub mod sweeper;
+pub mod tools;
 pub mod treasury;
 pub mod turn;
 mod workbench;

@@ -1,6 +1,7 @@
 //! One integration binary for the crate.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agents;
 mod attacks;
 mod audit_log;
 mod bazaar;
@@ -9,6 +10,7 @@ mod explorer;
 mod market;
 mod poison;
 mod provider;
+mod router;
 mod runs;
 mod sweeper;
 mod town;
