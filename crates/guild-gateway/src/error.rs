@@ -112,6 +112,9 @@ pub enum Error {
     /// Hosting refused.
     #[error(transparent)]
     Hosting(#[from] guild_hosting::Error),
+    /// What is between this node and others refused.
+    #[error(transparent)]
+    Network(#[from] guild_network::Error),
 }
 
 /// The result of this crate.
@@ -137,6 +140,7 @@ impl Error {
             Error::Serve(_) => &code::SERVE,
             Error::Role(error) => error.code(),
             Error::Hosting(error) => error.code(),
+            Error::Network(error) => error.code(),
         }
     }
 

@@ -13,7 +13,7 @@ use axum::response::Sse;
 use axum::response::sse::Event;
 use futures_util::future::{Either, select};
 use futures_util::stream::{Stream, unfold};
-use guild_roles::{audit_log, explorer};
+use guild_roles::{audit_log, explorer, live};
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -89,6 +89,17 @@ impl Follow for explorer::Follower {
     async fn next(&mut self) -> Result<Vec<Event>> {
         let happenings = explorer::Follower::next(self).await?;
         Ok(happenings.iter().map(|happening| event("market", happening.seq, happening)).collect())
+    }
+}
+
+impl Follow for live::Listening {
+    async fn next(&mut self) -> Result<Vec<Event>> {
+        // Without a number: nobody keeps them, so nobody can go on behind one.
+        let event = |heard: &live::Heard| {
+            let data = serde_json::to_string(heard).unwrap_or_default();
+            Event::default().event("chunk").data(data)
+        };
+        Ok(live::Listening::next(self).await.iter().map(event).collect())
     }
 }
 

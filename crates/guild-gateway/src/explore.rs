@@ -23,7 +23,7 @@ use self::query::{ListQuery, Named, parsed};
 use crate::guard::Market;
 use crate::{Error, Result, Shared, web};
 
-pub(crate) use self::answer::wants_page;
+pub(crate) use self::answer::{names, wants_page};
 pub use self::query::encoded;
 
 pub(crate) async fn home(

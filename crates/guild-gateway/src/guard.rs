@@ -9,7 +9,7 @@ use axum::response::Response;
 use futures_util::future::{Either, select};
 use guild_roles::explorer::Explorer;
 
-use crate::{Error, Result, Shared, v1};
+use crate::{Error, Result, Shared, kubo, v1};
 
 /// Refuses requests under a foreign name: a page of another site whose name was made to point at this address would
 /// otherwise read everything here through its visitor's browser.
@@ -41,7 +41,10 @@ pub(crate) async fn in_time(
     next: Next,
 ) -> Result<Response> {
     let route = request.extensions().get::<MatchedPath>();
-    if route.is_some_and(|route| v1::has_own_pace(request.method(), route.as_str())) {
+    let own_pace = |route: &MatchedPath| {
+        v1::has_own_pace(request.method(), route.as_str()) || kubo::has_own_pace(route.as_str())
+    };
+    if route.is_some_and(own_pace) {
         return Ok(next.run(request).await);
     }
     let answer = std::pin::pin!(next.run(request));
@@ -117,7 +120,7 @@ impl FromRequestParts<Shared> for Market {
     }
 }
 
-fn require_token(shared: &Shared, headers: &HeaderMap) -> Result<()> {
+pub(crate) fn require_token(shared: &Shared, headers: &HeaderMap) -> Result<()> {
     let shown = header(headers, &AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     match shown {
         Some(shown) if same(shown.as_bytes(), shared.token.as_bytes()) => Ok(()),

@@ -21,7 +21,10 @@
 //! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
 //! | `POST /api/turns`, `/api/turns/{id}/stop` | give an agent a task; end a turn (with the node's token) |
+//! | `GET /api/agents/{project}/{agent}/live` | what an agent's model says, as a server-sent stream (with the token) |
 //! | `POST /api/outbox/retry` | try dead letters again (with the node's token) |
+//! | `GET /ipfs/{cid}/{path}` | content, for everybody unless the settings say otherwise |
+//! | `POST /api/v0/…` | content as Kubo's RPC has it; what changes something with the node's token |
 //! | `/v1/…` | hosting: sign-in, jobs, sandboxes, billing; `/v1` and `/v1/openapi.json` describe it |
 //! | `GET /hosting/…` | the same for people: pages, for whoever has signed in there |
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
@@ -34,7 +37,9 @@ mod explore;
 mod guard;
 mod health;
 mod hosting;
+mod ipfs;
 mod judgements;
+mod kubo;
 mod ledger;
 mod log;
 mod meter;
@@ -54,6 +59,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{any, get, post};
 use futures_util::future::{Either, select};
 use guild_hosting::desk::Desk;
+use guild_network::content::Content;
 use guild_network::relay::Relay;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::nostr::Limits;
@@ -88,6 +94,8 @@ pub struct Options {
     pub hosts: Vec<String>,
     /// How many streams may be open at once.
     pub streams_max: usize,
+    /// Whether strangers may read content.
+    pub content_public: bool,
     /// How often an idle stream gets a comment, so that both ends notice a dead connection.
     pub keep_alive_ms: i64,
     /// The largest body it reads. An event must fit, and with it an order, whose input becomes a part of one.
@@ -109,6 +117,7 @@ impl Default for Options {
         Options {
             hosts: Vec::new(),
             streams_max: 256,
+            content_public: true,
             keep_alive_ms: 15_000,
             body_max_bytes: Limits::DEFAULT.max_bytes,
             request_max_ms: 30_000,
@@ -125,6 +134,8 @@ impl Default for Options {
 pub struct Roles {
     /// The agents of this node.
     pub agents: Agents,
+    /// Content by its hash, if this node keeps any.
+    pub content: Option<Content>,
     /// Who did what.
     pub log: AuditLog,
     /// What the judge said.
@@ -153,6 +164,7 @@ pub struct Roles {
 #[derive(Clone)]
 struct Shared {
     agents: Agents,
+    content: Option<Content>,
     log: AuditLog,
     judgements: Judgements,
     outbox: Outbox,
@@ -191,6 +203,7 @@ impl Service {
         let options = Arc::new(options);
         let Roles {
             agents,
+            content,
             log,
             judgements,
             outbox,
@@ -205,6 +218,7 @@ impl Service {
         } = roles;
         let shared = Shared {
             agents,
+            content,
             log,
             judgements,
             outbox,
@@ -258,6 +272,8 @@ fn router(shared: Shared) -> Router {
     Router::new()
         .merge(explorer_routes())
         .merge(hosting::routes())
+        .merge(ipfs::routes())
+        .merge(kubo::routes())
         .merge(v1::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
@@ -274,6 +290,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/outbox/retry", post(outbox::retry))
         .route("/api/relays", get(relays::list))
         .route("/api/relays/publish", post(relays::publish))
+        .route("/api/agents/{project}/{agent}/live", get(turns::live))
         .route("/api/turns", post(turns::ask))
         .route("/api/turns/{id}/stop", post(turns::stop))
         .route("/relay", any(relay::relay))

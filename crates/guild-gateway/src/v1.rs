@@ -16,7 +16,7 @@ mod inside;
 mod jobs;
 mod operator;
 mod ports;
-mod pour;
+pub(crate) mod pour;
 mod sandboxes;
 
 /// Where files go in and out.

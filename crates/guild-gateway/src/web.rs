@@ -3,6 +3,7 @@
 
 mod api;
 pub(crate) mod asset;
+mod content;
 mod home;
 pub(crate) mod hosting;
 mod icon;
@@ -18,6 +19,7 @@ mod text;
 use maud::{DOCTYPE, Markup, html};
 
 pub(crate) use api::api;
+pub(crate) use content::directory;
 pub(crate) use home::home;
 pub(crate) use problem::problem;
 pub(crate) use provider::{Filter, provider, providers};

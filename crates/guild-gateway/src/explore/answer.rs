@@ -104,7 +104,7 @@ impl Asked {
 }
 
 /// Whether a list of tags, as `If-None-Match` has it, names this one.
-fn names(list: &str, tag: &str) -> bool {
+pub(crate) fn names(list: &str, tag: &str) -> bool {
     list.split(',')
         .map(str::trim)
         .any(|one| one == "*" || one.strip_prefix("W/").unwrap_or(one) == tag)

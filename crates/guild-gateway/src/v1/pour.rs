@@ -45,7 +45,7 @@ pub(super) fn length(body: &Body) -> Option<u64> {
 }
 
 /// A body, read as it comes. Its connection is not idle meanwhile, though nothing is written to it.
-pub(super) struct Pour {
+pub(crate) struct Pour {
     body: BodyDataStream,
     piece: Bytes,
     clock: Arc<dyn Clock>,
@@ -57,7 +57,7 @@ pub(super) struct Pour {
 }
 
 impl Pour {
-    pub(super) fn new(body: Body, clock: Arc<dyn Clock>, patient: Option<Patient>) -> Pour {
+    pub(crate) fn new(body: Body, clock: Arc<dyn Clock>, patient: Option<Patient>) -> Pour {
         Pour {
             body: body.into_data_stream(),
             piece: Bytes::new(),
@@ -71,12 +71,12 @@ impl Pour {
     }
 
     /// Why it could not be read to its end, if so.
-    pub(super) fn failed(&mut self) -> Option<Error> {
+    pub(crate) fn failed(&mut self) -> Option<Error> {
         self.failed.take()
     }
 
     /// All of it, if it is not more than this.
-    pub(super) async fn whole(mut self, max_bytes: usize) -> Result<Vec<u8>> {
+    pub(crate) async fn whole(mut self, max_bytes: usize) -> Result<Vec<u8>> {
         use tokio::io::AsyncReadExt;
         let mut whole = Vec::new();
         let most = u64::try_from(max_bytes).unwrap_or(u64::MAX).saturating_add(1);

@@ -1,8 +1,10 @@
 //! One integration binary for the crate: the routes, on a real store, without a socket.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agents;
 #[path = "../../../guild-roles/tests/it/bazaar.rs"]
 mod bazaar;
+mod content;
 mod explore;
 mod hosting;
 mod ledger;
@@ -140,6 +142,7 @@ impl Scene {
         let relays = Relays::new(None, &[], store.handle(), Arc::new(Still));
         let roles = Roles {
             agents: Agents::new(store.handle(), Arc::new(Still)),
+            content: Some(content::content(store.handle())),
             log: log.clone(),
             judgements: Judgements::new(store.handle(), Arc::new(Still)),
             outbox,
