@@ -3,9 +3,10 @@
 use std::io::Read;
 use std::time::Duration;
 
+use guild_gateway::encoded;
 use guild_protocol::env::Clock;
 use guild_protocol::id::EntryId;
-use guild_roles::agents::{AgentTurnId, Stopped, Task};
+use guild_roles::agents::{AgentKey, AgentTurnId, Stopped, Task};
 use guild_roles::audit_log::Note;
 use guild_roles::judgements::Judged;
 use guild_roles::outbox::{Retried, Which};
@@ -20,6 +21,8 @@ use crate::error::{Error, Result, code};
 use crate::node::{NodeFile, Parts};
 use crate::real::{SystemClock, runtime};
 use crate::reply;
+
+mod content;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -100,6 +103,15 @@ pub(crate) fn look(node_url: &str, path: &str) -> Result<Vec<u8>> {
 }
 
 fn agent() -> Agent {
+    agent_within(Some(ANSWER_TIMEOUT))
+}
+
+/// For what takes as long as there is much of it.
+fn patient_agent() -> Agent {
+    agent_within(None)
+}
+
+fn agent_within(answer_timeout: Option<Duration>) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
         // A node is on this host: what the environment says of proxies is meant for others.
@@ -108,7 +120,7 @@ fn agent() -> Agent {
         .max_redirects(0)
         .max_redirects_will_error(false)
         .timeout_connect(Some(CONNECT_TIMEOUT))
-        .timeout_recv_response(Some(ANSWER_TIMEOUT))
+        .timeout_recv_response(answer_timeout)
         .build();
     config.into()
 }
@@ -313,6 +325,18 @@ impl Client {
             "credit_units": change.credit_units.map(|units| units.to_string()),
         });
         changed(&self.post("/api/ledger/rule", &body)?)
+    }
+
+    /// What an agent's model says from now on. Ends when the node does.
+    pub(crate) fn live(&self, key: &AgentKey) -> Result<impl Read + use<>> {
+        let (project, agent) = (encoded(key.project_id.as_str()), encoded(key.agent_id.as_str()));
+        let answer = self
+            .agent
+            .get(format!("{}/api/agents/{project}/{agent}/live", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        Ok(self.accepted(answer)?.into_body().into_reader())
     }
 
     /// The stream of the audit log behind number `after`. Ends when the node does.

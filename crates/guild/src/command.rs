@@ -15,6 +15,7 @@ mod blueprint;
 mod cid;
 mod completions;
 mod config;
+mod content;
 mod demo;
 mod doctor;
 mod generate;
@@ -35,6 +36,7 @@ mod receipts;
 mod relay;
 mod replay;
 mod requests;
+mod route;
 mod sandbox;
 mod sandbox_agent;
 mod schema;
@@ -58,6 +60,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Providers(providers::Command),
     #[command(subcommand)]
+    Route(route::Command),
+    #[command(subcommand)]
     Receipts(receipts::Command),
     #[command(subcommand)]
     Log(log::Command),
@@ -72,6 +76,8 @@ pub(crate) enum Command {
     Store(store::Command),
     Hash(hash::Args),
     Cid(cid::Args),
+    #[command(subcommand)]
+    Content(content::Command),
     #[command(subcommand)]
     Relay(relay::Command),
     #[command(subcommand)]
@@ -137,6 +143,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Turn(command) => turn::run(&command, &mut cx),
         Command::Requests(command) => requests::run(&command, &mut cx),
         Command::Providers(command) => providers::run(&command, &mut cx),
+        Command::Route(command) => route::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),
@@ -145,6 +152,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),
         Command::Cid(args) => cid::run(&args, &mut cx),
+        Command::Content(command) => content::run(&command, &mut cx),
         Command::Relay(command) => relay::run(&command, &mut cx),
         Command::Receipts(command) => receipts::run(&command, &mut cx),
         Command::Replay(command) => replay::run(&command, &mut cx),

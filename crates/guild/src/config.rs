@@ -16,7 +16,8 @@ pub(crate) mod show;
 
 pub(crate) use environment::Environment;
 pub(crate) use list::{
-    ChainIds, HostedImages, HostedSource, ImageList, Layers, RelayUrls, RequestKinds, not_a_layer,
+    ChainIds, HostedImages, HostedSource, ImageList, Layers, PeerUrls, RelayUrls, RequestKinds,
+    not_a_layer,
 };
 pub(crate) use load::{Loaded, Setting, load};
 
@@ -34,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) bus: Bus,
     pub(crate) outbox: Outbox,
     pub(crate) network: Network,
+    pub(crate) content: Content,
     pub(crate) policy: Policy,
     pub(crate) relay: Relay,
     pub(crate) provider: Provider,
@@ -126,6 +128,8 @@ pub(crate) struct Kernel {
     pub(crate) lease_ms: u32,
     pub(crate) max_steps: u32,
     pub(crate) suspend_timeout_ms: u32,
+    pub(crate) tools: String,
+    pub(crate) hire_max_msat: u32,
 }
 
 impl Default for Kernel {
@@ -137,6 +141,8 @@ impl Default for Kernel {
             lease_ms: 30_000,
             max_steps: 8,
             suspend_timeout_ms: 30_000,
+            tools: "sandbox_run,ledger_balance".to_owned(),
+            hire_max_msat: 10_000,
         }
     }
 }
@@ -170,6 +176,30 @@ impl Default for Network {
             request_kinds: RequestKinds::default(),
             jobs_lookback_hours: 24,
             private_hints: false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Content {
+    pub(crate) max_mb: u32,
+    pub(crate) public: bool,
+    pub(crate) grace_minutes: u32,
+    pub(crate) collect_minutes: u32,
+    pub(crate) peers: PeerUrls,
+    pub(crate) peer_timeout_ms: u32,
+}
+
+impl Default for Content {
+    fn default() -> Content {
+        Content {
+            max_mb: 4_000,
+            public: true,
+            grace_minutes: 60,
+            collect_minutes: 60,
+            peers: PeerUrls::default(),
+            peer_timeout_ms: 15_000,
         }
     }
 }

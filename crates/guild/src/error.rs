@@ -86,6 +86,9 @@ pub(crate) mod code {
         MODELS_FILE = "models.malformed", Invalid,
             "The file that says where models are cannot be read.",
             "Correct what is named; docs/models.md shows every setting.";
+        MODELS_NONE = "models.none", NotFound,
+            "There is no file that says where models are, so no agent can think.",
+            "Write the file named, as in the example; a running node reads it at its next start.";
         TURN_GOES_ON = "turn.goes_on", Unavailable,
             "The turn was not over when this command was interrupted.", "It goes on at the node that runs.";
         HIRE_TREE = "hire.tree", Invalid,
@@ -134,6 +137,8 @@ struct Failure {
     file: Option<String>,
     at: Option<String>,
     help: Option<String>,
+    /// Lines that show what to write.
+    example: &'static [&'static str],
     /// What else is wrong with the same input.
     others: Vec<Error>,
     left_out: usize,
@@ -150,6 +155,7 @@ impl Error {
             file: None,
             at: None,
             help: None,
+            example: &[],
             others: Vec::new(),
             left_out: 0,
         }))
@@ -190,6 +196,18 @@ impl Error {
     pub(crate) fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
         self
+    }
+
+    /// The same failure, with lines that show what to write.
+    #[must_use]
+    pub(crate) fn example(mut self, lines: &'static [&'static str]) -> Error {
+        self.0.example = lines;
+        self
+    }
+
+    /// Lines that show what to write, if there are any.
+    pub(crate) fn example_lines(&self) -> &'static [&'static str] {
+        self.0.example
     }
 
     pub(crate) fn code(&self) -> &'static Code {

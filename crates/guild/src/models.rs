@@ -44,6 +44,23 @@ struct EntryPrice {
     completion_micro_usd: i64,
 }
 
+/// Enough to begin with.
+const EXAMPLE: &[&str] = &[
+    "# one for each service; docs/models.md has all of them",
+    r#"endpoint = [{ name = "local", provider = "ollama", default_model = "qwen3" }]"#,
+];
+
+/// Refuses if this process and the node that runs here know no model, and no other process could: without a server
+/// the database is theirs alone.
+pub(crate) fn require(loaded: &Loaded) -> Result<()> {
+    let path = loaded.data_file(FILE_NAME);
+    if path.exists() || !loaded.config.store.url.is_empty() {
+        return Ok(());
+    }
+    let message = "nothing says where models are";
+    Err(Error::new(&code::MODELS_NONE, message).in_file(&path).example(EXAMPLE))
+}
+
 /// What the file says; nothing if there is none.
 pub(crate) fn read(loaded: &Loaded, environment: &Environment) -> Result<Endpoints> {
     let path = loaded.data_file(FILE_NAME);
@@ -108,4 +125,16 @@ fn key_of(path: &Path) -> Result<String> {
     let key =
         String::from_utf8(bytes).map_err(|_| malformed("the key is not UTF-8")).in_file(path)?;
     Ok(key.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_can_be_used_as_it_is() {
+        let file: ModelsFile = toml::from_str(&EXAMPLE.join("\n")).unwrap();
+        assert_eq!(file.endpoint.len(), 1);
+        assert!(file.endpoint[0].provider.parse::<guild_kernel::model::Provider>().is_ok());
+    }
 }

@@ -10,6 +10,7 @@ use guild_kernel::model::Endpoints;
 use guild_ledger::Writer;
 use guild_ledger::writer::Options as WriterOptions;
 use guild_network::client::Pool;
+use guild_network::content::Content;
 use guild_network::publish;
 use guild_network::relay::Relay;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
@@ -23,6 +24,7 @@ use guild_roles::judgements::Judgements;
 use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
+use guild_roles::tools;
 use guild_roles::treasury::Treasury;
 use guild_roles::turn::Turns;
 use guild_sandbox::Sandbox;
@@ -37,6 +39,7 @@ use crate::error::{Error, Result, code};
 use crate::real::{SystemClock, SystemRandom};
 
 mod bus;
+pub(crate) mod content;
 pub(crate) mod data_dir;
 mod hosting;
 mod identity;
@@ -271,14 +274,16 @@ impl Parts {
     /// What the gateway stands in front of.
     fn roles(
         &self,
+        agents: Agents,
         handles: &Handles,
-        (relay, relays): (Option<Relay>, Relays),
+        (relay, relays, content): (Option<Relay>, Relays, Content),
         desk: Option<Desk>,
         supervisor: &Supervisor,
         metrics: Option<Render>,
     ) -> Roles {
         Roles {
-            agents: self.agents(),
+            agents,
+            content: Some(content),
             log: self.log.clone(),
             judgements: self.judgements(),
             outbox: self.outbox.clone(),
@@ -341,6 +346,7 @@ impl Node {
     ) -> Result<Node> {
         // Before anything is made: with a policy that nobody meant, nothing may be paid.
         let policy = own_bundle(loaded)?;
+        let offer = kernel::offer(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
         let Character { origin, worker, sandbox, models, metrics } = character;
@@ -376,10 +382,16 @@ impl Node {
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer();
+        let agents = office.agents(offer.clone(), &parts);
+        agents.offer_tools().await?;
+        let tools = tools::tools(&offer, &means.tools(&buyer, &parts));
         let handles = Handles { buyer, provider, treasury, explorer };
         let metrics =
             metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake, counts));
-        let roles = parts.roles(&handles, (relay, relays), desk, &supervisor, metrics);
+        let content = parts.content(loaded)?;
+        content::start(loaded, &content, &mut supervisor, shutdown);
+        let venue = (relay, relays, content);
+        let roles = parts.roles(agents, &handles, venue, desk, &supervisor, metrics);
         let gateway = Gateway::new(
             gateway_options(loaded, address),
             roles,
@@ -400,7 +412,8 @@ impl Node {
             join(own.run(stop.clone()), guests.run(stop)).await;
             Ok(())
         });
-        kernel::start(loaded, models, office, &parts, &mut supervisor, shutdown)?;
+        let mind = kernel::Mind { models, tools };
+        kernel::start(loaded, mind, office, &parts, &mut supervisor, shutdown)?;
         upkeep::start(loaded, &parts, &mut supervisor, shutdown)?;
         serve(&mut supervisor, gateway, listener, ledger);
         // Only now: whoever reads the file may call at once.
@@ -498,7 +511,11 @@ fn own_relays(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
 }
 
 fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
-    guild_gateway::Options { hosts: hosts(loaded, address), ..guild_gateway::Options::default() }
+    guild_gateway::Options {
+        hosts: hosts(loaded, address),
+        content_public: loaded.config.content.public,
+        ..guild_gateway::Options::default()
+    }
 }
 
 /// Refuses if there is no database file yet.

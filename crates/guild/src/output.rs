@@ -83,6 +83,9 @@ struct ErrorBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     at: Option<&'a str>,
     help: &'a str,
+    /// Lines that show what to write.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    example: Vec<&'a str>,
     /// All of them, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<ProblemBody<'a>>,
@@ -116,6 +119,7 @@ impl<'a> ErrorBody<'a> {
             file: error.file(),
             at: error.place(),
             help: error.remedy(),
+            example: error.example_lines().to_vec(),
             problems: all.map(problem).collect(),
             problems_left_out: error.left_out(),
         }
@@ -144,6 +148,12 @@ impl Output {
     pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         self.raw(printable(text).as_bytes())?;
         self.raw(b"\n")
+    }
+
+    /// A piece of a text of several lines, whatever a stranger said in it: all lines begin at a column, and nothing
+    /// but the ends of lines steers the terminal.
+    pub(crate) fn flow(&mut self, text: &str, column: usize) -> Result<()> {
+        self.raw(flowing(text, column).as_bytes())
     }
 
     /// Text that this program made itself, as it is.
@@ -258,6 +268,12 @@ impl Output {
     }
 }
 
+fn flowing(text: &str, column: usize) -> String {
+    let next = format!("\n{}", " ".repeat(column));
+    let lines: Vec<Cow<'_, str>> = text.split('\n').map(printable).collect();
+    lines.join(&next)
+}
+
 fn steerless(value: &serde_json::Value) -> String {
     let shown = |c: char| match steers(c) {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -291,6 +307,7 @@ fn render(error: &Error, paint: bool) -> String {
             text.push_str(&format!("{blue}help{off}: {}\n", printable(problem.remedy())));
         }
     }
+    error.example_lines().iter().for_each(|line| text.push_str(&format!("    {line}\n")));
     if error.left_out() > 0 {
         text.push_str(&format!("(and {} more)\n", error.left_out()));
     }
@@ -376,6 +393,12 @@ mod tests {
         let text = steerless(&value);
         assert_eq!(text, r#"{"a\u202e":"\u009b2J \u001b[2J é"}"#);
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    }
+
+    #[test]
+    fn lines_of_a_flowing_text_begin_at_its_column() {
+        assert_eq!(flowing("a\nb\x1b[2J\n\rc", 2), "a\n  b\\u{1b}[2J\n  \\rc");
+        assert_eq!(flowing("", 2), "");
     }
 
     #[test]

@@ -148,6 +148,7 @@ fn roles(
     let explorer = Explorer::new(ExplorerOptions::default(), turns, bus, clock.clone());
     Ok(Roles {
         agents: Agents::new(store.clone(), clock.clone()),
+        content: None,
         log,
         judgements: Judgements::new(store.clone(), clock.clone()),
         outbox: Outbox::new(store.clone(), clock.clone()),

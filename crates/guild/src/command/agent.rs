@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use guild_kernel::{AgentId, AgentTurnId, ProjectId};
+use guild_kernel::{AgentId, AgentKey, AgentTurnId, ProjectId};
 use guild_protocol::env::Shutdown;
 use guild_roles::agents::{Agents, Task};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::hire::desk::{Desk, now_ms};
+use super::turn::ears::Ears;
 use super::turn::follow;
 use super::{Context, up};
 use crate::error::{Error, InFile as _, Result, code};
 use crate::input::Input;
+use crate::models;
 use crate::output::Answer;
 use crate::real::SystemRandom;
 
@@ -43,7 +45,7 @@ pub(crate) enum Command {
 ///     name = "writer"
 ///     system_prompt = "You write short, plain English."
 ///     model = "local/qwen3"          # endpoint/model
-///     tools = []                     # leave out for all
+///     tools = ["sandbox_run"]        # of those in docs/tools.md; leave out for all
 ///     must_end_with = "submit_result"
 ///     max_steps = 8
 ///     [result_fields]
@@ -70,6 +72,9 @@ pub(crate) struct RunArgs {
     /// Do not wait for the end
     #[arg(long)]
     no_wait: bool,
+    /// With --json: tell what is said and done while it happens, each event on a line, before the answer
+    #[arg(long)]
+    events: bool,
 }
 
 /// A profile as people write it.
@@ -141,17 +146,23 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
 fn run_task(args: &RunArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let task = task(args)?;
     let loaded = cx.config_in_peace()?;
+    models::require(&loaded)?;
     let runtime = up::node_runtime()?;
     let interrupted = Shutdown::new();
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
     let mut desk = Desk::open(&loaded, cx.environment, &runtime)?;
+    // Before anything is asked, so that the first words are heard too.
+    let key = AgentKey { project_id: task.project_id.clone(), agent_id: task.agent_id.clone() };
+    let hears = !args.no_wait && (!cx.out.json() || args.events);
+    let ears = hears.then(|| Ears::open(&loaded, &key));
+    let view = follow::View { ears, events: args.events };
     let until_ms = now_ms().saturating_add(ASK_MS);
     let asked = desk.ask(until_ms, &interrupted, |client| client.ask_turn(&task));
     let told = asked.and_then(|id| match args.no_wait {
         true => asked_only(&id, cx),
         false => {
             cx.out.remark(&format!("turn {id}"));
-            follow::until_over(&loaded, &id, &interrupted, cx.out)
+            follow::until_over(&loaded, &id, view, &interrupted, cx.out)
         }
     });
     let closed = desk.close();

@@ -4,9 +4,9 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
 use guild_roles::explorer::{Offer, Provider, Recommendations, Wanted, msat};
 
-use super::Context;
 use super::reading::{self, ListArgs};
 use super::table::Column;
+use super::{Context, route};
 use crate::error::Result;
 use crate::output::Answer;
 
@@ -89,15 +89,25 @@ fn row(offer: &Offer) -> [String; 7] {
 }
 
 fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
-    let key = args.key;
-    let found = reading::read(&cx.config()?, |market| async move { market.provider(key).await })?;
+    let (key, loaded) = (args.key, cx.config()?);
+    let found = reading::read(&loaded, |market| async move { market.provider(key).await })?;
     let provider = found.ok_or_else(|| reading::unknown("provider", &key.npub(), "providers"))?;
+    let beliefs = route::beliefs(key, &loaded)?;
     if cx.out.json() {
-        cx.out.object(true, &provider)?;
+        cx.out.object(true, Shown { provider: &provider, routing: &beliefs })?;
         return Ok(Answer::Yes);
     }
     print(&provider, cx)?;
+    route::print_beliefs(&beliefs, cx)?;
     Ok(Answer::Yes)
+}
+
+/// A provider, and what is believed of it.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    provider: &'a Provider,
+    routing: &'a [route::Belief],
 }
 
 fn print(provider: &Provider, cx: &mut Context<'_>) -> Result<()> {

@@ -19,7 +19,9 @@ use crate::node;
 use crate::output::Answer;
 use crate::real::{SystemClock, runtime};
 
+pub(super) mod ears;
 pub(super) mod follow;
+mod speech;
 pub(super) mod told;
 
 /// Look at the turns of agents; stop one, export one
@@ -61,11 +63,14 @@ pub(crate) struct ShowArgs {
 
 /// Follow a turn until it is over
 ///
-/// The answer is yes if it ended well.
+/// What its model says is shown while it says it, if a node runs here. The answer is yes if the turn ended well.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WatchArgs {
     /// The id of the turn
     id: AgentTurnId,
+    /// With --json: tell what is said and done while it happens, each event on a line, before the answer
+    #[arg(long)]
+    events: bool,
 }
 
 /// End a turn, and what it has asked others for
@@ -109,11 +114,21 @@ pub(super) fn read<T, F>(loaded: &Loaded, ask: impl FnOnce(Agents) -> F) -> Resu
 where
     F: Future<Output = guild_roles::Result<T>>,
 {
-    let service = node::open_read_only(loaded)?;
+    let service = node::open_read_only(loaded).map_err(none_yet)?;
     let agents = Agents::new(service.handle(), std::sync::Arc::new(SystemClock));
     let answer = runtime().map(|runtime| runtime.block_on(ask(agents)));
     service.close();
     Ok(answer??)
+}
+
+/// Agents need no node that runs, and a newcomer may not know.
+fn none_yet(error: Error) -> Error {
+    match error.code() == &code::NODE_NO_DATABASE {
+        true => error.help(
+            "The first `guild agent run` makes one, with or without a node; so does `guild up`.",
+        ),
+        false => error,
+    }
 }
 
 fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
@@ -185,16 +200,20 @@ fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
 
 fn watch(args: &WatchArgs, cx: &mut Context<'_>) -> Result<Answer> {
     // First, so that a wrong id is told as such.
-    find(&args.id, cx)?;
+    let story = find(&args.id, cx)?;
     let interrupted = Shutdown::new();
     let runtime = up::node_runtime()?;
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
-    follow::until_over(&cx.config_in_peace()?, &args.id, &interrupted, cx.out)
+    let loaded = cx.config_in_peace()?;
+    let hears = !cx.out.json() || args.events;
+    let ears = hears.then(|| ears::Ears::open(&loaded, &story.summary.key));
+    let view = follow::View { ears, events: args.events };
+    follow::until_over(&loaded, &args.id, view, &interrupted, cx.out)
 }
 
 fn stop(args: &StopArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
-    node::require_database(&node::store_options(&loaded))?;
+    node::require_database(&node::store_options(&loaded)).map_err(none_yet)?;
     let (id, reason) = (&args.id, &args.reason);
     let stopped = write_through(
         &loaded,

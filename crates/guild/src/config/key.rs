@@ -126,6 +126,36 @@ pub(crate) static KEYS: &[Key] = &[
          make this node knock at doors that only it can reach.",
     ),
     key(
+        "content.max_mb",
+        "How many megabytes of content are kept; what would be more is refused.",
+    )
+    .range(1, 10_000_000),
+    key(
+        "content.public",
+        "Whether strangers may read the content of this node at /ipfs. Only what is kept here: for them no peer is \
+         asked.",
+    ),
+    key(
+        "content.grace_minutes",
+        "How long content that nobody has pinned stays after it was added, in minutes.",
+    )
+    .range(0, 5_256_000),
+    key(
+        "content.collect_minutes",
+        "How often content that nobody needs is removed, in minutes; 0 leaves that to `guild content gc`.",
+    )
+    .range(0, 5_256_000),
+    key(
+        "content.peers",
+        "Who else may have content, separated by commas and asked in this order: https://host or http://host:port of a \
+         gateway, kubo+http://host:5001 of Kubo's RPC. Every block is checked.",
+    ),
+    key(
+        "content.peer_timeout_ms",
+        "How long a peer may take for one block, in milliseconds.",
+    )
+    .range(100, 600_000),
+    key(
         "policy.file",
         "The policy bundle that decides which payments go through; a relative path starts at the data directory. \
          Empty: the built-in one, which `guild policy show` prints.",
@@ -227,7 +257,8 @@ pub(crate) static KEYS: &[Key] = &[
     .range(0, 4_000_000_000),
     key(
         "sandbox_run.at_once",
-        "How many such jobs are run at once, and as many again to check what others ran for this node.",
+        "How many such jobs are run at once; as many again to check what others ran for this node, and as many for its \
+         agents.",
     )
     .range(1, 1_000),
     key("sandbox_run.max_memory_mb", "The most memory of a job, in mebibytes.")
@@ -296,6 +327,16 @@ pub(crate) static KEYS: &[Key] = &[
         "How long a turn waits for a tool that says nothing about it itself.",
     )
     .range(100, 604_800_000),
+    key(
+        "kernel.tools",
+        "The tools of this node that agents may call if their profile allows it, separated by commas: sandbox_run, \
+         ledger_balance, hire. What sandbox_run may use is said by sandbox_run.max_memory_mb and its companions.",
+    ),
+    key(
+        "kernel.hire_max_msat",
+        "The most that an agent may spend on one order, in millisatoshi, within what the policy lets through.",
+    )
+    .range(0, 4_000_000_000),
 ];
 
 /// The key at a path.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use guild_network::client::relay_url;
+use guild_network::content::peer_url;
 use guild_protocol::nostr::kind;
 use guild_sandbox::Layer;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,37 @@ impl TryFrom<String> for RelayUrls {
 
 impl From<RelayUrls> for String {
     fn from(urls: RelayUrls) -> String {
+        urls.0.join(",")
+    }
+}
+
+/// More peers are a mistake: each is asked for what the ones before do not have.
+const PEERS_MAX: usize = 32;
+
+/// The addresses of nodes with content, each in its one spelling.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct PeerUrls(pub(crate) Vec<String>);
+
+impl TryFrom<String> for PeerUrls {
+    type Error = String;
+    fn try_from(text: String) -> Result<PeerUrls, String> {
+        let mut urls: Vec<String> = Vec::new();
+        for part in parts(&text) {
+            let url = peer_url(part).map_err(|e| e.to_string())?;
+            if !urls.contains(&url) {
+                urls.push(url);
+            }
+        }
+        match urls.len() {
+            0..=PEERS_MAX => Ok(PeerUrls(urls)),
+            n => Err(format!("{n} peers are more than the limit of {PEERS_MAX}")),
+        }
+    }
+}
+
+impl From<PeerUrls> for String {
+    fn from(urls: PeerUrls) -> String {
         urls.0.join(",")
     }
 }

@@ -1,6 +1,6 @@
 //! The agents of a node: the worker that does their turns, and how it meets tools in other processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use guild_bus::mail::{self, Mail};
@@ -11,15 +11,20 @@ use guild_kernel::outside::{
     command_sink,
 };
 use guild_kernel::pmo;
+use guild_kernel::tool::Tools;
 use guild_kernel::turn::COMMAND_SINK;
 use guild_kernel::worker::{ChunkSink, Options, Parts as WorkerParts, Piece, Saying, Worker};
+use guild_protocol::amount::Msat;
 use guild_protocol::env::Shutdown;
 use guild_protocol::hash::to_hex;
+use guild_roles::agents::Agents;
+use guild_roles::live::Live;
+use guild_roles::tools::{NodeTool, Offer};
 use guild_store::outbox::Drainer;
 
 use super::{Parts, Supervisor, nats_options};
 use crate::config::{Kernel, Loaded};
-use crate::error::Result;
+use crate::error::{Error, Result, code};
 
 /// How the kernel of this node meets others.
 pub(super) struct Office {
@@ -52,6 +57,11 @@ impl Office {
         drainer.sink(COMMAND_SINK, tools, parts.wake()).sink(pmo::SINK, turns, parts.wake())
     }
 
+    /// The agents of this node, with their tools, and heard by whoever asks for that.
+    pub(super) fn agents(&self, offer: Offer, parts: &Parts) -> Agents {
+        parts.agents().offering(offer).heard_by(Live::new(self.mail.clone(), self.prefix.clone()))
+    }
+
     fn chunks(&self, parts: &Parts) -> ChunkSink {
         let voice = Voice::new(self.mail.clone(), self.prefix.clone(), parts.clock.clone());
         Arc::new(move |piece: Piece| {
@@ -67,10 +77,31 @@ impl Office {
     }
 }
 
+/// What thinks, and what it can call in this process.
+pub(super) struct Mind {
+    pub(super) models: Endpoints,
+    pub(super) tools: Tools,
+}
+
+/// What the settings offer to agents.
+pub(super) fn offer(loaded: &Loaded) -> Result<Offer> {
+    let settings = &loaded.config.kernel;
+    let names = settings.tools.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let tools: guild_roles::Result<BTreeSet<NodeTool>> = names.map(str::parse).collect();
+    let unknown = |error: guild_roles::Error| {
+        Error::new(&code::CONFIG_BAD_VALUE, error.to_string()).at("kernel.tools")
+    };
+    Ok(Offer {
+        tools: tools.map_err(unknown)?,
+        run_max_s: loaded.config.sandbox_run.max_timeout_s,
+        hire_max: Msat(settings.hire_max_msat.into()),
+    })
+}
+
 /// Starts all of it, if it is wanted.
 pub(super) fn start(
     loaded: &Loaded,
-    models: Endpoints,
+    mind: Mind,
     office: Office,
     parts: &Parts,
     supervisor: &mut Supervisor,
@@ -83,7 +114,7 @@ pub(super) fn start(
     let mut own = [0; 4];
     parts.random.fill(&mut own);
     let holder = format!("node-{}-{}", std::process::id(), to_hex(&own));
-    start_worker(settings, models, &holder, &office, parts, supervisor, shutdown)?;
+    start_worker(settings, mind, &holder, &office, parts, supervisor, shutdown)?;
     let Office { mail, service, prefix, key } = office;
     let desk = Desk::new(
         DeskOptions::default(),
@@ -123,7 +154,7 @@ pub(super) fn start(
 
 fn start_worker(
     settings: &Kernel,
-    models: Endpoints,
+    mind: Mind,
     holder: &str,
     office: &Office,
     parts: &Parts,
@@ -137,8 +168,8 @@ fn start_worker(
             bus: parts.bus.handle.clone(),
             clock: parts.clock.clone(),
             random: parts.random.clone(),
-            model: Arc::new(Online::new(models, parts.clock.clone())?),
-            tools: BTreeMap::new(),
+            model: Arc::new(Online::new(mind.models, parts.clock.clone())?),
+            tools: mind.tools,
             environment: BTreeMap::new(),
             chunks: Some(office.chunks(parts)),
         },

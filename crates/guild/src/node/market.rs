@@ -13,6 +13,7 @@ use guild_protocol::nostr::Event;
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
 use guild_roles::provider::{self, Broadcast, CommandRunner, Embedder, Provider, Together, Worker};
+use guild_roles::tools;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
 use guild_sandbox::Sandbox;
@@ -54,12 +55,27 @@ pub(super) struct Means<'a> {
     pub(super) workshops: Workshops,
 }
 
+impl Means<'_> {
+    /// What the tools of agents work with.
+    pub(super) fn tools(&self, buyer: &Buyer, parts: &Parts) -> tools::Means {
+        tools::Means {
+            store: parts.store.clone(),
+            clock: parts.clock.clone(),
+            registry: self.registry.clone(),
+            workshop: self.workshops.agents.clone(),
+            buyer: buyer.clone(),
+        }
+    }
+}
+
 /// Where commands are run. Strangers' jobs and the checking of what we bought do not wait for each other.
 pub(super) struct Workshops {
     /// For others, if that is offered.
     provider: Option<Workshop>,
     /// To check what others did; none if there is no sandbox.
     buyer: Option<Workshop>,
+    /// For the agents of this node, or why there is none.
+    agents: Result<Workshop, String>,
 }
 
 /// What these settings ask for. Without a sandbox nothing is offered that needs one, and nothing ordered.
@@ -70,14 +86,18 @@ pub(super) fn workshops(loaded: &Loaded, sandbox: Result<Arc<dyn Sandbox>>) -> R
         Err(error) if offered => return Err(error),
         Err(error) => {
             tracing::debug!(%error, "commands cannot be run here");
-            return Ok(Workshops { provider: None, buyer: None });
+            return Ok(Workshops { provider: None, buyer: None, agents: Err(error.to_string()) });
         }
         Ok(sandbox) => sandbox,
     };
     let bounds = image::bounds(&loaded.config);
     let at_once = usize::try_from(settings.at_once).unwrap_or(1);
     let workshop = || Workshop::new(sandbox.clone(), bounds.clone(), at_once);
-    Ok(Workshops { provider: offered.then(workshop), buyer: Some(workshop()) })
+    Ok(Workshops {
+        provider: offered.then(workshop),
+        buyer: Some(workshop()),
+        agents: Ok(workshop()),
+    })
 }
 
 /// Starts the role that hires.

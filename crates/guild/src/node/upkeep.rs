@@ -2,6 +2,7 @@
 
 use guild_hosting::access;
 use guild_protocol::env::Shutdown;
+use guild_roles::router;
 use guild_roles::sweeper::{Options as SweeperOptions, Sweeper};
 use guild_store::retention::{Keeper, Policy};
 use guild_store::{Watch, audit};
@@ -47,6 +48,12 @@ pub(super) fn start(
     let stop = shutdown.clone();
     supervisor.start("sweeper", async move {
         sweeper.run(stop).await;
+        Ok(())
+    });
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    let (random, stop) = (parts.random.clone(), shutdown.clone());
+    supervisor.start("routing", async move {
+        router::keep_snapshots(router::Options::default(), store, clock, random, stop).await;
         Ok(())
     });
     Ok(())

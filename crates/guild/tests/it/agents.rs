@@ -43,6 +43,8 @@ fn a_task_is_done_told_exported_and_checked_without_a_node() {
     let shown = home.run(&["turn", "show", id]);
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.stdout.contains("task.deliverable   It is done."), "{shown:?}");
+    let watched = home.run(&["turn", "watch", id]);
+    assert!(watched.stderr.contains("success after 1 step, 15 tokens"), "{watched:?}");
 
     let replay = home.path().join("REPLAY.jsonl");
     let replay = replay.to_str().unwrap();
@@ -107,10 +109,40 @@ fn rubbish_is_refused_with_what_to_do() {
     }
 }
 
+/// A newcomer is told what to write, and nothing is made before it is there.
+#[test]
+fn without_models_it_is_said_what_to_write() {
+    let home = Home::new();
+    let profile = home.write("writer.toml", PROFILE);
+    let before = home.contents();
+    let run = home.run(&["agent", "run", "--profile", profile.to_str().unwrap(), "--task", "x"]);
+    insta::assert_snapshot!(run.shown(&home), @r#"
+    exit 2
+    --- stderr
+    error[models.none]: nothing says where models are
+      --> [HOME]/.local/share/guildhall/models.toml
+    help: Write the file named, as in the example; a running node reads it at its next start.
+        # one for each service; docs/models.md has all of them
+        endpoint = [{ name = "local", provider = "ollama", default_model = "qwen3" }]
+    "#);
+    let (code, told) = run_task(&home, &[]);
+    assert_eq!((code, told["error"]["example"].as_array().unwrap().len()), (2, 2), "{told}");
+    let listed = home.run(&["turn", "ls"]);
+    insta::assert_snapshot!(listed.shown(&home), @"
+    exit 2
+    --- stderr
+    error[node.no_database]: there is no database yet
+      --> [HOME]/.local/share/guildhall/node.db
+    help: The first `guild agent run` makes one, with or without a node; so does `guild up`.
+    ");
+    assert_eq!(home.contents(), before);
+}
+
 /// Nobody to think: the turn ends with a code, and delivers why.
 #[test]
 fn without_a_model_a_task_ends_with_the_reason() {
     let home = Home::new();
+    home.write(".local/share/guildhall/models.toml", "");
     let (code, answer) = run_task(&home, &["--set", "gateway.listen=127.0.0.1:0"]);
     assert_eq!(code, 1, "{answer}");
     assert_eq!(answer["turn"]["outcome"], "failed", "{answer}");

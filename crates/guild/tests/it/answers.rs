@@ -28,6 +28,7 @@ fn help_lists_the_commands() {
       turn           Look at the turns of agents; stop one, export one
       requests       Look at requests for work, seen, bought or done; give one up
       providers      Look at who offers work
+      route          Say who would be hired for which work, and why
       receipts       List, check and export signed receipts
       log            Read and write the audit log
       ledger         Move, look at and prove the money of this node
@@ -37,6 +38,7 @@ fn help_lists_the_commands() {
       store          Save, check and upgrade the database
       hash           Print the hash of a JSON document
       cid            Print the content id that IPFS gives a file
+      content        Keep files and directories by the hash of their content, and get them from others
       relay          Publish events, ask for them, and look at the relays of others
       replay         Check, repair and convert replays, the record of what a session did
       blueprint      Check what a job must achieve

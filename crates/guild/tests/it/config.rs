@@ -50,6 +50,14 @@ fn each_layer_wins_over_the_one_below() {
     jobs_lookback_hours = 24
     private_hints = false
 
+    [content]
+    max_mb = 4000
+    public = true
+    grace_minutes = 60
+    collect_minutes = 60
+    peers = ""
+    peer_timeout_ms = 15000
+
     [policy]
     file = ""
 
@@ -113,6 +121,8 @@ fn each_layer_wins_over_the_one_below() {
     lease_ms = 30000
     max_steps = 8
     suspend_timeout_ms = 30000
+    tools = "sandbox_run,ledger_balance"
+    hire_max_msat = 10000
     "#);
     let (_, answer) = home.json(&args);
     assert_eq!(answer["config"]["outbox"]["max_attempts"], 9);

@@ -1,5 +1,7 @@
 //! One integration binary for the crate: the real program, in a directory of its own, in an empty environment.
 
+mod agent_live;
+mod agent_tools;
 mod agents;
 mod answers;
 mod audit;
@@ -11,6 +13,7 @@ mod checks;
 mod claims;
 mod cluster;
 mod config;
+mod content;
 mod demo;
 mod docs;
 mod doctor;
@@ -31,6 +34,7 @@ mod policy;
 mod relay;
 mod relays;
 mod replay;
+mod route;
 mod sandbox;
 mod sandbox_agent;
 mod sandbox_run;
@@ -38,4 +42,5 @@ mod store;
 mod support;
 mod thinker;
 mod turns_killed;
+mod turns_together;
 mod upgrade;

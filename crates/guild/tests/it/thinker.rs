@@ -1,10 +1,14 @@
 //! A service with a model, as agents ask it: it speaks as OpenAI does, on loopback.
+//!
+//! What it does is said by the task: `call NAME ARGUMENTS` on a line is a call, one in each step, in the order of the
+//! lines; the arguments [`HUGE`] are as large as an answer can be, and the second half of them comes when the gate is
+//! open. `talk` is an answer that comes word by word until the gate is open.
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
@@ -12,32 +16,54 @@ use crate::support::Home;
 
 /// The tool that it calls if it may.
 pub(crate) const TOOL: &str = "look_up";
+/// Stands for arguments of nearly ten million bytes, which is what an answer may have in all.
+pub(crate) const HUGE: &str = "HUGE";
+const HUGE_BYTES: usize = 9_900_000;
+/// What it says again and again while it talks.
+pub(crate) const WORDS: &str = "la\n\u{1b}[2J ";
 
 /// It answers until the test ends.
 pub(crate) struct Thinker {
     port: u16,
-    asked: Arc<AtomicU64>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    asked: AtomicU64,
+    gate: AtomicBool,
+}
+
+impl Shared {
+    fn is_open(&self) -> bool {
+        self.gate.load(Ordering::SeqCst)
+    }
 }
 
 impl Thinker {
     pub(crate) fn start() -> Thinker {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let asked = Arc::new(AtomicU64::new(0));
-        let count = asked.clone();
+        let shared = Arc::new(Shared::default());
+        let all = shared.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let count = count.clone();
+                let shared = all.clone();
                 // A worker that is killed leaves a broken connection: that ends this thread alone.
-                std::thread::spawn(move || answer(&stream, &count).unwrap_or_default());
+                std::thread::spawn(move || answer(&stream, &shared).unwrap_or_default());
             }
         });
-        Thinker { port, asked }
+        Thinker { port, shared }
     }
 
     /// How often it was asked.
     pub(crate) fn asked(&self) -> u64 {
-        self.asked.load(Ordering::SeqCst)
+        self.shared.asked.load(Ordering::SeqCst)
+    }
+
+    /// Lets whoever waits at the gate go on.
+    pub(crate) fn open_gate(&self) {
+        self.shared.gate.store(true, Ordering::SeqCst);
     }
 
     /// Tells a node where it is.
@@ -54,13 +80,52 @@ impl Thinker {
     }
 }
 
-fn answer(stream: &TcpStream, count: &AtomicU64) -> std::io::Result<()> {
+fn answer(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let asked = read(stream)?;
+    shared.asked.fetch_add(1, Ordering::SeqCst);
+    let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5 });
+    if lines(&asked).any(|line| line == "talk") {
+        return talk(stream, shared, &usage);
+    }
+    let delta = think(&asked);
+    let streamed = asked["stream"] == true;
+    let reason = if delta["tool_calls"].is_null() { "stop" } else { "tool_calls" };
+    let (kind, text) = match streamed {
+        true => {
+            let first = json!({ "model": "thinker", "choices": [{ "index": 0, "delta": delta }] });
+            ("text/event-stream", format!("data: {first}\n\n{}", end(reason, &usage)))
+        }
+        false => {
+            let choice = json!({ "index": 0, "message": delta, "finish_reason": reason });
+            let whole = json!({ "model": "thinker", "choices": [choice], "usage": usage });
+            ("application/json", whole.to_string())
+        }
+    };
+    let mut stream = stream;
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        text.len()
+    )?;
+    if text.len() < HUGE_BYTES {
+        return stream.write_all(text.as_bytes());
+    }
+    let (one, other) = text.as_bytes().split_at(HUGE_BYTES / 2);
+    stream.write_all(one)?;
+    while !shared.is_open() {
+        testbed::wait_ms(10);
+    }
+    stream.write_all(other)
+}
+
+/// The question.
+fn read(stream: &TcpStream) -> std::io::Result<Value> {
     let mut reader = BufReader::new(stream);
     let mut length = 0;
     loop {
         let mut line = String::new();
         if reader.read_line(&mut line)? == 0 {
-            return Ok(());
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         let line = line.trim_end().to_ascii_lowercase();
         if let Some(value) = line.strip_prefix("content-length:") {
@@ -72,37 +137,60 @@ fn answer(stream: &TcpStream, count: &AtomicU64) -> std::io::Result<()> {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    count.fetch_add(1, Ordering::SeqCst);
-    let asked: Value = serde_json::from_slice(&body)?;
-    let delta = think(&asked);
-    let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5 });
-    let streamed = asked["stream"] == true;
-    let (kind, text) = match streamed {
-        true => {
-            let reason = if delta["tool_calls"].is_null() { "stop" } else { "tool_calls" };
-            let first = json!({ "model": "thinker", "choices": [{ "index": 0, "delta": delta }] });
-            let last = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] });
-            let used = json!({ "choices": [], "usage": usage });
-            let text = format!("data: {first}\n\ndata: {last}\n\ndata: {used}\n\ndata: [DONE]\n\n");
-            ("text/event-stream", text)
-        }
-        false => {
-            let reason = if delta["tool_calls"].is_null() { "stop" } else { "tool_calls" };
-            let choice = json!({ "index": 0, "message": delta, "finish_reason": reason });
-            let whole = json!({ "model": "thinker", "choices": [choice], "usage": usage });
-            ("application/json", whole.to_string())
-        }
-    };
-    let mut stream = stream;
-    write!(
-        stream,
-        "HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
-        text.len()
-    )
+    Ok(serde_json::from_slice(&body)?)
 }
 
-/// Calls the tool once if it may; then says that it is done.
+fn end(reason: &str, usage: &Value) -> String {
+    let last = json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] });
+    let used = json!({ "choices": [], "usage": usage });
+    format!("data: {last}\n\ndata: {used}\n\ndata: [DONE]\n\n")
+}
+
+/// Says words until the gate is open.
+fn talk(mut stream: &TcpStream, shared: &Shared, usage: &Value) -> std::io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes())?;
+    while !shared.is_open() {
+        let delta = json!({ "role": "assistant", "content": WORDS });
+        let piece = json!({ "model": "thinker", "choices": [{ "index": 0, "delta": delta }] });
+        write!(stream, "data: {piece}\n\n")?;
+        testbed::wait_ms(20);
+    }
+    stream.write_all(end("stop", usage).as_bytes())
+}
+
+/// The lines of what users say.
+fn lines(asked: &Value) -> impl Iterator<Item = &str> {
+    let messages = asked["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let users = messages.iter().filter(|message| message["role"] == "user");
+    users.filter_map(|message| message["content"].as_str()).flat_map(str::lines)
+}
+
+/// The call that the task asks for next, if it asks for calls.
+fn scripted(asked: &Value) -> Option<Value> {
+    let mut calls = lines(asked).filter_map(|line| line.strip_prefix("call ")).peekable();
+    calls.peek()?;
+    let messages = asked["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let answered = messages.iter().filter(|message| message["role"] == "tool").count();
+    let Some((name, arguments)) = calls.nth(answered).and_then(|call| call.split_once(' ')) else {
+        return Some(json!({ "role": "assistant", "content": "It is done." }));
+    };
+    let arguments = match arguments {
+        HUGE => json!({ "key": "x".repeat(HUGE_BYTES) }).to_string(),
+        arguments => arguments.to_owned(),
+    };
+    let call = json!({
+        "index": 0, "id": format!("call_{answered}"), "type": "function",
+        "function": { "name": name, "arguments": arguments },
+    });
+    Some(json!({ "role": "assistant", "content": null, "tool_calls": [call] }))
+}
+
+/// Does what the task asks for. Without that it calls the tool once if it may, and then says that it is done.
 fn think(asked: &Value) -> Value {
+    if let Some(scripted) = scripted(asked) {
+        return scripted;
+    }
     let empty = Vec::new();
     let tools = asked["tools"].as_array().unwrap_or(&empty);
     let may_call = tools.iter().any(|tool| tool["function"]["name"] == TOOL);

@@ -21,15 +21,24 @@ use crate::thinker::{TOOL, Thinker};
 const TARGET: &str = "worker_generic";
 const KILLS: u64 = 20;
 
-struct Hall {
+pub(crate) struct Hall {
     database: Database,
-    thinker: Thinker,
+    pub(crate) thinker: Thinker,
     homes: Vec<Home>,
 }
 
 impl Hall {
     /// So many places for workers that share one database and one bus.
-    fn open(workers: usize, name: &str) -> Hall {
+    pub(crate) fn open(workers: usize, name: &str) -> Hall {
+        Hall::open_with(workers, name, |_, home| home)
+    }
+
+    /// The same, each with something of its own.
+    pub(crate) fn open_with(
+        workers: usize,
+        name: &str,
+        change: impl Fn(usize, Home) -> Home,
+    ) -> Hall {
         let (database, thinker) = (Database::new().unwrap(), Thinker::start());
         let namespace = format!("{name}_{}", std::process::id());
         let home = || {
@@ -41,7 +50,7 @@ impl Hall {
             thinker.tell(&home);
             home
         };
-        let homes: Vec<Home> = (0..workers).map(|_| home()).collect();
+        let homes: Vec<Home> = (0..workers).map(|worker| change(worker, home())).collect();
         assert_eq!(homes[0].run(&["key", "new"]).code, 0);
         for other in &homes[1..] {
             other.copy_private(&homes[0], KEYSTORE);
@@ -49,12 +58,12 @@ impl Hall {
         Hall { database, thinker, homes }
     }
 
-    fn up(&self, worker: usize) -> Node {
+    pub(crate) fn up(&self, worker: usize) -> Node {
         Node::up(&self.homes[worker], &ANY_PORT)
     }
 
     /// What whoever is no worker sees: it asks for turns, and is the tool.
-    fn service(&self) -> Service {
+    pub(crate) fn service(&self) -> Service {
         let migrations = Migrations::store()
             .and(guild_ledger::migrations())
             .and(guild_network::migrations())
@@ -67,15 +76,15 @@ impl Hall {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
-fn project() -> ProjectId {
+pub(crate) fn project() -> ProjectId {
     "p1".parse().unwrap()
 }
 
-fn key(number: usize) -> AgentKey {
+pub(crate) fn key(number: usize) -> AgentKey {
     AgentKey { project_id: project(), agent_id: format!("agent-{number}").parse().unwrap() }
 }
 
@@ -113,7 +122,7 @@ fn ask(tx: &mut Tx<'_>, count: usize, with_tool: bool) -> Result<()> {
             status: AgentStatus::Active,
         };
         roster::put_agent(tx, &agent, &json!({}), at_ms)?;
-        wishes.push(wish(tx, number, at_ms)?);
+        wishes.push(wish(tx, number, &format!("Task {number}"), at_ms)?);
     }
     for accepted in enqueue_all(tx, &wishes, at_ms)? {
         assert!(!accepted?.known, "asked twice");
@@ -121,7 +130,7 @@ fn ask(tx: &mut Tx<'_>, count: usize, with_tool: bool) -> Result<()> {
     Ok(())
 }
 
-fn wish(tx: &mut Tx<'_>, number: usize, at_ms: i64) -> Result<NewTurn> {
+pub(crate) fn wish(tx: &mut Tx<'_>, number: usize, task: &str, at_ms: i64) -> Result<NewTurn> {
     let id = |prefix: &str, what: usize| format!("{prefix}_{:032x}", number * 4 + what);
     let card_id: CardId = id("card", 0).parse()?;
     let (context_box_id, output_box_id): (BoxId, BoxId) =
@@ -132,7 +141,7 @@ fn wish(tx: &mut Tx<'_>, number: usize, at_ms: i64) -> Result<NewTurn> {
         card_type: CardType::Instruction,
         role: Role::User,
         author_id: "test".to_owned(),
-        content: json!({ "text": format!("Task {number}") }),
+        content: json!({ "text": task }),
         metadata: json!({}),
     };
     card::put_all(tx, &[instruction], at_ms)?;
@@ -158,7 +167,7 @@ fn wish(tx: &mut Tx<'_>, number: usize, at_ms: i64) -> Result<NewTurn> {
 }
 
 /// How many turns have ended, and how.
-fn ended(store: &Store) -> BTreeMap<String, u64> {
+pub(crate) fn ended(store: &Store) -> BTreeMap<String, u64> {
     let bodies: Vec<(String, String)> = block_on(store.read(|rx| {
         rx.all("SELECT id, body FROM event WHERE topic = 'turns' AND kind = $1", args![TASK])
     }))
@@ -171,17 +180,17 @@ fn ended(store: &Store) -> BTreeMap<String, u64> {
     outcomes
 }
 
-fn sum(outcomes: &BTreeMap<String, u64>) -> u64 {
+pub(crate) fn sum(outcomes: &BTreeMap<String, u64>) -> u64 {
     outcomes.values().sum()
 }
 
-fn check(store: &Store) {
+pub(crate) fn check(store: &Store) {
     let report = block_on(store.read(audit::run)).unwrap();
     assert_eq!(report.problems, Vec::<String>::new());
 }
 
 /// Waits, without asserting a time: a turn that never ends is found by the deadline of the test run.
-fn pause() {
+pub(crate) fn pause() {
     testbed::wait_ms(30);
 }
 

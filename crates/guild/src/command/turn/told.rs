@@ -10,7 +10,11 @@ use crate::error::Result;
 use crate::output::Output;
 
 /// What is longer is cut: the whole of it is in `--json`.
-const TEXT_MAX: usize = 2_000;
+pub(super) const TEXT_MAX: usize = 2_000;
+/// Where the words of a card begin, and all lines of them: behind the time and the type.
+pub(super) const COLUMN: usize = TIME_WIDTH + 2 + TYPE_WIDTH + 2;
+const TIME_WIDTH: usize = 20;
+const TYPE_WIDTH: usize = 17;
 
 pub(crate) fn summary(turn: &Summary) -> Value {
     json!({
@@ -46,7 +50,7 @@ pub(crate) fn story(story: &Story) -> Value {
     })
 }
 
-fn card(card: &Card) -> Value {
+pub(super) fn card(card: &Card) -> Value {
     json!({
         "card_id": card.card_id,
         "type": card.card_type.as_str(),
@@ -98,6 +102,11 @@ pub(crate) fn state(turn: &Summary) -> String {
     }
 }
 
+/// A number of steps.
+pub(crate) fn steps(count: i64) -> String {
+    if count == 1 { "1 step".to_owned() } else { format!("{count} steps") }
+}
+
 /// An amount as people read it.
 pub(crate) fn usd(micro_usd: i64) -> String {
     let (whole, part) = (micro_usd / 1_000_000, (micro_usd % 1_000_000).abs());
@@ -127,15 +136,22 @@ pub(crate) fn print(story: &Story, out: &mut Output) -> Result<()> {
     story.context.iter().chain(&story.cards).try_for_each(|card| tell(card, out))
 }
 
-/// Prints a card. What has several lines keeps them.
+/// Prints a card. What has several lines keeps them, all at one column.
 pub(crate) fn tell(card: &Card, out: &mut Output) -> Result<()> {
-    line(card).lines().try_for_each(|line| out.line(line))
+    let begin = begin(card.created_ms, card.card_type);
+    out.flow(&format!("{begin}{}", words(card).trim_end_matches('\n')), COLUMN)?;
+    out.line("")
 }
 
-/// A card as one paragraph.
-fn line(card: &Card) -> String {
+/// What stands before the words of a card.
+pub(super) fn begin(at_ms: i64, card_type: CardType) -> String {
+    let when = reading::time(at_ms);
+    format!("{when:<TIME_WIDTH$}  {:<TYPE_WIDTH$}  ", card_type.as_str())
+}
+
+/// What a card says, as people read it.
+pub(super) fn words(card: &Card) -> String {
     let content = content(card);
-    let when = reading::time(card.created_ms);
     let text = match card.card_type {
         CardType::ToolCall => {
             format!("{} {}", word(&content["tool_name"]), content["arguments"])
@@ -146,7 +162,7 @@ fn line(card: &Card) -> String {
         },
         _ => text_of(&content),
     };
-    format!("{when}  {:<17}  {}", card.card_type.as_str(), cut(&text))
+    cut(&text.replace("\r\n", "\n"))
 }
 
 fn word(value: &Value) -> &str {
@@ -185,10 +201,18 @@ mod tests {
     fn amounts_and_fields_are_readable() {
         assert_eq!(usd(1_234_567), "1.234567 USD");
         assert_eq!(usd(12), "0.000012 USD");
+        assert_eq!([steps(0), steps(1), steps(2)], ["0 steps", "1 step", "2 steps"]);
         let fields = json!({ "fields": [
             { "name": "summary", "value": "It works." }, { "name": "count", "value": 3 },
         ]});
         assert_eq!(text_of(&fields), "summary: It works.\ncount: 3");
         assert_eq!(text_of(&json!({ "text": "hello" })), "hello");
+    }
+
+    #[test]
+    fn words_begin_at_one_column() {
+        for card_type in [CardType::Thought, CardType::Deliverable, CardType::ToolCall] {
+            assert_eq!(begin(1_768_465_800_000, card_type).chars().count(), COLUMN);
+        }
     }
 }
