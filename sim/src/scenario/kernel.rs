@@ -1,6 +1,7 @@
 //! Turns of agents, under crashes: one to three nodes on one database, each with a worker and an outbox; models that
 //! are slow, fail and ramble; tools beside the worker and elsewhere that answer early, late, twice and never; agents
-//! that ask agents; clients that ask again, stop and take back. What must hold:
+//! that ask agents, by tools of the shop and by those of orchestration; workers that leave in order; a target that one
+//! worker serves; clients that ask again, stop and take back. What must hold:
 //!
 //! 1. one name, one turn; every turn that was accepted ends, once, with one terminal event, as its client was told;
 //! 2. turns of one agent begin in the order in which they were accepted, one at a time;
@@ -10,7 +11,9 @@
 //! 6. no tool is run and no command leaves for a call that is not written down; every call that is written down is
 //!    carried out at least once, if it is answered as such;
 //! 7. a model sees its own wish and no other, no step that is not written down, and each call with its answer;
-//! 8. the audit of the kernel finds nothing, at any moment.
+//! 8. a batch is joined once, and each of its tasks ends once; nobody is answered after its end;
+//! 9. a target for one is served by whoever has its lease;
+//! 10. the audit of the kernel finds nothing, at any moment.
 //!
 //! Where clocks are set to other times a lease may last for days. There only what must never happen is asked for, not
 //! that everything comes to its end.
@@ -18,6 +21,7 @@
 mod bug;
 mod check;
 mod client;
+mod delegation;
 mod errand;
 mod mind;
 mod rogue;
@@ -27,6 +31,7 @@ mod witness;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::future::join;
 use guild_bus::Bus;
 use guild_bus::subject::WorkerTarget;
 use guild_kernel::roster::{self, AfterExecution, Agent, AgentStatus, Profile};
@@ -39,6 +44,7 @@ use serde_json::{Value, json};
 
 use self::check::Checker;
 use self::client::Diary;
+use self::delegation::Delegation;
 use self::errand::Errands;
 use self::mind::Mind;
 use self::shop::Shop;
@@ -66,7 +72,11 @@ const WAIT_MS: i64 = 1_500;
 const GENTLE: u64 = 14;
 const PROJECT: &str = "p";
 const CHANNEL: &str = "public";
-const TARGETS: [&str; 2] = ["worker_generic", "worker_other"];
+const TARGETS: [&str; 3] = ["worker_generic", "worker_other", "svc1_shop_main"];
+/// The agent whose target one worker serves.
+const SERVED_BY_ONE: u64 = 2;
+/// A worker that leaves in order does so within this time.
+const STAYS_MAX_MS: u64 = 2_500;
 
 /// What a node offers to its clients and tools, in this life.
 #[derive(Clone)]
@@ -86,6 +96,8 @@ struct Shared {
     diary: Arc<Mutex<Diary>>,
     shop: Shop,
     errands: Errands,
+    /// How many more calls of orchestration may be made, and how many wishes came of those so far.
+    delegation: Delegation,
     /// Whether something was committed since somebody looked.
     changed: Arc<AtomicBool>,
     clients: u64,
@@ -166,6 +178,7 @@ fn simulate(world: &World, seed: u64, bug: Option<Bug>, database: Database) -> u
         diary: Arc::default(),
         shop: Shop::default(),
         errands: Errands::default(),
+        delegation: Delegation::for_world(world),
         changed: Arc::default(),
         clients: 2 + world.below(3),
         agents: 1 + world.below(4),
@@ -214,8 +227,14 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), Str
     if process == 0 {
         executor.spawn(process, found(shared.clone(), store.clone()));
     }
-    let worker = worker(shared, life, &store, &bus, &clock)?;
-    executor.spawn(process, worker.run(Shutdown::new()));
+    let worker = Service {
+        shared: shared.clone(),
+        life: life.clone(),
+        store: store.clone(),
+        bus: bus.clone(),
+        clock: clock.clone(),
+    };
+    executor.spawn(process, worker.run());
     let drainer = drainer(shared, life, &store, &bus, &clock)?;
     executor.spawn(process, drainer.run(Shutdown::new()));
     if let Some(rogue) = rogue::of(shared, life, &store, &clock) {
@@ -223,6 +242,60 @@ fn boot(shared: &Shared, executor: &mut Executor, life: &Life) -> Result<(), Str
     }
     lock(&shared.nodes)[process] = Some(Node { life: life.clone(), store, clock });
     Ok(())
+}
+
+/// The workers of a life, one after the other.
+struct Service {
+    shared: Shared,
+    life: Life,
+    store: Store,
+    bus: Arc<dyn Bus>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Service {
+    /// Works. In some lives a worker is asked to leave, in the middle of whatever it does, and another one begins.
+    async fn run(self) {
+        let world = &self.shared.world;
+        let leaves = if world.below(3) == 0 { 1 + world.below(2) } else { 0 };
+        for _ in 0..leaves {
+            let (Some(worker), shutdown) = (self.worker(), Shutdown::new()) else { return };
+            let stay_ms = world.below_ms(STAYS_MAX_MS);
+            let ask = async {
+                world.sleep(stay_ms).await;
+                shutdown.trigger();
+            };
+            join(worker.run(shutdown.clone()), ask).await;
+            self.look_after();
+            world.sleep(world.below_ms(300)).await;
+        }
+        if let Some(worker) = self.worker() {
+            worker.run(Shutdown::new()).await;
+        }
+    }
+
+    fn worker(&self) -> Option<Worker> {
+        let made = worker(&self.shared, &self.life, &self.store, &self.bus, &self.clock);
+        made.map_err(|what| self.shared.world.violate(format!("a worker does not start: {what}")))
+            .ok()
+    }
+
+    /// Whoever leaves gives everything back, unless the database stands in its way.
+    fn look_after(&self) {
+        let sql = "SELECT (SELECT count(*) FROM agent_state_head WHERE lease_holder = $1) +
+                     (SELECT count(*) FROM lease WHERE name LIKE 'kernel.worker.%' AND holder = $1)";
+        let held: Option<i64> =
+            self.shared.database.one(sql, args![&holder(&self.life)]).ok().flatten();
+        self.shared.world.count(match held {
+            Some(0) => "worker that left with nothing",
+            _ => "worker that left what it held",
+        });
+    }
+}
+
+/// Who a worker is, for people to read.
+fn holder(life: &Life) -> String {
+    format!("node-{}", life.process())
 }
 
 fn worker(
@@ -233,10 +306,12 @@ fn worker(
     clock: &Arc<dyn Clock>,
 ) -> Result<Worker, String> {
     let world = &shared.world;
-    let targets = TARGETS.iter().map(|target| WorkerTarget::parse(target));
+    // A target that nobody needs only costs time.
+    let needed = |target: &&&str| shared.agents > SERVED_BY_ONE || !target.starts_with("svc1_");
+    let targets = TARGETS.iter().filter(needed).map(|target| WorkerTarget::parse(target));
     let options = Options {
         targets: targets.collect::<Result<_, _>>().map_err(|e| e.to_string())?,
-        holder: format!("node-{}", life.process()),
+        holder: holder(life),
         tasks: usize::try_from(1 + world.below(4)).unwrap_or(1),
         lease_ms: LEASE_MS,
         sweep_ms: SWEEP_MS,
@@ -278,17 +353,24 @@ fn drainer(
         keep_dead_ms: 365 * 24 * 3_600_000,
         ..OutboxOptions::default()
     };
-    let mut bell = bus.listen(outbox::TOPIC);
-    let wake = Box::new(move || {
-        let bell = bell.hear();
-        Box::pin(async move {
-            bell.await;
-        }) as BoxFuture<()>
-    });
+    let wake = || {
+        let mut bell = bus.listen(outbox::TOPIC);
+        Box::new(move || {
+            let bell = bell.hear();
+            Box::pin(async move {
+                bell.await;
+            }) as BoxFuture<()>
+        })
+    };
     let random = Arc::new(shared.world.clone());
     let drainer =
         Drainer::new(options, store.clone(), clock.clone(), random).map_err(|e| e.to_string())?;
-    Ok(drainer.sink(guild_kernel::turn::COMMAND_SINK, shop::sink(shared, life), wake))
+    let orchestration = delegation::sink(shared, life, store, clock);
+    Ok(drainer.sink(guild_kernel::turn::COMMAND_SINK, shop::sink(shared, life), wake()).sink(
+        guild_kernel::pmo::SINK,
+        orchestration,
+        wake(),
+    ))
 }
 
 /// Founds the project, once.
@@ -302,7 +384,13 @@ async fn found(shared: Shared, store: Store) {
 
 fn found_in(tx: &mut Tx<'_>, agents: u64) -> Result<()> {
     let profiles = [
-        ("basic", json!({ "system_prompt_template": "You are {display_name}." })),
+        (
+            "basic",
+            json!({
+                "system_prompt_template": "You are {display_name}.",
+                "delegation_policy": { "target_profiles": ["basic"] },
+            }),
+        ),
         ("strict", json!({ "must_end_with": ["submit_result"], "max_steps": 4 })),
     ];
     for (name, body) in profiles {
@@ -314,11 +402,15 @@ fn found_in(tx: &mut Tx<'_>, agents: u64) -> Result<()> {
         };
         roster::put_profile(tx, &profile, BEGIN_MS)?;
     }
-    for tool in tools()? {
+    for tool in tools()?.into_iter().chain(delegation::tool_rows()?) {
         roster::put_tool(tx, &tool, BEGIN_MS)?;
     }
     for agent in 0..agents {
-        let target = if agent == 1 { TARGETS[1] } else { TARGETS[0] };
+        let target = match agent {
+            1 => TARGETS[1],
+            SERVED_BY_ONE => TARGETS[2],
+            _ => TARGETS[0],
+        };
         let agent = Agent {
             key: key(agent),
             profile_name: "basic".to_owned(),

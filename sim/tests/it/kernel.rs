@@ -45,6 +45,16 @@ fn whoever_dies_every_turn_ends_once() {
             "step that follows another",
             "tool never answers",
             "model is busy",
+            "command of orchestration again",
+            "command that was refused",
+            "batch that went well",
+            "batch that went well in part",
+            "batch that failed",
+            "batch that was late",
+            "child that was stopped",
+            "child that went well",
+            "child that did not go well",
+            "worker that left with nothing",
         ],
     );
 }
@@ -97,6 +107,21 @@ fn an_epoch_that_stays_is_found() {
 #[test]
 fn turns_that_begin_out_of_order_are_found() {
     found(run, Bug::OutOfOrder, "[order]");
+}
+
+#[test]
+fn a_batch_that_is_joined_again_is_found() {
+    found(run, Bug::JoinedAgain, "[joined again]");
+}
+
+#[test]
+fn an_answer_for_a_turn_that_was_stopped_is_found() {
+    found(run, Bug::AnsweredAfterStop, "[answered after its end]");
+}
+
+#[test]
+fn a_second_worker_where_one_may_serve_is_found() {
+    found(run, Bug::SecondWorker, "[second worker]");
 }
 
 /// What fails without any fault is told without any.

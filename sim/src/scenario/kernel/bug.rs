@@ -26,6 +26,12 @@ pub enum Bug {
     EpochStays,
     /// The newest turn of an agent begins first.
     OutOfOrder,
+    /// A batch that is over is joined again when its time is.
+    JoinedAgain,
+    /// What a child delivers is applied though its parent was stopped.
+    AnsweredAfterStop,
+    /// A second worker is let in to a target that one may serve.
+    SecondWorker,
 }
 
 impl Bug {
@@ -42,6 +48,21 @@ impl Bug {
             Bug::TimeoutBesideResult => {
                 &[("CREATE UNIQUE INDEX cards_tool_result", "CREATE INDEX cards_tool_result")]
             }
+            Bug::JoinedAgain => &[
+                ("t.fail_fast, t.status, t.deadline_ms", "t.fail_fast, 'running', t.deadline_ms"),
+                ("WHERE batch_id = $1 AND t.status = 'running'", "WHERE batch_id = $1"),
+                (
+                    "UNIQUE (project_id, correlation_id, primitive, edge_phase)",
+                    "CHECK (edge_id <> '')",
+                ),
+            ],
+            Bug::SecondWorker => &[
+                ("lease.until_ms <= $5", "lease.until_ms <= $5 + 100000"),
+                (
+                    "name = $1 AND token = $2 AND epoch = $3 AND until_ms > $4",
+                    "name = $1 AND $2 <> '' AND $3 > 0 AND $4 > 0",
+                ),
+            ],
             Bug::OutOfOrder => &[("ORDER BY t.seq LIMIT 4", "ORDER BY t.seq DESC LIMIT 1")],
             _ => &[],
         };

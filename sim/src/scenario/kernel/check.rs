@@ -72,6 +72,7 @@ impl Checker {
         self.check_turns();
         self.check_ends();
         self.check_results();
+        self.check_batches();
         self.check_effects();
         self.check_commands();
         self.count();
@@ -117,7 +118,7 @@ impl Checker {
     fn check_results(&self) {
         let sql = "SELECT c.tool_call_id, w.tool_name, c.content FROM cards AS c
                    JOIN turn_waiting_tools AS w ON w.tool_call_id = c.tool_call_id
-                   WHERE c.type = 'tool.result' AND w.tool_name <> 'delegate'";
+                   WHERE c.type = 'tool.result' AND w.tool_name IN ('last', 'order', 'strike')";
         for (call, tool_name, content) in self.rows::<(String, String, String)>(sql, args![]) {
             let content: Value = serde_json::from_str(&content).unwrap_or_default();
             let of = content["result"]["of"].as_str();
@@ -125,6 +126,43 @@ impl Checker {
                 self.violate(format!("[foreign] {call} of {tool_name} has the result {content}"));
             }
         }
+    }
+
+    /// Whoever waits for a batch is told of its own.
+    fn check_batches(&self) {
+        let sql = "SELECT b.batch_id, b.status, coalesce(c.content, '') FROM pmo_batches AS b
+                   LEFT JOIN cards AS c ON c.type = 'tool.result' AND c.tool_call_id = b.parent_tool_call_id";
+        for (batch, status, content) in self.rows::<(String, String, String)>(sql, args![]) {
+            self.shared.world.count(match status.as_str() {
+                "success" => "batch that went well",
+                "partial" => "batch that went well in part",
+                "failed" => "batch that failed",
+                "timeout" => "batch that was late",
+                "canceled" => "batch that nobody waits for",
+                _ => "batch that runs",
+            });
+            let content: Value = serde_json::from_str(&content).unwrap_or_default();
+            let told = !["running", "canceled"].contains(&status.as_str());
+            let its_own = content["result"]["batch_id"] == batch.as_str();
+            if told != its_own {
+                self.violate(format!("[batch] {batch} is {status}, and its call has {content}"));
+            }
+        }
+        let kids = "SELECT coalesce(error_code, outcome, status) FROM agent_inbox
+                    WHERE message_type = 'turn' AND parent_agent_turn_id IS NOT NULL";
+        for (word,) in self.rows::<(String,)>(kids, args![]) {
+            self.shared.world.count(match word.as_str() {
+                "kernel.stopped" | "kernel.canceled" => "child that was stopped",
+                "success" => "child that went well",
+                _ => "child that did not go well",
+            });
+        }
+        let refused = "SELECT card_id FROM cards
+                       WHERE type = 'tool.result' AND author_id = 'sys.pmo' AND content LIKE '%\"status\":\"failed\"%'
+                         AND content LIKE '%\"result\":null%'";
+        self.rows::<(String,)>(refused, args![])
+            .iter()
+            .for_each(|_| self.shared.world.count("command that was refused"));
     }
 
     /// What is said to be done was done.

@@ -49,7 +49,7 @@ fn made<T: std::str::FromStr<Err: std::fmt::Display>>(prefix: &str, name: &str) 
 }
 
 /// How a wish stands in an instruction.
-fn instruction(name: &str) -> String {
+pub(super) fn instruction(name: &str) -> String {
     format!("wish:{name}; please")
 }
 

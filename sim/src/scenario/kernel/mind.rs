@@ -9,7 +9,7 @@ use guild_protocol::env::{BoxFuture, Clock};
 use guild_store::args;
 use serde_json::json;
 
-use super::{LEASE_MS, Shared, client};
+use super::{LEASE_MS, Shared, client, delegation};
 
 /// One of so many answers is none.
 const FAILS_ONE_IN: u64 = 10;
@@ -78,8 +78,10 @@ impl Mind {
             calls.push(self.submit());
         } else {
             let names: Vec<&str> = prompt.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let wish = wishes(prompt).into_iter().next().unwrap_or_default();
+            let depth = delegation::depth_of(wish);
             for _ in 0..self.below(4) {
-                calls.push(self.call(&names));
+                calls.push(self.call(&names, depth));
             }
         }
         let text = if self.below(4) == 0 { String::new() } else { "hm, well".to_owned() };
@@ -106,7 +108,7 @@ impl Mind {
         }
     }
 
-    fn call(&self, names: &[&str]) -> ModelCall {
+    fn call(&self, names: &[&str], depth: u64) -> ModelCall {
         let drawn = usize::try_from(self.below(names.len().max(1) as u64)).unwrap_or(0);
         let tool_name = match self.below(12) {
             0 => "nothing_of_this_name",
@@ -115,9 +117,14 @@ impl Mind {
         if tool_name == "submit_result" {
             return self.submit();
         }
+        // Whoever may ask nobody any more looks instead.
+        let delegates = delegation::is_tool(tool_name);
+        let may = delegates && self.0.delegation.may_call(depth);
+        let tool_name = if delegates && !may { "look" } else { tool_name };
         let arguments = match self.below(12) {
             0 => "{\"much\":".to_owned(),
             1 => "[1]".to_owned(),
+            _ if may => delegation::arguments(&self.0, tool_name, depth).to_string(),
             _ => json!({ "much": self.below(9) }).to_string(),
         };
         // Names of models repeat, and may be empty.
@@ -129,8 +136,7 @@ impl Mind {
     /// written down, and each call with its answer.
     fn look_at(&self, prompt: &Prompt) {
         let world = &self.0.world;
-        let wishes: BTreeSet<&str> =
-            prompt.messages.iter().filter_map(said).filter_map(client::wish_in).collect();
+        let wishes = wishes(prompt);
         let [wish] = wishes.iter().copied().collect::<Vec<_>>()[..] else {
             return world.violate(format!("[prompt] it shows the wishes {wishes:?}"));
         };
@@ -139,12 +145,11 @@ impl Mind {
         }
         let steps = prompt.messages.iter().filter(|m| matches!(m, Message::Assistant { .. }));
         let steps = i64::try_from(steps.count()).unwrap_or(i64::MAX);
-        let sql = "SELECT count(*) FROM agent_inbox AS i
-                   JOIN card_box_entries AS e ON e.box_id = json_extract(i.payload, '$.output_box_id')
-                   JOIN cards AS c ON c.card_id = e.card_id
-                   WHERE i.message_type = 'turn' AND i.correlation_id = $1
-                     AND c.type IN ('agent.thought', 'task.deliverable')";
-        let written: Option<i64> = self.0.database.one(sql, args![wish]).ok().flatten();
+        let (sql, name) = match delegation::depth_of(wish) {
+            0 => (SHOWN, wish.to_owned()),
+            _ => (SHOWN_TO_KIDS, client::instruction(wish)),
+        };
+        let written: Option<i64> = self.0.database.one(sql, args![&name]).ok().flatten();
         if written.is_none_or(|written| steps > written) {
             world.violate(format!("[prompt] {wish}: {steps} steps are shown of {written:?}"));
         }
@@ -152,6 +157,28 @@ impl Mind {
             world.count("step that follows another");
         }
     }
+}
+
+/// What is written in the box of a turn that a client has asked for.
+const SHOWN: &str = "SELECT count(*) FROM agent_inbox AS i
+    JOIN card_box_entries AS e ON e.box_id = json_extract(i.payload, '$.output_box_id')
+    JOIN cards AS c ON c.card_id = e.card_id
+    WHERE i.message_type = 'turn' AND i.correlation_id = $1
+      AND c.type IN ('agent.thought', 'task.deliverable')";
+
+/// The same of one that another turn has asked for; it may also have been handed what others have written.
+const SHOWN_TO_KIDS: &str = "SELECT count(*) FROM cards AS k
+    JOIN card_box_entries AS b ON b.card_id = k.card_id
+    JOIN agent_inbox AS i ON i.message_type = 'turn' AND json_extract(i.payload, '$.context_box_id') = b.box_id
+    JOIN card_box_entries AS e
+      ON e.box_id IN (b.box_id, json_extract(i.payload, '$.output_box_id'))
+    JOIN cards AS c ON c.card_id = e.card_id
+    WHERE k.type = 'task.instruction' AND json_extract(k.content, '$.text') = $1
+      AND c.type IN ('agent.thought', 'task.deliverable')";
+
+/// What a turn was asked.
+fn wishes(prompt: &Prompt) -> BTreeSet<&str> {
+    prompt.messages.iter().filter_map(said).filter_map(client::wish_in).collect()
 }
 
 fn said(message: &Message) -> Option<&str> {

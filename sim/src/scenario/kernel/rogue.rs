@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use guild_kernel::Result;
+use guild_kernel::turn::sweep::{self, Due};
 use guild_protocol::env::{BoxFuture, Clock};
-use guild_store::{Result, Store, Tx, args};
+use guild_store::{Store, Tx, args};
 
 use super::{Bug, SWEEP_MS, Shared};
 use crate::executor::Life;
@@ -21,6 +23,8 @@ pub(super) fn of(
     match shared.bug? {
         Bug::AskedAgain => Some(Box::pin(again(shared, store, clock, ask_again))),
         Bug::TwoTransactions => Some(Box::pin(again(shared, store, clock, resume))),
+        Bug::JoinedAgain => Some(Box::pin(again(shared, store, clock, join_again))),
+        Bug::AnsweredAfterStop => Some(Box::pin(again(shared, store, clock, answer_the_dead))),
         Bug::TimeoutBesideResult => Some(Box::pin(again(shared, store, clock, time_out))),
         Bug::UnfencedAppend => Some(Box::pin(haunt(shared, store, holder))),
         Bug::HeartbeatRevives => Some(Box::pin(revive(shared, store, holder))),
@@ -36,7 +40,8 @@ async fn again(shared: Shared, store: Store, clock: Arc<dyn Clock>, deed: Deed) 
         shared.world.sleep(SWEEP_MS / 2 + shared.world.below_ms(50)).await;
         let clock = clock.clone();
         // What cannot be done now is done the next time.
-        drop(store.write(move |tx| deed(tx, clock.now_ms())).await);
+        let done: Result<()> = store.write(move |tx| deed(tx, clock.now_ms())).await;
+        drop(done);
     }
 }
 
@@ -79,6 +84,35 @@ fn time_out(tx: &mut Tx<'_>, now_ms: i64) -> Result<()> {
          FROM cards AS c JOIN agent_state_head AS h ON h.active_agent_turn_id = c.agent_turn_id
          WHERE c.type = 'tool.result' AND c.created_ms < $1 - 200 AND c.author_id <> 'sys.clock'
          LIMIT 1",
+        args![now_ms],
+    )?;
+    Ok(())
+}
+
+/// A sweep that does not look whether a batch runs.
+fn join_again(tx: &mut Tx<'_>, now_ms: i64) -> Result<()> {
+    let over: Option<(String,)> = tx.first(
+        "SELECT batch_id FROM pmo_batches WHERE status <> 'running' AND deadline_ms <= $1 LIMIT 1",
+        args![now_ms],
+    )?;
+    if let Some((batch_id,)) = over {
+        sweep::settle(tx, &[Due::Batch(batch_id.parse()?)], now_ms)?;
+    }
+    Ok(())
+}
+
+/// A watchdog that hands over what a child has delivered, whoever waits for it.
+fn answer_the_dead(tx: &mut Tx<'_>, now_ms: i64) -> Result<()> {
+    tx.exec(
+        "UPDATE turn_waiting_tools SET wait_status = 'applied', result_status = 'success', closed_ms = $1,
+           result_card_id = (SELECT c.card_id FROM pmo_batches AS b
+             JOIN pmo_batch_tasks AS t ON t.batch_id = b.batch_id
+             JOIN cards AS c ON c.agent_turn_id = t.agent_turn_id AND c.type = 'task.deliverable'
+             WHERE b.parent_tool_call_id = turn_waiting_tools.tool_call_id LIMIT 1)
+         WHERE wait_status = 'dropped' AND closed_ms < $1 AND EXISTS
+           (SELECT 1 FROM pmo_batches AS b JOIN pmo_batch_tasks AS t ON t.batch_id = b.batch_id
+            JOIN cards AS c ON c.agent_turn_id = t.agent_turn_id AND c.type = 'task.deliverable'
+            WHERE b.parent_tool_call_id = turn_waiting_tools.tool_call_id)",
         args![now_ms],
     )?;
     Ok(())
