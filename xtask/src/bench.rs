@@ -164,6 +164,19 @@ pub(crate) const BENCHES: &[Bench] = &[
     ),
     often("relay", "guild", &[limited("latency", Needs::Relay), limited("publish", Needs::Relay)]),
     Bench {
+        name: "routing",
+        package: "guild-market",
+        unit: "",
+        cases: &[
+            on_disk("tiered_stationary"),
+            on_disk("tiered_drifting"),
+            on_disk("thompson_stationary"),
+            on_disk("thompson_drifting"),
+            on_disk("select"),
+            on_disk("candidates"),
+        ],
+    },
+    Bench {
         name: "sandbox",
         package: "guild",
         unit: "",
@@ -239,7 +252,13 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     let stage = Stage::set(tree, bench, &cases, options.seconds)?;
     // After the build, which is no part of the noise, and before the first run.
     let machine = Machine::look(tree, stage.directory.path());
-    let runs = take_turns(&cases, ROUNDS, |case, program| stage.run(case, program))?;
+    let runs = take_turns(&cases, ROUNDS, |case, program| {
+        let measured = stage.run(case, program)?;
+        for each in &measured {
+            eprintln!("  {} · {}: {:.1}{}", case.name, each.name, each.per_s, bench.unit);
+        }
+        Ok(measured)
+    })?;
     let report = judge(bench.name, bench.unit, &floors, machine, &runs)?;
     let line = serde_json::to_string(&report).map_err(|e| e.to_string())?;
     if !options.json {

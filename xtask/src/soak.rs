@@ -45,6 +45,7 @@ const SUBJECTS: &[Subject] = &[
         name: "meter",
         run: |tree, amount| sim::soak(tree, "meter", amount.seconds, amount.seeds),
     },
+    Subject { name: "routing", run: routing },
     Subject { name: "turns", run: turns },
     Subject {
         name: "sim",
@@ -83,6 +84,27 @@ fn kill(tree: &Workspace, amount: &Amount) -> Result {
         .args(["test", "-p", "guild-ledger", "--test", "it", "--", "--nocapture", "killed::books"])
         .env("GUILD_TEST_KILL_RUNS", kills.to_string());
     setup::ensure(&[setup::POSTGRES])?;
+    workspace::run(&mut command)
+}
+
+/// A process that changes the routing matrix, killed at any point: the test of the market, with as many seeds as asked.
+fn routing(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(seeds) = amount.seeds else {
+        return Err("say how many seeds: --seeds 300".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args([
+            "test",
+            "-p",
+            "guild-market",
+            "--test",
+            "it",
+            "--",
+            "--nocapture",
+            "routing::killed",
+        ])
+        .env("GUILD_TEST_ROUTING_SEEDS", seeds.to_string());
     workspace::run(&mut command)
 }
 
