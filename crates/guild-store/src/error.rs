@@ -53,6 +53,9 @@ pub mod code {
         FULL = "store.full", Unavailable,
             "The disk has no room for the database; nothing was changed.",
             "Make room: the node goes on by itself.";
+        IO = "store.io", Unavailable,
+            "The disk under the database, or the system around it, failed; nothing was changed.",
+            "The message names the cause: a failing disk, or no memory. The node goes on by itself.";
         GONE = "store.gone", Unavailable,
             "The database file was moved, replaced or deleted while the node used it.",
             "Put the file back or restore a backup, then start the node again.";
@@ -147,6 +150,9 @@ pub enum Error {
     /// No room.
     #[error("there is no room: {0}")]
     Full(String),
+    /// The disk or the system failed, not the statement.
+    #[error("the database cannot read or write: {0}")]
+    Io(String),
     /// The file is another one, or none.
     #[error("{0} is not the file any more that was opened")]
     Gone(String),
@@ -200,6 +206,7 @@ impl Error {
             Error::EntryMalformed { .. } => &code::ENTRY_MALFORMED,
             Error::NoSuchEvent(_) => &code::NO_SUCH_EVENT,
             Error::Full(_) => &code::FULL,
+            Error::Io(_) => &code::IO,
             Error::Gone(_) => &code::GONE,
             Error::NotADatabase(_) => &code::NOT_A_DATABASE,
             Error::Damaged(_) => &code::DAMAGED,
@@ -240,6 +247,7 @@ impl Error {
                 | Error::Unreachable(_)
                 | Error::CommitUnknown(_)
                 | Error::Full(_)
+                | Error::Io(_)
         )
     }
 

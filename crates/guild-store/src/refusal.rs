@@ -13,6 +13,7 @@ pub(crate) fn of_sqlite(error: &rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Locked,
         Some(ErrorCode::DiskFull) => Error::Full(said),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::OutOfMemory) => Error::Io(said),
         Some(ErrorCode::NotADatabase) => Error::NotADatabase(said),
         Some(ErrorCode::DatabaseCorrupt) => Error::Damaged(said),
         _ => Error::Database(said),
@@ -46,9 +47,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_and_a_full_disk_pass_and_what_the_tables_refuse_does_not() {
+    fn what_the_system_lacks_passes_and_what_the_tables_refuse_does_not() {
         let said = |code| of_sqlite(&rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
-        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_LOCKED, ffi::SQLITE_FULL] {
+        let passing = [
+            ffi::SQLITE_BUSY,
+            ffi::SQLITE_LOCKED,
+            ffi::SQLITE_FULL,
+            ffi::SQLITE_IOERR_FSYNC,
+            ffi::SQLITE_NOMEM,
+        ];
+        for code in passing {
             assert!(said(code).is_passing(), "{:?}", said(code));
         }
         let for_good = [

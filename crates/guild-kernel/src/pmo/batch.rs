@@ -193,6 +193,19 @@ impl Decode for Batch {
     }
 }
 
+/// A batch, if its name can be read. One that has none is put aside by a sweep: nobody else may fail over it.
+struct Named(Option<Batch>);
+
+impl Decode for Named {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Named> {
+        let name: String = Cells::of(row).next()?;
+        match name.parse::<BatchId>() {
+            Ok(_) => Batch::decode(row).map(|batch| Named(Some(batch))),
+            Err(_) => Ok(Named(None)),
+        }
+    }
+}
+
 impl Decode for Task {
     fn decode(row: &dyn Columns) -> guild_store::Result<Task> {
         let mut cells = Cells::of(row);
@@ -302,12 +315,14 @@ pub(crate) fn find_all(rx: &mut Rx<'_>, ids: &[&BatchId]) -> Result<Vec<Batch>> 
 
 /// The batches of these calls.
 pub(crate) fn of_calls(rx: &mut Rx<'_>, calls: &[&ToolCallId]) -> Result<Vec<Batch>> {
-    BY_CALL.read(rx, &keys(calls.iter().map(|id| id.as_str())))
+    let found: Vec<Named> = BY_CALL.read(rx, &keys(calls.iter().map(|id| id.as_str())))?;
+    Ok(found.into_iter().filter_map(|named| named.0).collect())
 }
 
 /// The batches that run for these steps.
 pub(crate) fn of_steps(rx: &mut Rx<'_>, steps: &[&StepId]) -> Result<Vec<Batch>> {
-    OF_STEPS.read(rx, &keys(steps.iter().map(|id| id.as_str())))
+    let found: Vec<Named> = OF_STEPS.read(rx, &keys(steps.iter().map(|id| id.as_str())))?;
+    Ok(found.into_iter().filter_map(|named| named.0).collect())
 }
 
 /// The tasks of these batches, in any order.

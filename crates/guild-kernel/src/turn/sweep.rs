@@ -53,6 +53,19 @@ pub enum Due {
 }
 
 impl Due {
+    /// The agent that has nothing to do once this is put aside.
+    pub fn agent(&self) -> Option<&AgentKey> {
+        match self {
+            Due::Lease(key) | Due::Stuck(key) | Due::Queue(key) => Some(key),
+            Due::Call(_)
+            | Due::Stop(_)
+            | Due::BadHead(..)
+            | Due::BadCall(_)
+            | Due::Batch(_)
+            | Due::BadBatch(_) => None,
+        }
+    }
+
     /// Whether its name is none, so that it can only be put aside.
     fn is_bad(&self) -> bool {
         matches!(self, Due::BadHead(..) | Due::BadCall(_) | Due::BadBatch(_))
@@ -158,7 +171,14 @@ fn of_agent((project_id, agent_id): (String, String), due: fn(AgentKey) -> Due) 
     }
 }
 
-/// Puts aside what cannot be done, again and again: with this code, and never in the way any more.
+/// An agent whose turn was put aside goes on with the next one. In the transaction that put it aside: nobody sees an
+/// agent with nothing to do for whom turns wait.
+pub fn begin_next(tx: &mut Tx<'_>, key: &AgentKey, now_ms: UnixMs) -> Result<()> {
+    settle(tx, &[Due::Queue(key.clone())], now_ms).map(drop)
+}
+
+/// Puts aside what cannot be done, again and again: with this code, and never in the way any more. Whatever its agent
+/// has to do next is not looked at.
 pub fn put_aside(
     tx: &mut Tx<'_>,
     due: &Due,

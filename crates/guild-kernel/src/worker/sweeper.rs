@@ -8,12 +8,14 @@ use futures_util::future::select;
 use super::scribe::is_passing;
 use super::{Worker, is_closed};
 use crate::turn::sweep::{self, Due, Place, Swept};
-use crate::{AgentKey, Error, Result, code};
+use crate::{Error, Result, code};
 
 /// How much is done at once.
 const AT_ONCE: i64 = 200;
 /// So often something is tried before it is put aside.
 const TRIES_MAX: u32 = 3;
+/// So often before it is put aside without what comes next for its agent.
+const ALONE_AFTER: u32 = 6;
 
 impl Worker {
     /// Looks for what is due, now and then and whenever the bell rings.
@@ -76,15 +78,6 @@ impl Worker {
         Ok(done)
     }
 
-    /// An agent whose turn was put aside goes on with the next one. If that cannot be now a sweep finds it.
-    pub(super) async fn begin_next(&self, key: AgentKey) {
-        if let Err(error) = self.settle(vec![Due::Queue(key)]).await
-            && !is_closed(&error)
-        {
-            self.warn(&error, "the next turn of an agent cannot begin now");
-        }
-    }
-
     /// Does one thing by itself. After a few failures it is put aside.
     async fn sweep_alone(&self, due: Due, failing: &mut BTreeMap<Due, u32>) -> Result<()> {
         let error = match self.settle(vec![due.clone()]).await {
@@ -102,17 +95,21 @@ impl Worker {
             return Ok(());
         }
         tracing::warn!(?due, %error, code = error.code().name, "something that is due is put aside");
+        // What comes next for its agent begins with it; if that cannot be either, it is looked at by itself.
+        let alone = *tries >= ALONE_AFTER;
         let (clock, put) = (self.parts.clock.clone(), due.clone());
         let put = self.parts.store.write(move |tx| -> Result<(), Error> {
-            sweep::put_aside(tx, &put, &code::UNWRITABLE, clock.now_ms())
+            let now_ms = clock.now_ms();
+            sweep::put_aside(tx, &put, &code::UNWRITABLE, now_ms)?;
+            match put.agent() {
+                Some(key) if !alone => sweep::begin_next(tx, key, now_ms),
+                _ => Ok(()),
+            }
         });
         match put.await {
             Ok(()) => {
                 self.counts.add("marked", 1);
                 failing.remove(&due);
-                if let Due::Lease(key) | Due::Stuck(key) | Due::Queue(key) = due {
-                    self.begin_next(key).await;
-                }
             }
             Err(error) => self.warn(&error, "something that is due cannot be put aside either"),
         }

@@ -20,8 +20,8 @@ use super::toolbox::Toolbox;
 use super::{Worker, is_closed};
 use crate::card::{CardType, Role};
 use crate::turn::step::Usage;
-use crate::turn::{self, Claimed, Commit, Committed, Fence, Finish, StepCard, Then};
-use crate::{Result, code};
+use crate::turn::{self, Claimed, Commit, Committed, Fence, Finish, StepCard, Then, sweep};
+use crate::{Error, Result, code};
 
 /// Something to work on.
 pub(super) enum Arrival {
@@ -143,14 +143,17 @@ impl Worker {
             Err(error) if error.code() == &code::FENCED || is_closed(&error) => {}
             Err(error) => {
                 self.warn(&error, "the end of a turn cannot be written");
-                let key = fence.key.clone();
                 let put = self.parts.store.write(move |tx| {
-                    turn::put_aside(tx, &fence, &code::UNWRITABLE, clock.now_ms())
+                    let now_ms = clock.now_ms();
+                    let held = turn::put_aside(tx, &fence, &code::UNWRITABLE, now_ms)?;
+                    if held {
+                        sweep::begin_next(tx, &fence.key, now_ms)?;
+                    }
+                    Ok::<_, Error>(held)
                 });
                 // If that cannot be written either its lease runs out, and a sweep deals with it.
                 if put.await.unwrap_or(false) {
                     self.counts.add("marked", 1);
-                    self.begin_next(key).await;
                 }
             }
         }

@@ -181,7 +181,7 @@ fn a_batch_that_is_put_aside_ends_as_its_tasks_did_and_answers() {
 fn a_batch_without_a_name_is_put_aside_by_a_sweep() {
     both(|node| {
         office::furnish(node);
-        fork(node, 1, 2, json!({}));
+        let bad = fork(node, 1, 2, json!({}));
         let good = fork(node, 2, 1, json!({}));
         node.plant(
             "UPDATE pmo_batch_tasks SET batch_id = 'rubbish' WHERE agent_turn_id IN
@@ -204,6 +204,13 @@ fn a_batch_without_a_name_is_put_aside_by_a_sweep() {
         });
         assert!(left.is_empty(), "{left:?}");
         assert_eq!(good.status(node), "dispatched", "nobody else waits for it");
+        // Whoever waits for it is answered all the same.
+        for _ in 0..4 {
+            node.sweep(late);
+        }
+        assert_eq!(bad.status(node), "dispatched");
+        let told = answer(node, &bad.asked).unwrap();
+        assert_eq!(told["error"]["code"], "kernel.malformed_row");
     });
 }
 

@@ -333,7 +333,8 @@ fn bad_rows_are_put_aside() {
 #[test]
 fn what_passes_is_waited_for_and_what_does_not_ends_one_turn() {
     use guild_store::Error as Store;
-    let passing: [fn() -> Store; 1] = [|| Store::Full("no room".to_owned())];
+    let passing: [fn() -> Store; 2] =
+        [|| Store::Full("no room".to_owned()), || Store::Io("disk I/O error".to_owned())];
     both(|node| {
         let planned: Arc<Mutex<VecDeque<Store>>> = Arc::default();
         let mut rig = Rig::new(node, |_| Ok(say("done")));

@@ -44,6 +44,7 @@ pub(super) fn not_let_in(error: &tokio_postgres::Error) -> Error {
         code if *code == SqlState::LOCK_NOT_AVAILABLE => Error::Locked,
         code if is_outage(code) => Error::Unreachable(message),
         code if *code == SqlState::DISK_FULL => Error::Full(message),
+        code if is_io_failure(code) => Error::Io(message),
         _ => Error::Database(message),
     }
 }
@@ -51,6 +52,11 @@ pub(super) fn not_let_in(error: &tokio_postgres::Error) -> Error {
 /// The same again may well succeed.
 fn is_passing(code: &SqlState) -> bool {
     [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code)
+}
+
+/// The server's disk, memory or system failed it.
+fn is_io_failure(code: &SqlState) -> bool {
+    [SqlState::IO_ERROR, SqlState::OUT_OF_MEMORY, SqlState::SYSTEM_ERROR].contains(code)
 }
 
 /// The server is going, coming, cutting us off, or full of others.
