@@ -26,6 +26,7 @@ mod billing;
 mod follow;
 mod inside;
 mod jobs;
+mod known;
 mod once;
 mod page;
 mod ports;
@@ -75,6 +76,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
     gate: Mutex<rate::Gate>,
+    known: Mutex<known::Known>,
     ways: ports::Ways,
 }
 
@@ -115,8 +117,9 @@ impl Desk {
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
-        let ways = ports::Ways::default();
-        Desk(Arc::new(Shared { options, images, door, store, bus, clock, random, gate, ways }))
+        let (known, ways) = (Mutex::default(), ports::Ways::default());
+        let shared = Shared { options, images, door, store, bus, clock, random, gate, known, ways };
+        Desk(Arc::new(shared))
     }
 
     /// Counts a request from this address: before anything else is done for it.
@@ -141,6 +144,20 @@ impl Desk {
             let key_id = key_id.clone();
             self.0.store.write(move |tx| key::used(tx, &key_id, now_ms)).await?;
         }
+        Ok(caller)
+    }
+
+    /// Whose token this is, or was a moment ago: for a write, which asks again in its transaction.
+    async fn met(&self, token: &Token) -> Result<Caller> {
+        let now_ms = self.now_ms();
+        let known = || self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known().find(token, now_ms);
+        if let Some(caller) = found {
+            self.gate(|gate| gate.pass(caller.rate_key(), now_ms))?;
+            return Ok(caller);
+        }
+        let caller = self.who(token.clone()).await?;
+        known().keep(token, caller.clone(), now_ms);
         Ok(caller)
     }
 
@@ -173,7 +190,7 @@ impl Desk {
         scope: Scope,
         effect: impl Fn(&mut Tx<'_>, &Caller, UnixMs) -> Result<Answer> + Send + 'static,
     ) -> Result<Reply> {
-        let caller = self.who(sent.token.clone()).await?;
+        let caller = self.met(&sent.token).await?;
         caller.require(scope)?;
         let now_ms = self.now_ms();
         let request = sent.request(&caller.user_id)?;

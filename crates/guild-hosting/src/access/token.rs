@@ -64,7 +64,7 @@ impl Token {
     }
 
     /// What is stored.
-    pub(super) fn hash(&self) -> String {
+    pub(crate) fn hash(&self) -> String {
         Hash::of(self.text.as_bytes()).hex()
     }
 }
