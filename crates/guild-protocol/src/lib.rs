@@ -5,6 +5,7 @@
 //! | [`json`], [`hash`] | canonical JSON (RFC 8785) and `sha256:` hashes |
 //! | [`id`], [`amount`], [`identity`] | typed ids, money, keys |
 //! | [`evm`] | EVM addresses and the messages that wallets sign |
+//! | [`bolt11`] | Lightning invoices |
 //! | [`timestamp`], [`wire`] | moments as text; the fields of every type on the wire |
 //! | [`content`] | CIDs, the UnixFS importer, the reader of its blocks |
 //! | [`nostr`](mod@nostr) | events, jobs and announcements on Nostr |
@@ -19,6 +20,7 @@
 
 pub mod amount;
 pub mod blueprint;
+pub mod bolt11;
 pub mod content;
 pub mod env;
 pub mod error;
@@ -44,6 +46,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
     [
         amount::code::ALL,
         blueprint::code::ALL,
+        bolt11::code::ALL,
         content::code::ALL,
         evm::code::ALL,
         hash::code::ALL,

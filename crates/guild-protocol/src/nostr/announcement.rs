@@ -83,8 +83,22 @@ impl Announcement {
             let message = format!("the kind {} is not an announcement", event.kind);
             return Err(Error::new(&code::WRONG_KIND, message).at("kind"));
         }
-        let mut card = Announcement::new(event.tag("d").unwrap_or_default());
-        for whole in &event.tags {
+        let mut card = Announcement::of_tags(&event.tags);
+        card.content = Content::parse(&event.content).map_err(|e| e.within("content"))?;
+        Ok(card)
+    }
+
+    /// As [`Announcement::parse`], from tags and a content that it has taken before: the limits are not checked again.
+    /// Nothing if the content is not what it was then.
+    pub fn read_again(tags: &[Tag], content: &str) -> Option<Announcement> {
+        let mut card = Announcement::of_tags(tags);
+        card.content = Content::read_again(content)?;
+        Some(card)
+    }
+
+    fn of_tags(tags: &[Tag]) -> Announcement {
+        let mut card = Announcement::new(tag::value(tags, "d").unwrap_or_default());
+        for whole in tags {
             let Some((name, rest)) = whole.split_first() else { continue };
             match (name.as_str(), rest) {
                 ("d", _) => {}
@@ -94,8 +108,7 @@ impl Announcement {
                 _ => card.other_tags.push(whole.clone()),
             }
         }
-        card.content = Content::parse(&event.content).map_err(|e| e.within("content"))?;
-        Ok(card)
+        card
     }
 
     /// The announcement as an event. Every job of `capabilities.supported_jobs` is also sent as a `t` tag, because

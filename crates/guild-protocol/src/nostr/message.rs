@@ -84,6 +84,8 @@ pub enum RelayMessage {
         /// `prefix: words`.
         message: String,
     },
+    /// A published event was refused without being named: some relays do not read what is too long for them.
+    Refused(String),
     /// All that was stored has been sent.
     Eose(String),
     /// The relay ended a subscription.
@@ -183,11 +185,15 @@ impl RelayMessage {
         let (verb, mut parts) = Parts::read(frame, limits)?;
         let message = match verb.as_str() {
             "EVENT" => RelayMessage::Event { sub: parts.sub()?, event: parts.event(limits)? },
-            "OK" => RelayMessage::Ok {
-                id: parts.text("id")?.parse()?,
-                accepted: parts.next("accepted")? == Doc::Bool(true),
-                message: parts.words()?,
-            },
+            "OK" => {
+                let (id, accepted) =
+                    (parts.text("id")?, parts.next("accepted")? == Doc::Bool(true));
+                let message = parts.words()?;
+                match id.is_empty() && !accepted {
+                    true => RelayMessage::Refused(message),
+                    false => RelayMessage::Ok { id: id.parse()?, accepted, message },
+                }
+            }
             "EOSE" => RelayMessage::Eose(parts.sub()?),
             "CLOSED" => RelayMessage::Closed { sub: parts.sub()?, message: parts.words()? },
             "NOTICE" => RelayMessage::Notice(parts.words()?),
@@ -209,6 +215,9 @@ impl RelayMessage {
             RelayMessage::Ok { id, accepted, message } => {
                 let id = Doc::Text(id.hex().into());
                 vec![text("OK"), id, Doc::Bool(*accepted), text(message)]
+            }
+            RelayMessage::Refused(message) => {
+                vec![text("OK"), text(""), Doc::Bool(false), text(message)]
             }
             RelayMessage::Eose(sub) => vec![text("EOSE"), text(sub)],
             RelayMessage::Closed { sub, message } => vec![text("CLOSED"), text(sub), text(message)],

@@ -18,7 +18,8 @@ pub struct Registry {
     schemas: BTreeMap<SchemaId, Schema>,
 }
 
-const BUILTIN: [&str; 4] = [
+const BUILTIN: [&str; 5] = [
+    include_str!("../../schemas/guild.benchmark.v1.json"),
     include_str!("../../schemas/oa.code_chunk_analysis.v1.json"),
     include_str!("../../schemas/oa.embedding.v1.json"),
     include_str!("../../schemas/oa.retrieval_rerank.v1.json"),
@@ -117,6 +118,7 @@ mod tests {
         assert_eq!(
             ids,
             [
+                "guild.benchmark.v1",
                 "oa.code_chunk_analysis.v1",
                 "oa.embedding.v1",
                 "oa.retrieval_rerank.v1",

@@ -29,13 +29,14 @@ fn input_problems(schema: &str, payload: &Value) -> String {
 }
 
 #[test]
-fn the_four_schemas_have_their_documented_modes() {
+fn the_schemas_have_their_documented_modes() {
     let registry = Registry::builtin();
     let modes: Vec<_> =
         registry.iter().map(|s| (s.schema_id.as_str(), s.verification_mode)).collect();
     assert_eq!(
         modes,
         [
+            ("guild.benchmark.v1", VerificationMode::Objective),
             ("oa.code_chunk_analysis.v1", VerificationMode::Subjective),
             ("oa.embedding.v1", VerificationMode::Objective),
             ("oa.retrieval_rerank.v1", VerificationMode::Subjective),
@@ -54,6 +55,7 @@ fn the_published_schemas_stay_as_they_are() {
     let registry = Registry::builtin();
     let hashes = registry.iter().map(|s| format!("{} {}", s.schema_id, s.hash().unwrap()));
     insta::assert_snapshot!(hashes.collect::<Vec<_>>().join("\n"), @"
+    guild.benchmark.v1 sha256:68ba6adee7d8eccc87c74d277366c3438084d0cc0a68ad9dc492e0bd2d10857c
     oa.code_chunk_analysis.v1 sha256:543d72cf438415879cbadbf7cc37224c1ec47904e0efc3b56de1e7f2db2e86e6
     oa.embedding.v1 sha256:7b41845c6fad82abd2e5c933a03f39ca5c2b595c399fc7f0d082cbd525c2cc9f
     oa.retrieval_rerank.v1 sha256:302a1028042bb46f110073a61e90798c2027327e789a1ea2443b5b7e1949f7b6

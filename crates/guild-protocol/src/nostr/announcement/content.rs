@@ -167,12 +167,19 @@ impl Content {
         };
         // The strict reader first: limits, and no key that two readers could understand differently.
         Doc::parse_within(text.as_bytes(), CONTENT_LIMITS).map_err(refuse)?;
-        let Ok(mut object) = serde_json::from_str::<Map<String, Value>>(text) else {
-            return Err(Error::new(&code::BAD_CONTENT, "the content is not an object"));
-        };
+        Content::read_again(text)
+            .ok_or_else(|| Error::new(&code::BAD_CONTENT, "the content is not an object"))
+    }
+
+    /// Reads a content that the strict reader has taken before.
+    pub(super) fn read_again(text: &str) -> Option<Content> {
+        if text.trim().is_empty() {
+            return Some(Content::default());
+        }
+        let mut object = serde_json::from_str::<Map<String, Value>>(text).ok()?;
         rename(&mut object, "about", "description");
         rename(&mut object, "encryptionSupported", "supportsEncryption");
-        Ok(Content::of_object(object))
+        Some(Content::of_object(object))
     }
 
     /// The canonical JSON of the content: empty if it says nothing.

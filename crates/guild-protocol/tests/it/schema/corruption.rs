@@ -1,7 +1,7 @@
 //! Every field of every built-in schema, corrupted in every way that its declaration forbids: each corruption must
 //! be the one problem found, at its place and with its code.
 
-use guild_protocol::schema::{Field, FieldType, Fields, Format, Registry};
+use guild_protocol::schema::{Field, FieldType, Fields, Format, Level, Registry};
 use serde_json::{Map, Value, json};
 
 use super::{examples, lines};
@@ -55,6 +55,10 @@ impl Corruptor<'_> {
     }
 
     fn field(&mut self, field: &Field, pointer: &str, place: &str) {
+        if field.field_type == FieldType::Any {
+            // Nothing that stands there is wrong.
+            return;
+        }
         let wrong =
             if field.field_type == FieldType::Boolean { json!("true") } else { json!(true) };
         self.replace(pointer, place, "schema.type", wrong);
@@ -106,7 +110,9 @@ impl Corruptor<'_> {
         if let Some(values) = &field.values {
             let key = self.document.pointer(pointer).unwrap().as_object().unwrap().keys().next();
             let key = key.unwrap().clone();
-            self.field(values, &format!("{pointer}/{key}"), &format!("{place}.{key}"));
+            let is_plain = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let shown = if is_plain { key.clone() } else { format!("{key:?}") };
+            self.field(values, &format!("{pointer}/{key}"), &format!("{place}.{shown}"));
         }
         if let Some(fields) = &field.fields {
             self.fields(fields, pointer, place);
@@ -136,7 +142,9 @@ fn good_requests_and_results_are_accepted_and_every_corruption_is_refused_at_its
         let mut results = Corruptor { document: &result, found: Vec::new() };
         results.fields(&schema.outputs, "", "");
         results.fields(&shape, "/provenance", "provenance");
-        for required in ["model", "provider_id"] {
+        let is_required = |level: &Level| *level == Level::Required;
+        let required = schema.provenance.iter().filter(|(_, level)| is_required(level));
+        for required in required.map(|(detail, _)| detail.as_str()) {
             let at = format!("provenance.{required}");
             results.change_object("/provenance", (&at, "schema.field_missing"), |object| {
                 object.remove(required);

@@ -10,7 +10,7 @@ const HASH: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca4959
 
 /// Schema, request, result.
 pub(super) fn all() -> Vec<(SchemaId, Value, Value)> {
-    vec![chunk(), rerank(), sandbox(), embedding()]
+    vec![benchmark(), chunk(), rerank(), sandbox(), embedding()]
 }
 
 pub(super) fn output(schema: &SchemaId) -> Value {
@@ -26,6 +26,16 @@ fn provenance() -> Value {
         "sampling_params": {"temperature": 0.5, "top_p": 0.9, "top_k": 4, "seed": 7, "max_tokens": 9,
             "stop": ["."]},
         "input_sha256": HASH, "output_sha256": HASH, "executed_at": 1_700_000_000, "duration_ms": 12})
+}
+
+fn benchmark() -> (SchemaId, Value, Value) {
+    let request = json!({
+        "benchmark_id": "std-v3", "modules": ["io"], "language": "python3", "entry": "solution.py",
+        "functions": [{"module": "io", "name": "encode", "arguments": "text", "text": "Encode it.",
+            "settings": {"first": true}, "examples": [{"args": ["a"], "gives": "a1"}]}],
+        "commitment": HASH, "answer": "A JSON object."});
+    let result = json!({"files": {"solution.py": "x = 1"}, "provenance": provenance()});
+    (id("guild.benchmark.v1"), request, result)
 }
 
 fn chunk() -> (SchemaId, Value, Value) {

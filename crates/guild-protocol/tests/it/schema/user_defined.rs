@@ -69,7 +69,7 @@ fn an_id_keeps_its_content() {
     let mut registry = Registry::builtin();
     registry.add_json(review().to_string().as_bytes()).unwrap();
     registry.add_json(review().to_string().as_bytes()).unwrap();
-    assert_eq!(registry.iter().count(), 5);
+    assert_eq!(registry.iter().count(), 6);
     let mut changed = review();
     changed["inputs"]["diff"]["max_bytes"] = json!(10);
     let refused = registry.add_json(changed.to_string().as_bytes()).unwrap_err();
