@@ -12,6 +12,8 @@
 //! | [`Want`] | what is fetched and followed |
 //! | [`Information`] | what a relay says of itself (NIP-11) |
 //! | [`RelayStatus`] | what is known of a relay |
+//! | [`tier`] | how closely a relay is followed: pure |
+//! | [`Scout`] | polls and samples relays, learns of new ones, and moves them between tiers |
 
 mod address;
 mod ask;
@@ -22,19 +24,22 @@ mod information;
 mod link;
 mod pace;
 mod pool;
+mod scout;
 mod session;
 mod status;
+pub mod tier;
 mod trust;
 mod want;
 
 use pool::Shared;
 
-pub(crate) use address::Address;
 pub use address::relay_url;
+pub(crate) use address::{Address, is_private};
 pub use ask::{Answered, ask, tell};
 pub use dial::{Wire, reach};
 pub use information::Information;
 pub use pool::{Ack, Pool, PublishError, Service};
+pub use scout::{Scout, ScoutOptions};
 pub use status::{AuthState, Counts, EchoState, RelayStatus, State, SubState};
 pub use trust::Trust;
 pub use want::{Want, market_wants};
@@ -96,6 +101,10 @@ pub struct Options {
     /// Whether such a relay may be on this host or in a private network. A stranger names them: with this a stranger
     /// can make the node knock at doors that only it can reach.
     pub private_guests: bool,
+    /// How long one poll may take.
+    pub poll_ms: i64,
+    /// How many events one poll takes.
+    pub poll_max_events: u64,
 }
 
 impl Default for Options {
@@ -127,6 +136,8 @@ impl Default for Options {
             guests_max: 16,
             guest_idle_ms: 60_000,
             private_guests: false,
+            poll_ms: 30_000,
+            poll_max_events: 20_000,
         }
     }
 }

@@ -4,12 +4,17 @@
 
 use guild_store::{Migration, Sql};
 
+mod announced;
 mod glance;
 mod read;
 mod recommendation;
 mod said;
 mod write;
 
+pub use announced::{
+    Announced, AnnouncedPage, Heard, announced_after, announced_before, heard_after,
+    recommended_by, still_announced,
+};
 pub use glance::{
     COUNT_MAX, Counts, Progress, announces, answers_within, counts, is_name_shared, names,
     progress, results_by,

@@ -11,11 +11,12 @@
 //! assert_eq!(Prefix::RateLimited.to_string(), "rate-limited");
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use guild_bus::Bus;
 use guild_protocol::env::Clock;
-use guild_protocol::nostr::{Event, EventText, Limits, unix_s};
+use guild_protocol::nostr::{Event, EventText, Limits, kind, unix_s};
 use guild_store::Store;
 use tokio::sync::{broadcast, mpsc, oneshot};
 
@@ -158,6 +159,11 @@ impl Intake {
     pub fn counts(&self) -> Counts {
         self.0.counters.counts()
     }
+
+    /// How many announcements were refused so far, by the code of the reason.
+    pub fn refused_announcements(&self) -> BTreeMap<&'static str, u64> {
+        self.0.counters.refused_announcements()
+    }
 }
 
 impl Shared {
@@ -177,10 +183,15 @@ impl Shared {
 
     fn check(&self, job: Job) -> Option<Ready> {
         let Job { event, text, origin, held, answer } = job;
+        let is_announcement = event.kind == kind::ANNOUNCEMENT;
         match Verified::check_signature(event, text) {
             Ok(event) => Some(Ready { event, origin, held, answer }),
             Err(error) => {
-                self.answer(answer, Refusal::hostile(error).into());
+                let verdict = Refusal::hostile(error).into();
+                if is_announcement {
+                    self.counters.refuse_announcement(&verdict);
+                }
+                self.answer(answer, verdict);
                 None
             }
         }

@@ -8,7 +8,7 @@ use guild_protocol::nostr::unix_s;
 use guild_store::Store;
 
 use crate::archive::{self, Bounds};
-use crate::publish;
+use crate::{delivery, publish};
 
 /// How often it looks.
 const EVERY_MS: i64 = 5_000;
@@ -61,7 +61,11 @@ impl Keeper {
     async fn forget_acks(&self) {
         let clock = self.clock.clone();
         // A few at a time: they come no faster than events of our own.
-        let forgotten = self.store.write(move |tx| publish::forget(tx, clock.now_ms())).await;
+        let forgotten = self.store.write(move |tx| {
+            delivery::forget(tx, clock.now_ms())?;
+            publish::forget(tx, clock.now_ms())
+        });
+        let forgotten = forgotten.await;
         if let Err(error) = forgotten {
             tracing::warn!(%error, "what relays said long ago could not be forgotten");
         }

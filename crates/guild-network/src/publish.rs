@@ -16,14 +16,17 @@ use guild_store::{Error as StoreError, Rx, Store, Tx, args};
 
 use crate::archive::{self, Verified};
 use crate::client::{Pool, PublishError};
+use crate::delivery::{self, Outcome};
 use crate::{Error, Result};
 
 mod destinations;
 
 pub use destinations::Destinations;
 
-/// The sink that takes messages to our own relays. A lane is a relay.
+/// The sink that takes messages to our own relays. A lane is a relay, or what is put aside for it.
 pub const SINK: &str = "relay";
+/// How the name of a lane ends in which nobody waits for anything. No address of a relay ends like that.
+const ASIDE: &str = "#aside";
 /// The sink that takes messages to relays that others name. A lane is whoever named them.
 pub const GUEST_SINK: &str = "relay-guest";
 
@@ -106,6 +109,30 @@ pub fn enqueue_unpinned(
     for url in to.own_urls() {
         queue(tx, event, (SINK, url), url, now_ms)?;
     }
+    queue_guests(tx, event, to, now_ms)
+}
+
+/// The same for what nobody waits for: it goes beside everything else, so that a relay which takes it badly keeps
+/// nothing else of ours waiting.
+pub fn enqueue_aside(
+    tx: &mut Tx<'_>,
+    event: &Verified,
+    to: &Destinations,
+    now_ms: UnixMs,
+) -> Result<()> {
+    archive::put(tx, std::slice::from_ref(event), "own", now_ms)?;
+    for url in to.own_urls() {
+        queue(tx, event, (SINK, &format!("{url}{ASIDE}")), url, now_ms)?;
+    }
+    queue_guests(tx, event, to, now_ms)
+}
+
+fn queue_guests(
+    tx: &mut Tx<'_>,
+    event: &Verified,
+    to: &Destinations,
+    now_ms: UnixMs,
+) -> Result<()> {
     for (url, named_by) in to.guests() {
         let lane = named_by.hex();
         if outbox::waiting(tx, GUEST_SINK, &lane, GUEST_WAITING_MAX)? >= GUEST_WAITING_MAX {
@@ -226,6 +253,11 @@ pub fn acknowledge(
 /// A relay of our own is back: what waits for it may leave at once, and what was given up while it was away is tried
 /// again. What it refused stays refused. Goes on behind number `after`; none means that this is all.
 pub fn revive(tx: &mut Tx<'_>, relay: &str, after: i64, now_ms: UnixMs) -> Result<Option<i64>> {
+    let aside = format!("{relay}{ASIDE}");
+    outbox::reopen(tx, SINK, &aside, now_ms)?;
+    if after == 0 {
+        outbox::revive(tx, SINK, &aside, 0, now_ms)?;
+    }
     outbox::reopen(tx, SINK, relay, now_ms)?;
     Ok(outbox::revive(tx, SINK, relay, after, now_ms)?)
 }
@@ -270,8 +302,13 @@ async fn deliver(
     let (state, words) = match &said {
         Ok(ack) => (AckState::Acked, ack.message.clone()),
         Err(PublishError::Refused(words)) => (AckState::Refused, words.clone()),
-        Err(PublishError::Later(words)) => return Err(Failure::Retry(words.clone())),
+        Err(PublishError::Later(words)) => {
+            observe(store, clock, relay, &event, Outcome::Unanswered).await;
+            return Err(Failure::Retry(words.clone()));
+        }
     };
+    let outcome = if said.is_ok() { Outcome::Taken } else { Outcome::Refused };
+    observe(store, clock, relay, &event, outcome).await;
     let (id, relay, now_ms) = (event.id, relay.to_owned(), clock.now_ms());
     let text = words.replace('\0', "\u{fffd}");
     let written = store.write(move |tx| acknowledge(tx, &id, &relay, (state, &text), now_ms)).await;
@@ -280,5 +317,21 @@ async fn deliver(
     match said {
         Ok(_) => Ok(()),
         Err(_) => Err(Failure::Never(words)),
+    }
+}
+
+/// Notes how a request fared at a relay, for each whom it addresses. It is worth no failure.
+async fn observe(store: &Store, clock: &dyn Clock, relay: &str, event: &Event, outcome: Outcome) {
+    let addressed = delivery::addressed(event);
+    if addressed.is_empty() {
+        return;
+    }
+    let (relay, now_ms) = (relay.to_owned(), clock.now_ms());
+    let written = store.write(move |tx| {
+        addressed.iter().try_for_each(|to| delivery::record(tx, &relay, to, outcome, now_ms))
+    });
+    let written: Result<()> = written.await;
+    if let Err(error) = written {
+        tracing::warn!(%error, "how a request fared could not be written down");
     }
 }

@@ -98,7 +98,7 @@ pub fn relay_url(text: &str) -> Result<String> {
 }
 
 /// Whether an address is this host's or a private network's.
-pub(super) fn is_private(ip: IpAddr) -> bool {
+pub(crate) fn is_private(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => {
             let [a, b, ..] = ip.octets();

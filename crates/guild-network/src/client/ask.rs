@@ -87,12 +87,19 @@ async fn statement(url: &str, event: &Event) -> Result<String> {
     let mut socket = open(url).await?;
     send(url, &mut socket, &ClientMessage::Event(Box::new(event.clone()))).await?;
     loop {
-        if let RelayMessage::Ok { id, accepted, message } = hear(url, &mut socket).await?
-            && id == event.id
-        {
-            leave(&mut socket).await;
-            let known = message.starts_with("duplicate:");
-            return if accepted || known { Ok(words(&message)) } else { Err(refused(&message)) };
+        match hear(url, &mut socket).await? {
+            RelayMessage::Ok { id, accepted, message } if id == event.id => {
+                leave(&mut socket).await;
+                let known = message.starts_with("duplicate:");
+                return if accepted || known {
+                    Ok(words(&message))
+                } else {
+                    Err(refused(&message))
+                };
+            }
+            // Nothing else was sent.
+            RelayMessage::Refused(message) => return Err(refused(&message)),
+            _ => {}
         }
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use futures_util::future::select;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{Sink, StreamExt};
-use guild_protocol::env::{BoxFuture, UnixMs};
+use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
 use guild_protocol::nostr::{Event, EventId};
 use tokio::sync::{mpsc, oneshot};
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -43,6 +43,28 @@ pub(super) enum Ended {
     Banned(String),
     /// Nobody needs it any more.
     Idle,
+    /// A poll that would not end.
+    Cut(&'static str),
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// The settings name the relay: it is followed, and made again whenever it ends.
+    Configured,
+    /// A relay that a stranger named, and that is worth to be followed.
+    Followed,
+    /// A relay that is fetched from, and left.
+    Poll,
+    /// A relay to which something is published, and which is left when idle.
+    Guest,
+}
+
+impl Mode {
+    /// Whether it is made again whenever it ends.
+    pub(super) fn is_kept(self) -> bool {
+        matches!(self, Mode::Configured | Mode::Followed)
+    }
 }
 
 /// What can happen next.
@@ -60,13 +82,16 @@ pub(super) struct Connection<'a> {
     pub(super) shared: &'a Shared,
     pub(super) status: &'a Mutex<RelayStatus>,
     pub(super) url: &'a str,
-    pub(super) configured: bool,
+    pub(super) mode: Mode,
     pub(super) socket: Socket,
     pub(super) session: Session,
     pub(super) commands: &'a mut mpsc::Receiver<Command>,
     source: Source,
     traffic: Traffic,
     stop: BoxFuture<()>,
+    began_ms: UnixMs,
+    /// How many events the relay had sent before.
+    began_events: u64,
 }
 
 /// An event that is taken up; its verdict is to come.
@@ -90,25 +115,33 @@ struct Traffic {
 impl<'a> Connection<'a> {
     pub(super) fn new(
         shared: &'a Shared,
-        (status, url, configured): (&'a Mutex<RelayStatus>, &'a str, bool),
+        (status, url, mode): (&'a Mutex<RelayStatus>, &'a str, Mode),
+        leave: &Shutdown,
         commands: &'a mut mpsc::Receiver<Command>,
         socket: Socket,
         session: Session,
     ) -> Connection<'a> {
         let source = shared.intake.source(&Origin::Relay(url.to_owned()));
-        let traffic = Traffic { used_ms: shared.clock.now_ms(), ..Traffic::default() };
-        let stop = Box::pin(shared.stop.triggered());
+        let began_ms = shared.clock.now_ms();
+        let traffic = Traffic { used_ms: began_ms, ..Traffic::default() };
+        let (all, this) = (shared.stop.clone(), leave.clone());
+        let stop = Box::pin(async move {
+            select(pin!(all.triggered()), pin!(this.triggered())).await;
+        });
+        let began_events = session.counts().events;
         Connection {
             shared,
             status,
             url,
-            configured,
+            mode,
             socket,
             session,
             commands,
             source,
             traffic,
             stop,
+            began_ms,
+            began_events,
         }
     }
 
@@ -129,6 +162,9 @@ impl<'a> Connection<'a> {
             }
             self.report();
             let now_ms = self.shared.clock.now_ms();
+            if let Some(ended) = self.polled(now_ms) {
+                return ended;
+            }
             self.set_timer(now_ms);
             let happened = poll_fn(|cx| self.poll(cx)).await;
             let now_ms = self.shared.clock.now_ms();
@@ -253,11 +289,30 @@ impl<'a> Connection<'a> {
             return Some(lost("the relay does not read"));
         }
         let unused_ms = now_ms.saturating_sub(*used_ms);
-        let idle = !self.configured
+        let idle = self.mode == Mode::Guest
             && callers.is_empty()
             && self.session.is_idle()
             && unused_ms >= self.shared.options.guest_idle_ms;
         idle.then_some(Ended::Idle)
+    }
+
+    /// Whether a poll is over: all is there and stored, or there is no end to it.
+    fn polled(&self, now_ms: UnixMs) -> Option<Ended> {
+        if self.mode != Mode::Poll {
+            return None;
+        }
+        let Traffic { offers, submitting, callers, .. } = &self.traffic;
+        let is_quiet = offers.is_empty() && submitting.is_none() && callers.is_empty();
+        if self.session.is_settled() && is_quiet {
+            return Some(Ended::Idle);
+        }
+        let options = &self.shared.options;
+        let events = self.session.counts().events.saturating_sub(self.began_events);
+        if events >= options.poll_max_events {
+            return Some(Ended::Cut("it has more events than one poll takes"));
+        }
+        let took_ms = now_ms.saturating_sub(self.began_ms);
+        (took_ms >= options.poll_ms).then_some(Ended::Cut("it takes longer than a poll may"))
     }
 
     fn set_timer(&mut self, now_ms: UnixMs) {
@@ -266,8 +321,11 @@ impl<'a> Connection<'a> {
         if let Some(since_ms) = self.traffic.unread_since_ms {
             due_ms = due_ms.min(since_ms.saturating_add(options.stall_ms));
         }
-        if !self.configured && self.traffic.callers.is_empty() {
+        if self.mode == Mode::Guest && self.traffic.callers.is_empty() {
             due_ms = due_ms.min(self.traffic.used_ms.saturating_add(options.guest_idle_ms));
+        }
+        if self.mode == Mode::Poll {
+            due_ms = due_ms.min(self.began_ms.saturating_add(options.poll_ms));
         }
         // One that is set for earlier does no harm; making one for every frame would.
         if self.traffic.timer.as_ref().is_none_or(|(set_ms, _)| due_ms < *set_ms) {

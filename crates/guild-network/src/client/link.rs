@@ -5,17 +5,17 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{Either, join, select};
-use guild_protocol::env::UnixMs;
+use guild_protocol::env::{Shutdown, UnixMs};
 use tokio::sync::mpsc;
 
 use super::Shared;
 use super::address::Address;
-use super::connection::{Command, Connection, Ended};
+use super::connection::{Command, Connection, Ended, Mode};
 use super::dial::{self, Socket};
 use super::information::Information;
 use super::pace::pause_ms;
-use super::session::{Begin, Session};
-use super::status::{EchoState, RelayStatus, State, SubState, words};
+use super::session::{Begin, Session, Wrongs};
+use super::status::{Counts, EchoState, RelayStatus, State, SubState, words};
 use super::want::Want;
 use crate::marks::{self, Mark};
 use crate::publish;
@@ -31,13 +31,27 @@ const INFORMATION_MS: i64 = 3_000;
 /// How long what it said is good for.
 const INFORMATION_AGE_MS: i64 = 3_600_000;
 
+/// What came of a poll.
+pub(super) struct Polled {
+    pub(super) ended: Ended,
+    pub(super) counts: Counts,
+    pub(super) connect_ms: Option<i64>,
+    pub(super) is_fetched: bool,
+}
+
 /// A relay that is kept in touch with.
 pub(super) struct Link {
     address: Address,
     url: String,
-    configured: bool,
+    mode: Mode,
+    /// Whether the settings name it, so that it may be anywhere.
+    is_ours: bool,
     status: Arc<Mutex<RelayStatus>>,
     commands: mpsc::Receiver<Command>,
+    /// The wish that this relay is left.
+    leave: Shutdown,
+    /// What it did wrong lately, on earlier connections.
+    wrongs: Option<Wrongs>,
     /// When it last said what it is.
     informed_ms: Option<UnixMs>,
     has_echoed: bool,
@@ -47,16 +61,28 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(
         address: Address,
-        configured: bool,
+        (mode, is_ours): (Mode, bool),
         status: Arc<Mutex<RelayStatus>>,
-        commands: mpsc::Receiver<Command>,
+        (commands, leave): (mpsc::Receiver<Command>, Shutdown),
     ) -> Link {
         let url = address.to_string();
         let (informed_ms, has_echoed, deaf_times) = (None, false, 0);
-        Link { address, url, configured, status, commands, informed_ms, has_echoed, deaf_times }
+        Link {
+            address,
+            url,
+            mode,
+            is_ours,
+            status,
+            commands,
+            leave,
+            wrongs: None,
+            informed_ms,
+            has_echoed,
+            deaf_times,
+        }
     }
 
-    /// Connects again and again; a relay that is not configured only once. Its address, for whoever forgets it.
+    /// Connects again and again; a relay that is not followed only once. Its address, for whoever forgets it.
     pub(super) async fn keep(mut self, shared: Arc<Shared>) -> String {
         let mut failures: u32 = 0;
         loop {
@@ -64,7 +90,7 @@ impl Link {
             let began_ms = shared.clock.now_ms();
             let ended = self.connect(&shared).await;
             let now_ms = shared.clock.now_ms();
-            if !self.configured || ended == Ended::Idle {
+            if !self.mode.is_kept() || ended == Ended::Idle {
                 return self.url;
             }
             let good = now_ms.saturating_sub(began_ms) >= GOOD_MS;
@@ -79,6 +105,7 @@ impl Link {
                     (State::Waiting, why.to_owned(), pause_ms)
                 }
                 Ended::Lost(why) => (State::Waiting, why, pause_ms),
+                Ended::Cut(why) => (State::Waiting, why.to_owned(), pause_ms),
                 Ended::Idle => return self.url,
             };
             if failures == 1 || state == State::Banned {
@@ -89,8 +116,20 @@ impl Link {
             let word = if state == State::Banned { "banned" } else { "lost" };
             metrics::counter!("client_connections_ended_total", "why" => word).increment(1);
             self.stand(state, failures, Some(why), &shared);
-            shared.clock.sleep(pause_ms).await;
+            select(shared.clock.sleep(pause_ms), pin!(self.leave.triggered())).await;
+            if self.leave.is_triggered() {
+                return self.url;
+            }
         }
+    }
+
+    /// Fetches what is missing, and leaves.
+    pub(super) async fn poll(mut self, shared: &Shared) -> Polled {
+        self.stand(State::Connecting, 0, None, shared);
+        let ended = self.connect(shared).await;
+        let status = lock(&self.status);
+        let (counts, connect_ms) = (status.counts, status.connect_ms);
+        Polled { ended, counts, connect_ms, is_fetched: status.fetched && counts.connections > 0 }
     }
 
     fn stand(&self, state: State, failures: u32, why: Option<String>, shared: &Shared) {
@@ -113,7 +152,7 @@ impl Link {
         tracing::info!(relay = self.url, "a relay is connected");
         // First: what is revived may be sent at once, and must find the relay connected.
         self.stand(State::Connected, 0, None, shared);
-        if self.configured {
+        if self.mode == Mode::Configured {
             self.revive(shared).await;
         }
         let (information, counts) = {
@@ -127,16 +166,23 @@ impl Link {
             random: shared.random.clone(),
             information,
             wants,
+            follows: self.mode.is_kept(),
+            wrongs: self.wrongs.take(),
             echoes: self.has_echoed || self.deaf_times < DEAF_MAX,
             counts,
             now_ms: shared.clock.now_ms(),
         });
-        let place = (&*self.status, self.url.as_str(), self.configured);
-        let connection = Connection::new(shared, place, &mut self.commands, socket, session);
+        let place = (&*self.status, self.url.as_str(), self.mode);
+        let connection =
+            Connection::new(shared, place, &self.leave, &mut self.commands, socket, session);
         let (ended, session) = connection.run().await;
         self.has_echoed |= *session.echo_state().0 == EchoState::Heard;
         if ended == Ended::Deaf {
             self.deaf_times = self.deaf_times.saturating_add(1);
+        }
+        // A ban has settled what led to it.
+        if !matches!(ended, Ended::Banned(_)) {
+            self.wrongs = Some(session.into_wrongs());
         }
         ended
     }
@@ -146,7 +192,7 @@ impl Link {
         &mut self,
         shared: &Shared,
     ) -> Result<(Socket, Vec<(Want, Option<Mark>)>), String> {
-        let private = self.configured || shared.options.private_guests;
+        let private = self.is_ours || shared.options.private_guests;
         let now_ms = shared.clock.now_ms();
         let fresh = |at_ms: UnixMs| now_ms.saturating_sub(at_ms) < INFORMATION_AGE_MS;
         let ask = !self.informed_ms.is_some_and(fresh);
@@ -154,15 +200,18 @@ impl Link {
         let information =
             async { if ask { Some(information(address, private, shared).await) } else { None } };
         let socket = within(shared, shared.options.connect_ms, async {
-            dial::open(address, dial::dial(address, private).await?).await
+            let socket = dial::open(address, dial::dial(address, private).await?).await?;
+            Ok((socket, shared.clock.now_ms()))
         });
         let (socket, information) = join(socket, information).await;
-        let socket = socket.map_err(|error| error.to_string())?;
+        let (socket, stood_ms) = socket.map_err(|error| error.to_string())?;
+        lock(&self.status).connect_ms = Some(stood_ms.saturating_sub(now_ms).max(0));
         if let Some(Ok(information)) = information {
             self.informed_ms = Some(now_ms);
             lock(&self.status).information = information;
         }
-        let wants = if self.configured { shared.options.wants.clone() } else { Vec::new() };
+        let wants =
+            if self.mode == Mode::Guest { Vec::new() } else { shared.options.wants.clone() };
         let wants = self.marks(shared, wants).await;
         Ok((socket, wants.map_err(|error| format!("the watermarks cannot be read: {error}"))?))
     }

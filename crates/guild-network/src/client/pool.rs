@@ -1,7 +1,7 @@
 //! All relays together: the handle that publishes and tells, and the service that keeps the connections.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Options;
 use super::address::Address;
-use super::connection::{Command, FAREWELL_MS};
-use super::link::Link;
+use super::connection::{Command, FAREWELL_MS, Mode};
+use super::link::{Link, Polled};
 use super::session::Answer;
 use super::status::{RelayStatus, State};
 use crate::error::code;
@@ -61,6 +61,8 @@ pub enum PublishError {
 struct Known {
     status: Arc<Mutex<RelayStatus>>,
     commands: mpsc::Sender<Command>,
+    mode: Mode,
+    leave: Shutdown,
 }
 
 /// The handle: cheap to clone.
@@ -100,7 +102,7 @@ impl Pool {
         for address in addresses {
             let mut relays = lock(&pool.relays);
             if let Entry::Vacant(place) = relays.entry(address.to_string()) {
-                let (known, link) = pool.link(address, true);
+                let (known, link) = pool.link(address, (Mode::Configured, true));
                 place.insert(known);
                 links.push(link);
             }
@@ -108,15 +110,55 @@ impl Pool {
         Ok((pool.clone(), Service { pool, links, guests: arriving }))
     }
 
-    fn link(&self, address: Address, configured: bool) -> (Known, Link) {
+    fn link(&self, address: Address, (mode, is_ours): (Mode, bool)) -> (Known, Link) {
         let now_ms = self.shared.clock.now_ms();
+        let configured = mode == Mode::Configured;
         let status = RelayStatus::new(&address.to_string(), configured, now_ms);
         let status = Arc::new(Mutex::new(status));
         let (commands, waiting) = mpsc::channel(self.shared.options.publishing_max.max(1));
-        (
-            Known { status: status.clone(), commands },
-            Link::new(address, configured, status, waiting),
-        )
+        let leave = Shutdown::new();
+        let known = Known { status: status.clone(), commands, mode, leave: leave.clone() };
+        (known, Link::new(address, (mode, is_ours), status, (waiting, leave)))
+    }
+
+    /// Fetches what is missing from a relay and leaves it. None if there is a connection to it.
+    pub(super) async fn poll(&self, relay: &str, is_ours: bool) -> Result<Option<Polled>> {
+        let address = Address::parse(relay)?;
+        let link = {
+            let mut relays = lock(&self.relays);
+            let Entry::Vacant(place) = relays.entry(address.to_string()) else { return Ok(None) };
+            let (known, link) = self.link(address, (Mode::Poll, is_ours));
+            place.insert(known);
+            link
+        };
+        let _gone = Gone(self, relay);
+        // A whole conversation is large, and only a few are held at once.
+        Ok(Some(Box::pin(link.poll(&self.shared)).await))
+    }
+
+    /// Keeps a connection to a relay that is not configured from now on, if there is none.
+    pub(super) fn follow(&self, relay: &str, is_ours: bool) {
+        let Ok(address) = Address::parse(relay) else { return };
+        let mut relays = lock(&self.relays);
+        let Entry::Vacant(place) = relays.entry(address.to_string()) else { return };
+        let (known, link) = self.link(address, (Mode::Followed, is_ours));
+        // If there are too many just now, it is asked for again.
+        if self.guests.try_send(link).is_ok() {
+            place.insert(known);
+        }
+    }
+
+    /// Leaves all relays that are followed and are not among these.
+    pub(super) fn leave_others(&self, followed: &BTreeSet<String>) {
+        for (url, known) in &*lock(&self.relays) {
+            if known.mode == Mode::Followed && !followed.contains(url) {
+                known.leave.trigger();
+            }
+        }
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The addresses of the configured relays.
@@ -178,16 +220,25 @@ impl Pool {
                 }
             };
         }
-        let guests = relays.values().filter(|known| !lock(&known.status).configured).count();
+        let guests = relays.values().filter(|known| known.mode == Mode::Guest).count();
         let full = || PublishError::Later("too many other relays are connected".to_owned());
         if guests >= self.shared.options.guests_max {
             return Err(full());
         }
-        let (known, link) = self.link(address, false);
+        let (known, link) = self.link(address, (Mode::Guest, false));
         self.guests.try_send(link).map_err(|_| full())?;
         let commands = known.commands.clone();
         relays.insert(url, known);
         Ok(commands)
+    }
+}
+
+/// Forgets a relay that was polled, whatever ended the poll.
+struct Gone<'a>(&'a Pool, &'a str);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.relays).remove(self.1);
     }
 }
 
@@ -200,7 +251,7 @@ impl Service {
         let all = async {
             loop {
                 match next(&mut guests, &mut kept).await {
-                    Next::Arrived(link) => kept.push(keep(link)),
+                    Next::Arrived(link) => kept.push(keep(*link)),
                     Next::Ended(url) => {
                         lock(&pool.relays).remove(&url);
                     }
@@ -221,7 +272,7 @@ impl Service {
 }
 
 enum Next {
-    Arrived(Link),
+    Arrived(Box<Link>),
     Ended(String),
 }
 
@@ -231,7 +282,7 @@ async fn next<K: Future<Output = String>>(
 ) -> Next {
     poll_fn(|cx| {
         if let Poll::Ready(Some(link)) = guests.poll_recv(cx) {
-            return Poll::Ready(Next::Arrived(link));
+            return Poll::Ready(Next::Arrived(Box::new(link)));
         }
         match kept.poll_next_unpin(cx) {
             Poll::Ready(Some(url)) => Poll::Ready(Next::Ended(url)),

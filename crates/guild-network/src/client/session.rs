@@ -136,8 +136,7 @@ pub(crate) struct Session {
     /// Whether this relay is known to pass on what it is given: then silence means something.
     echoes: bool,
     publishing: BTreeMap<EventId, Publishing>,
-    hostile: Strikes,
-    nuisance: Strikes,
+    wrongs: Wrongs,
     subs_made: u64,
     /// So many subscriptions we have ended, and the relay has not said that it knows.
     closes_unconfirmed: u64,
@@ -146,6 +145,22 @@ pub(crate) struct Session {
     notice: Option<String>,
     counts: Counts,
     effects: VecDeque<Effect>,
+}
+
+/// What a relay has done wrong lately.
+#[derive(Debug)]
+pub(crate) struct Wrongs {
+    hostile: Strikes,
+    nuisance: Strikes,
+}
+
+impl Wrongs {
+    pub(crate) fn none(options: &Options) -> Wrongs {
+        Wrongs {
+            hostile: Strikes::new(options.hostile_max, options.hostile_window_ms),
+            nuisance: Strikes::new(options.nuisance_max, options.nuisance_window_ms),
+        }
+    }
 }
 
 /// What a session begins with.
@@ -157,6 +172,10 @@ pub(crate) struct Begin {
     pub(crate) information: Information,
     /// What is wanted of this relay, and how far earlier connections have come.
     pub(crate) wants: Vec<(Want, Option<Mark>)>,
+    /// Whether what is new is followed; otherwise it is fetched, and that is all.
+    pub(crate) follows: bool,
+    /// What earlier connections did wrong: whoever comes back has not made it good.
+    pub(crate) wrongs: Option<Wrongs>,
     /// Whether this relay has ever passed on our echo.
     pub(crate) echoes: bool,
     /// What was counted before.
@@ -167,8 +186,8 @@ pub(crate) struct Begin {
 impl Session {
     /// The connection stands: begins to ask.
     pub(crate) fn new(begin: Begin) -> Session {
-        let Begin { url, options, signer, random, information, wants, echoes, counts, now_ms } =
-            begin;
+        let Begin { url, options, signer, random, information, wants, .. } = begin;
+        let Begin { follows, wrongs, echoes, counts, now_ms, .. } = begin;
         let following = wants.into_iter().map(|(want, mark)| {
             let (overlap_s, most) = (options.overlap_s, options.fetch_max_events);
             let fetch = Fetch::new(mark, unix_s(now_ms), want.lookback_s, overlap_s, most);
@@ -177,10 +196,9 @@ impl Session {
         let following: Vec<Following> = following.collect();
         let mut session = Session {
             url,
-            lives: Live::all(following.len()),
+            lives: if follows { Live::all(following.len()) } else { Vec::new() },
             following,
-            hostile: Strikes::new(options.hostile_max, options.hostile_window_ms),
-            nuisance: Strikes::new(options.nuisance_max, options.nuisance_window_ms),
+            wrongs: wrongs.unwrap_or_else(|| Wrongs::none(&options)),
             options,
             signer,
             random,
@@ -260,7 +278,7 @@ impl Session {
             Judged::Refused => self.counts.refused += 1,
             Judged::Hostile => {
                 self.counts.hostile += 1;
-                if self.hostile.strike(now_ms) {
+                if self.wrongs.hostile.strike(now_ms) {
                     self.ban("it sends events with wrong ids or signatures");
                 }
             }
@@ -330,6 +348,16 @@ impl Session {
         self.following.iter().all(|following| following.fetch.is_done())
     }
 
+    /// Whether nothing is left to fetch but what the relay does not give.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.following.iter().all(|f| f.is_fetched_or_refused() && !f.page.is_open())
+    }
+
+    /// What it did wrong, for the next connection.
+    pub(crate) fn into_wrongs(self) -> Wrongs {
+        self.wrongs
+    }
+
     pub(crate) fn auth_state(&self) -> &AuthState {
         &self.auth.state
     }
@@ -353,6 +381,7 @@ impl Session {
         match message {
             RelayMessage::Event { sub, event } => self.event(&sub, event, now_ms),
             RelayMessage::Ok { id, accepted, message } => self.ok(&id, accepted, message, now_ms),
+            RelayMessage::Refused(message) => self.refused(message, now_ms),
             RelayMessage::Eose(sub) => self.eose(&sub, now_ms),
             RelayMessage::Closed { sub, message } => self.closed(&sub, &message, now_ms),
             RelayMessage::Notice(message) => {
@@ -430,6 +459,15 @@ impl Session {
         self.effects.push_back(Effect::Answer(*id, answer));
     }
 
+    /// Whoever is refused without a name is known if nobody else waits for an answer.
+    fn refused(&mut self, message: String, now_ms: UnixMs) {
+        let mut waiting = self.publishing.keys();
+        match (waiting.next().copied(), waiting.next()) {
+            (Some(id), None) => self.ok(&id, false, message, now_ms),
+            _ => self.stray(now_ms),
+        }
+    }
+
     fn eose(&mut self, sub: &str, now_ms: UnixMs) {
         self.counts.eose += 1;
         if !self.live_eose(sub, now_ms) && !self.page_eose(sub) {
@@ -500,7 +538,7 @@ impl Session {
 
     /// A frame that brought nothing. A few are normal, a flood is not.
     fn annoyed(&mut self, now_ms: UnixMs) {
-        if self.nuisance.strike(now_ms) {
+        if self.wrongs.nuisance.strike(now_ms) {
             self.ban("it sends what nobody asked for");
         }
     }

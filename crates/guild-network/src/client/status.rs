@@ -140,6 +140,8 @@ pub struct RelayStatus {
     pub echo: EchoState,
     /// How long the last echo took.
     pub echo_ms: Option<i64>,
+    /// How long it took to connect.
+    pub connect_ms: Option<i64>,
     /// What it says of itself (NIP-11).
     pub information: Information,
     /// What it has sent.
@@ -160,6 +162,7 @@ impl RelayStatus {
             auth: AuthState::Unasked,
             echo: EchoState::Unknown,
             echo_ms: None,
+            connect_ms: None,
             information: Information::default(),
             counts: Counts::default(),
         }

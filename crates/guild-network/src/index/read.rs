@@ -262,13 +262,15 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(&str, usize); 6] = [
+pub(crate) const STATEMENTS: [(&str, usize); 8] = [
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
     (PROVIDERS_BY_KEY, 5),
     (super::recommendation::OF_PROVIDER, 2),
     (super::glance::NAME_KEYS, 1),
+    (super::announced::BETWEEN, 3),
+    (super::announced::INDEXED, 3),
 ];
 
 /// An answer to this request.

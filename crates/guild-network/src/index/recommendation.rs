@@ -24,7 +24,7 @@ pub struct Recommendations {
 }
 
 /// The keys whose announcements an event recommends, each once. Nobody recommends itself.
-fn recommended(event: &Event) -> BTreeSet<PublicKey> {
+pub(super) fn recommended(event: &Event) -> BTreeSet<PublicKey> {
     let provider = |address: &str| {
         let (kind_written, rest) = address.split_once(':')?;
         let (provider, _) = rest.split_once(':')?;

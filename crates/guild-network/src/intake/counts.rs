@@ -1,6 +1,8 @@
 //! Counts what happens.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::Verdict;
 
@@ -26,9 +28,22 @@ pub(super) struct Counters {
     not_kept: AtomicU64,
     refused: AtomicU64,
     hostile: AtomicU64,
+    /// How many announcements were refused, by the code of the reason: few codes, and off the path of good events.
+    announcements: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Counters {
+    pub(super) fn refuse_announcement(&self, verdict: &Verdict) {
+        let Verdict::Refused(refusal) = verdict else { return };
+        let mut refused = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = refused.entry(refusal.code.name).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    pub(super) fn refused_announcements(&self) -> BTreeMap<&'static str, u64> {
+        self.announcements.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(super) fn count(&self, verdict: &Verdict) {
         let counter = match verdict {
             Verdict::Stored { .. } => &self.stored,

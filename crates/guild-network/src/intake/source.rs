@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use guild_protocol::nostr::{Event, EventText};
+use guild_protocol::nostr::{Event, EventText, kind};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::work::Job;
@@ -93,7 +93,12 @@ impl Source {
     }
 
     fn look(&self, event: &Event) -> Result<EventText, Verdict> {
-        self.shared.look(event).inspect_err(|verdict| self.shared.counters.count(verdict))
+        self.shared.look(event).inspect_err(|verdict| {
+            self.shared.counters.count(verdict);
+            if event.kind == kind::ANNOUNCEMENT {
+                self.shared.counters.refuse_announcement(verdict);
+            }
+        })
     }
 
     fn queue(&self, event: Event, text: EventText, held: Held) -> Pending {

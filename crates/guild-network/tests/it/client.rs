@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use guild_network::archive::{self, Verified};
-use guild_network::client::{Options, Pool, RelayStatus, State, market_wants};
+use guild_network::client::{Options, Pool, RelayStatus, Scout, ScoutOptions, State, market_wants};
 use guild_network::intake::{self, Intake};
 use guild_network::publish::{self, Destinations};
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
@@ -21,6 +21,7 @@ mod foreign;
 mod honest;
 mod hostile;
 mod relay;
+mod scouted;
 
 /// Real time: real sockets answer in it.
 pub(crate) struct RealClock;
@@ -97,6 +98,10 @@ impl Node {
     }
 
     fn on(scratch: Scratch, options: Options) -> Node {
+        Node::with(scratch, options, None)
+    }
+
+    fn with(scratch: Scratch, options: Options, scout: Option<ScoutOptions>) -> Node {
         let clock: Arc<dyn Clock> = Arc::new(RealClock);
         let random: Arc<dyn Random> = Arc::new(Counting(AtomicU64::new(1)));
         let store = scratch.store.clone();
@@ -131,6 +136,9 @@ impl Node {
         let stop = shutdown.clone();
         services.spawn(async move { checking.run(stop).await.unwrap() });
         services.spawn(service.run(shutdown.clone()));
+        if let Some(options) = scout {
+            services.spawn(Scout::new(options, pool.clone()).run(shutdown.clone()));
+        }
         for drainer in drainers {
             services.spawn(drainer.run(shutdown.clone()));
         }

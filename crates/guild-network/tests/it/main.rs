@@ -8,4 +8,5 @@ mod index;
 mod intake;
 mod publish;
 mod relay;
+mod roster;
 mod support;

@@ -42,6 +42,8 @@ impl Talk {
             random: Arc::new(Dice),
             information: Information::default(),
             wants: wants.into_iter().take(1).map(|want| (want, None)).collect(),
+            follows: true,
+            wrongs: None,
             echoes: true,
             counts: Counts::default(),
             now_ms: NOW_MS,
@@ -405,6 +407,29 @@ fn an_answer_about_a_published_event_means_what_it_says() {
     talk.effects();
     talk.ok(card(9, 9).id, true, "somebody else's");
     assert_eq!((talk.effects(), talk.session.counts().stray), (vec![], 1));
+}
+
+#[test]
+fn a_refusal_without_a_name_is_for_the_only_one_that_waits() {
+    let mut talk = Talk::begin(|_| {});
+    let (one, other) = (card(1, 1), card(2, 2));
+    let nameless = RelayMessage::Refused("invalid: too long".to_owned());
+    assert_eq!(nameless.to_json(), r#"["OK","",false,"invalid: too long"]"#);
+    talk.session.publish(&one, NOW_MS);
+    talk.effects();
+    talk.says(&nameless);
+    let refused = Answer::Refused { message: "invalid: too long".to_owned(), is_final: true };
+    assert_eq!(talk.effects(), [Effect::Answer(one.id, refused)]);
+    // Of two nobody knows which one is meant; and nobody is meant where none waits.
+    talk.session.publish(&one, NOW_MS);
+    talk.session.publish(&other, NOW_MS);
+    talk.effects();
+    talk.says(&nameless);
+    assert_eq!((talk.effects(), talk.session.counts().stray), (vec![], 1));
+    talk.says(&RelayMessage::Ok { id: one.id, accepted: true, message: String::new() });
+    talk.says(&RelayMessage::Ok { id: other.id, accepted: true, message: String::new() });
+    talk.says(&nameless);
+    assert_eq!(talk.session.counts().stray, 2);
 }
 
 #[test]

@@ -150,6 +150,15 @@ impl Relay {
         Relay::on(listener, information, move |peer| serve(peer, book.clone()))
     }
 
+    /// A relay that does what the script says, and says this of itself.
+    pub(super) async fn that_says<F, S>(information: &'static str, script: F) -> Relay
+    where
+        F: Fn(Peer) -> S + Send + Sync + 'static,
+        S: Future<Output = ()> + Send + 'static,
+    {
+        Relay::on(TcpListener::bind("127.0.0.1:0").await.unwrap(), information, script)
+    }
+
     pub(super) fn port(&self) -> u16 {
         self.url.rsplit(':').next().unwrap().parse().unwrap()
     }
