@@ -146,6 +146,11 @@ pub fn forget_all(tx: &mut Tx<'_>) -> Result<()> {
          WHERE state = 'delivered' AND claim_token IS NOT NULL",
         args![],
     )?;
+    tx.exec(
+        "UPDATE market_meeting SET claim_token = NULL, claim_until_ms = NULL
+         WHERE state <> 'ended' AND claim_token IS NOT NULL",
+        args![],
+    )?;
     Ok(())
 }
 

@@ -90,6 +90,22 @@ pub mod code {
         ROUTE_SNAPSHOT = "route.snapshot_unusable", Corrupt,
             "A snapshot of the routing matrix is damaged, or of another log or version.",
             "Nothing is to be done: an older one, or the log, is used instead.";
+        MEETING_MALFORMED = "meeting.malformed", Invalid,
+            "A meeting cannot be asked for like this: its relays, its bid or its size is not right.",
+            "Correct what is named.";
+        MEETING_UNKNOWN = "meeting.unknown", NotFound,
+            "There is no such meeting.", "Begin one with `guild providers meet`.";
+        MEETING_COOLING = "meeting.cooling_down", Conflict,
+            "The provider was met lately and did not pass, so it is not met again yet.",
+            "Wait until the moment that is named, or meet another provider.";
+        MEETING_CONFLICT = "meeting.conflict", Conflict,
+            "A meeting with this key exists, with another provider or for other work.",
+            "Use a new key for a new meeting.";
+        BENCHMARK_UNKNOWN = "benchmark.unknown", NotFound,
+            "There is no such benchmark, or it has no such part.", "`guild benchmark ls` lists those that exist.";
+        BENCHMARK_ANSWER = "benchmark.bad_answer", Invalid,
+            "The answer to a benchmark holds no program that could be judged.",
+            "Answer with a JSON object of files, among them solution.py.";
         JUDGE_SUITE = "judge.bad_suite", Invalid,
             "A suite of tests is not written as it must be, or contradicts itself.",
             "Correct the field named; docs/judge.md describes all of them.";

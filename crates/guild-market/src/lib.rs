@@ -3,11 +3,14 @@
 //! | module | what it settles |
 //! |---|---|
 //! | [`claim`] | which of several processes works on what |
+//! | [`discovery`] | who is there: the registry of providers, and who of them can do some work |
 //! | [`verify`] | whether a result is what was ordered: the verdict, as a document with a hash |
 //! | [`order`] | what we bought: from the budget that is held to the result |
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
 //! | [`judge`] | whether a delivered program does what a suite of tests asks for |
+//! | [`benchmark`] | what providers are tested by |
+//! | [`meeting`] | getting to know a provider: asked, tried, decided about |
 //! | [`evaluation`] | what a benchmark shows of a provider: score, standing, first trust |
 //! | [`routing`] | who is hired for which work, and why: the matrix, its log and its recovery |
 //! | [`overview`] | what readers need to know of many at once |
@@ -21,12 +24,15 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
+pub mod benchmark;
 pub mod claim;
+pub mod discovery;
 mod error;
 pub mod evaluation;
 mod event;
 pub mod job;
 pub mod judge;
+pub mod meeting;
 pub mod order;
 pub mod overview;
 pub mod receipts;
@@ -59,10 +65,21 @@ pub fn migrations() -> Vec<Migration> {
         lite: include_str!("../migrations/sqlite/0004_routing.sql"),
         pg: include_str!("../migrations/postgres/0004_routing.sql"),
     };
+    let meetings = Sql {
+        lite: include_str!("../migrations/sqlite/0006_meetings.sql"),
+        pg: include_str!("../migrations/postgres/0006_meetings.sql"),
+    };
+    let choices = Sql {
+        lite: include_str!("../migrations/sqlite/0007_choices.sql"),
+        pg: include_str!("../migrations/postgres/0007_choices.sql"),
+    };
     vec![
         Migration { area: "market", number: 1, name: "market", sql: market },
         Migration { area: "market", number: 2, name: "totals", sql: totals },
         Migration { area: "market", number: 3, name: "claims", sql: claims },
         Migration { area: "market", number: 4, name: "routing", sql: routing },
+        discovery::migration(),
+        Migration { area: "market", number: 6, name: "meetings", sql: meetings },
+        Migration { area: "market", number: 7, name: "choices", sql: choices },
     ]
 }

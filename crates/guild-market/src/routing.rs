@@ -10,15 +10,18 @@
 //!
 //! ```text
 //! change ─▶ log::append, in a transaction: row ─▶ log::catch_up ─▶ Matrix ─▶ choose ─▶ Choice
-//!                                           └▶ snapshot::write, now and then ─▶ recover
+//!    ▲                                      └▶ snapshot::write, now and then ─▶ recover
+//!    └ work::given, work::ended: what becomes of orders
 //! ```
 
 mod choice;
+pub mod chosen;
 pub mod copy;
 mod draws;
 mod entry;
 mod evidence;
 mod explain;
+mod inspect;
 pub mod log;
 mod matrix;
 mod mutation;
@@ -30,15 +33,17 @@ pub mod snapshot;
 mod task_type;
 mod thompson;
 mod tiered;
+pub mod work;
 
 pub use choice::{Choice, Chosen, How, Policy, Reason, Wanted, choose};
 pub use draws::Draws;
 pub use entry::{Cause, Day, Entry, Sample, Status};
 pub use evidence::Evidence;
 pub use explain::{Candidate, Explanation, explain};
+pub use inspect::{Asked, Checked, Logged, check, rows};
 pub use matrix::{Effect, Matrix};
 pub use mutation::{Change, Mutation, next};
 pub use options::{Options, Thompson, Tiers, Weights};
-pub use revalidate::{Live, revalidate};
+pub use revalidate::{Live, over, revalidate};
 pub use score::{Parts, Tier};
 pub use task_type::TaskType;

@@ -171,7 +171,7 @@ impl Pace {
 }
 
 /// What an evaluation found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// The weighted sum of the dimensions that were looked at.
     pub score_bp: u32,

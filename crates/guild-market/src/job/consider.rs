@@ -9,6 +9,7 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::Request;
 use guild_protocol::schema::{Job, Registry, SchemaId};
 
+use crate::benchmark;
 use crate::claim::Claimant;
 use crate::error::code;
 use crate::order::TIME_LIMIT;
@@ -170,7 +171,7 @@ fn ignored(
 
 fn price_of(offer: &Offer, request: &Request) -> Result<(SchemaId, Msat), Refusal> {
     let not_served = |words: String| Refusal::new(&code::SCHEMA_NOT_SERVED, words);
-    let Some(named) = &request.schema_id else {
+    let Some(named) = schema_of(request) else {
         return Err(not_served("the request names no schema".to_owned()));
     };
     let schema_id = named.parse::<SchemaId>().map_err(|error| not_served(error.to_string()))?;
@@ -178,6 +179,18 @@ fn price_of(offer: &Offer, request: &Request) -> Result<(SchemaId, Msat), Refusa
         Some(price) => Ok((schema_id, *price)),
         None => Err(not_served(format!("{schema_id} is not served here"))),
     }
+}
+
+/// The schema that a request names. One that names none is a benchmark if its input says so: the documents write them
+/// like that.
+fn schema_of(request: &Request) -> Option<&str> {
+    const BENCHMARK_MAX_BYTES: usize = 64 * 1_024;
+    if let Some(named) = &request.schema_id {
+        return Some(named);
+    }
+    let text = payload_text(request).filter(|text| text.len() <= BENCHMARK_MAX_BYTES)?;
+    let spec: serde_json::Value = guild_protocol::json::decode(text.as_bytes()).ok()?;
+    spec.get("benchmark_id")?.is_string().then_some(benchmark::SCHEMA_ID)
 }
 
 /// The JSON text that a request carries as its input: the first inline one marked `spec`, else the first inline one.

@@ -31,6 +31,16 @@ impl Policy {
             Policy::Thompson => "thompson",
         }
     }
+
+    /// The policy of that name.
+    ///
+    /// ```
+    /// use guild_market::routing::Policy;
+    /// assert_eq!(Policy::named("tiered"), Some(Policy::Tiered));
+    /// ```
+    pub fn named(name: &str) -> Option<Policy> {
+        [Policy::Tiered, Policy::Thompson].into_iter().find(|policy| policy.name() == name)
+    }
 }
 
 /// Who is looked for.

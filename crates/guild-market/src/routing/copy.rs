@@ -58,7 +58,7 @@ pub fn enqueue(
     let mut count = 0_usize;
     for rows in rows.chunks(ROWS_MAX) {
         let event = letter(rows, keys, now_ms)?;
-        publish::enqueue_unpinned(tx, &Verified::check(event)?, to, now_ms)?;
+        publish::enqueue_aside(tx, &Verified::check(event)?, to, now_ms)?;
         count = count.saturating_add(1);
     }
     Ok(count)

@@ -50,6 +50,20 @@ impl Status {
         }
     }
 
+    /// The status of that name.
+    pub fn named(name: &str) -> Option<Status> {
+        let all = [
+            Status::Active,
+            Status::Conditional,
+            Status::SuspectedDegraded,
+            Status::Unresponsive,
+            Status::Quarantined,
+            Status::Blacklisted,
+            Status::Archived,
+        ];
+        all.into_iter().find(|status| status.name() == name)
+    }
+
     /// Whether whoever has it may be hired.
     pub fn is_hireable(self) -> bool {
         matches!(self, Status::Active | Status::Conditional)

@@ -11,7 +11,7 @@ use guild_protocol::json;
 use guild_store::{Rx, Tx, args};
 use serde::Serialize;
 
-use super::{Change, Effect, Entry, Matrix, Options, TaskType, next};
+use super::{Asked, Change, Effect, Entry, Logged, Matrix, Options, TaskType, next};
 use crate::error::code;
 use crate::row::page;
 use crate::{Error, Result};
@@ -144,12 +144,7 @@ fn write(
     now_ms: UnixMs,
 ) -> Result<Appended> {
     let npub = change.provider.npub();
-    let latest: Option<(String,)> = tx.first(
-        "SELECT entry FROM market_route_log WHERE task_type = $1 AND provider = $2
-         ORDER BY version DESC LIMIT 1",
-        args![change.task.as_str(), &npub],
-    )?;
-    let before: Option<Entry> = latest.map(|(text,)| json::decode(text.as_bytes())).transpose()?;
+    let before = latest(tx, &change.task, &change.provider)?;
     let entry = next(options, before.as_ref(), &change.mutation, now_ms)?;
     let (mutation_text, entry_text) = (canonical(&change.mutation)?, canonical(&entry)?);
     let seq = head.0.saturating_add(1);
@@ -208,6 +203,58 @@ fn effect(row: &Row) -> Result<Effect> {
         provider: provider.parse()?,
         mutation: json::decode(mutation.as_bytes())?,
         entry: json::decode(entry.as_bytes())?,
+    })
+}
+
+/// What an entry is now; nothing if there is none.
+pub fn latest(rx: &mut Rx<'_>, task: &TaskType, provider: &PublicKey) -> Result<Option<Entry>> {
+    let row: Option<(String,)> = rx.first(
+        "SELECT entry FROM market_route_log WHERE task_type = $1 AND provider = $2
+         ORDER BY version DESC LIMIT 1",
+        args![task.as_str(), &provider.npub()],
+    )?;
+    Ok(row.map(|(text,)| json::decode(text.as_bytes())).transpose()?)
+}
+
+/// Whether a change of this key was written.
+pub fn is_known(rx: &mut Rx<'_>, key: &str) -> Result<bool> {
+    let sql = "SELECT seq FROM market_route_log WHERE change_key = $1";
+    Ok(rx.first::<(i64,)>(sql, args![key])?.is_some())
+}
+
+/// Rows with what they changed, the newest first.
+pub(super) fn rows_before(rx: &mut Rx<'_>, asked: &Asked, limit: i64) -> Result<Vec<Logged>> {
+    let task = asked.task.as_ref().map(TaskType::as_str);
+    let provider = asked.provider.map(|provider| provider.npub());
+    let before_seq = asked.before_seq.unwrap_or(i64::MAX);
+    // An empty text is nobody's.
+    let (task, provider) = (task.unwrap_or_default(), provider.unwrap_or_default());
+    let rows: Vec<Row> = rx.all(
+        select!(
+            "WHERE seq < $1 AND ($2 = '' OR task_type = $2) AND ($3 = '' OR provider = $3)
+             ORDER BY seq DESC LIMIT $4"
+        ),
+        args![before_seq, task, &provider, page(limit)],
+    )?;
+    rows.iter().map(|row| logged(rx, row)).collect()
+}
+
+fn logged(rx: &mut Rx<'_>, row: &Row) -> Result<Logged> {
+    let (seq, key, _, task, provider, version, _, _, prev_hash, written) = row;
+    let before: Option<(String,)> = rx.first(
+        "SELECT entry FROM market_route_log WHERE task_type = $1 AND provider = $2 AND version = $3",
+        args![task, provider, version.saturating_sub(1)],
+    )?;
+    let above: Option<(String,)> =
+        rx.first("SELECT hash FROM market_route_log WHERE seq = $1", args![seq.saturating_sub(1)])?;
+    let above = above.map_or_else(|| start().to_string(), |(hash,)| hash);
+    let hash = hash_of(row, &prev_hash.parse()?)?;
+    Ok(Logged {
+        key: key.clone(),
+        effect: effect(row)?,
+        before: before.map(|(text,)| json::decode(text.as_bytes())).transpose()?,
+        hash,
+        is_whole: *written == hash.to_string() && *prev_hash == above,
     })
 }
 

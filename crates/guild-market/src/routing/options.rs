@@ -80,6 +80,10 @@ pub struct Options {
     pub trust_least_bp: i64,
     /// So many successes in a row end the conditions of somebody.
     pub promote_streak: u32,
+    /// The first trust of somebody whom nobody evaluated, if the first thing that it did was what was ordered,
+    pub met_well_bp: u32,
+    /// and if it was not.
+    pub met_badly_bp: u32,
     /// An announcement that was not seen for so long is stale.
     pub stale_ms: i64,
     /// The policy `thompson`.
@@ -113,6 +117,8 @@ impl Default for Options {
             trust_fewer_bp: 500,
             trust_least_bp: 100,
             promote_streak: 3,
+            met_well_bp: 4_500,
+            met_badly_bp: 3_000,
             stale_ms: MONTH_MS,
             thompson: Thompson {
                 prior_milli: 2_000,

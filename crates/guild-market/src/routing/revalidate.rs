@@ -48,6 +48,25 @@ pub fn revalidate(matrix: &Matrix, live: Option<&[Live]>, now_ms: UnixMs) -> Vec
     changes
 }
 
+/// What follows from time alone: whoever was not to be asked for a while, and that is over, is taken back under
+/// conditions.
+pub fn over(matrix: &Matrix, now_ms: UnixMs) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for task in matrix.task_types() {
+        for (provider, entry) in matrix.providers_of(task) {
+            let is_over = entry.status == Status::Quarantined
+                && entry.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
+            if is_over {
+                let key = format!("over:{task}:{provider}:{}", entry.version);
+                let mutation =
+                    Mutation::Moved { status: Status::Conditional, cause: None, until_ms: None };
+                changes.push(Change { key, task: task.clone(), provider: *provider, mutation });
+            }
+        }
+    }
+    changes
+}
+
 fn follows(entry: &Entry, there: bool, now_ms: UnixMs) -> Option<Mutation> {
     let stale = entry.status == Status::Quarantined && entry.cause == Some(Cause::Stale);
     let (status, cause) = match there {

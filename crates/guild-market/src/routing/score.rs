@@ -32,6 +32,11 @@ impl Tier {
         }
     }
 
+    /// The tier of that name.
+    pub fn named(name: &str) -> Option<Tier> {
+        Tier::ALL.into_iter().find(|tier| tier.name() == name)
+    }
+
     /// How often it is drawn, in hundredths, if all tiers have somebody.
     pub fn weight_pct(self, options: &Options) -> u32 {
         match self {

@@ -1,6 +1,7 @@
 //! Submissions, honest and not, before a judge with a real sandbox.
 
 mod bad_input;
+mod benchmark;
 mod channel;
 mod forgery;
 mod held;

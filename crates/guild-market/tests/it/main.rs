@@ -3,6 +3,7 @@
 
 mod claim;
 mod consider;
+mod discovery;
 mod job;
 mod judge;
 mod model;

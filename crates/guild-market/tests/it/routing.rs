@@ -4,6 +4,7 @@ mod killed;
 mod model;
 mod regret;
 mod store;
+mod work;
 
 use std::collections::BTreeSet;
 

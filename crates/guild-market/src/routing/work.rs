@@ -1,0 +1,208 @@
+//! What becomes of orders, as changes of the matrix. Called in the transaction that ends or posts the order, so both
+//! are there or neither is; and named by the order, so each is there once.
+//!
+//! | an order | in the log | trust |
+//! |---|---|---|
+//! | is posted to somebody with an entry | `assigned` | |
+//! | is released | `outcome` `SUCCESS` | +0.10 to +0.15, by the score of the verdict |
+//! | is withheld | `outcome` `FAILURE` | −0.10 to −0.15, by the same |
+//! | runs out | `outcome` `ERROR` | −0.20 |
+//! | is given up by its provider | `outcome` `ERROR` | −0.05: it said so at once |
+//! | is cancelled | `returned` | |
+//! | has a result of somebody known that is not what all could do | `outcome` `FAILURE` | −0.15 |
+//! | has two different results of one provider | `moved` to `QUARANTINED`, for a day | |
+//!
+//! Whoever has no entry when its first outcome comes is admitted by it, under conditions: with more trust if it did
+//! what was ordered than if it did not.
+
+use std::collections::BTreeSet;
+
+use guild_network::index;
+use guild_protocol::env::UnixMs;
+use guild_protocol::identity::PublicKey;
+use guild_store::{Rx, Tx};
+use serde_json::Value;
+
+use super::entry::D_MAX_BYTES;
+use super::log::{self, Appended};
+use super::{Cause, Change, Mutation, Options, Status, TaskType};
+use crate::Result;
+use crate::evaluation::Pace;
+use crate::judge::Class;
+use crate::order::{Order, State};
+
+/// How long whoever signed two results of one order is not asked.
+const TWO_RESULTS_MS: i64 = 24 * 3_600_000;
+
+/// How trust moves by a success, at least and at most; a failure moves it as far the other way.
+const LEAST_BP: i64 = 1_000;
+const MOST_BP: i64 = 1_500;
+/// By nothing that came in time,
+const SILENT_BP: i64 = -2_000;
+/// and by a provider that says itself that it does not do it.
+const GIVEN_UP_BP: i64 = -500;
+
+/// Writes down that an order was posted to somebody with an entry. Who has none has nothing that could change.
+pub fn given(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    order: &Order,
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let Some((task, provider)) = about(order) else { return Ok(Vec::new()) };
+    if log::latest(tx, &task, &provider)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let change = Change { key: given_key(order), task, provider, mutation: Mutation::Assigned };
+    log::append(tx, options, &[change], now_ms)
+}
+
+/// Writes down how an order ended; nothing if it has not, or nobody was to do it. Again it is the same.
+pub fn ended(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    order: &Order,
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let Some((task, provider)) = about(order) else { return Ok(Vec::new()) };
+    let Some(mutation) = end_of(order) else { return Ok(Vec::new()) };
+    let change = |key, mutation| Change { key, task: task.clone(), provider, mutation };
+    let was_given = log::is_known(tx, &given_key(order))?;
+    let mut changes = Vec::new();
+    if let Mutation::Outcome { class, .. } = &mutation {
+        if log::latest(tx, &task, &provider)?.is_none() {
+            let met = met(tx, options, &task, &provider, *class)?;
+            changes.push(change(format!("order:{}:admitted", order.order_id), met));
+        }
+        // It was a stranger when it was hired. Every outcome is of a job that was given.
+        if !was_given {
+            changes.push(change(given_key(order), Mutation::Assigned));
+        }
+    } else if !was_given {
+        return Ok(Vec::new());
+    }
+    changes.push(change(ended_key(order), mutation));
+    log::append(tx, options, &changes, now_ms)
+}
+
+/// Writes down that somebody who is known sent rubbish for an order that is open to all. Of a stranger nothing is
+/// written: anybody could fill the matrix.
+pub fn rejected(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    (order, author): (&Order, &PublicKey),
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let task = task_of(order);
+    let Some(task) = task else { return Ok(Vec::new()) };
+    if log::latest(tx, &task, author)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let key = |what: &str| format!("order:{}:{what}:{author}", order.order_id);
+    let outcome = Mutation::Outcome {
+        class: Class::Failure,
+        step_bp: MOST_BP.saturating_neg(),
+        cost_msat: None,
+        latency_ms: None,
+    };
+    let changes = [(key("tried"), Mutation::Assigned), (key("rejected"), outcome)];
+    let changes = changes.map(|(key, mutation)| Change {
+        key,
+        task: task.clone(),
+        provider: *author,
+        mutation,
+    });
+    log::append(tx, options, &changes, now_ms)
+}
+
+/// Writes down that the provider of an order has signed two different results of it.
+pub fn signed_twice(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    order: &Order,
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let Some((task, provider)) = about(order) else { return Ok(Vec::new()) };
+    let key = format!("order:{}:signed_twice", order.order_id);
+    let entry = log::latest(tx, &task, &provider)?;
+    // Whoever is not asked anyway must not be let in again earlier by this.
+    if !entry.is_some_and(|entry| entry.status.is_hireable()) || log::is_known(tx, &key)? {
+        return Ok(Vec::new());
+    }
+    let mutation = Mutation::Moved {
+        status: Status::Quarantined,
+        cause: Some(Cause::Forbidden),
+        until_ms: Some(now_ms.saturating_add(TWO_RESULTS_MS)),
+    };
+    log::append(tx, options, &[Change { key, task, provider, mutation }], now_ms)
+}
+
+/// Which entry an order is about, if it is about one.
+fn about(order: &Order) -> Option<(TaskType, PublicKey)> {
+    Some((task_of(order)?, order.provider?))
+}
+
+fn task_of(order: &Order) -> Option<TaskType> {
+    order.schema_id.as_str().parse().ok()
+}
+
+fn given_key(order: &Order) -> String {
+    format!("order:{}:given", order.order_id)
+}
+
+/// The key of the row that says how an order ended.
+pub fn ended_key(order: &Order) -> String {
+    format!("order:{}:ended", order.order_id)
+}
+
+/// What the end of an order means for its provider. It follows from the closed order alone, so it is the same however
+/// often it is asked for.
+fn end_of(order: &Order) -> Option<Mutation> {
+    let (class, step_bp) = match order.state {
+        State::Posted | State::Delivered => return None,
+        State::Cancelled => return Some(Mutation::Returned),
+        State::Released => (Class::Success, between(order)),
+        // The nearer to what was ordered, the less it counts.
+        State::Withheld => {
+            (Class::Failure, between(order).saturating_sub(LEAST_BP).saturating_sub(MOST_BP))
+        }
+        State::Expired => (Class::Error, SILENT_BP),
+        State::Failed => (Class::Error, GIVEN_UP_BP),
+    };
+    let paid = order.paid.filter(|_| order.state == State::Released).map(|paid| paid.0);
+    let latency_ms = order.delivered_ms.map(|at_ms| at_ms.saturating_sub(order.posted_ms));
+    Some(Mutation::Outcome { class, step_bp, cost_msat: paid, latency_ms })
+}
+
+/// Where between the least and the most a verdict is: by its score, in the middle if it has none but was accepted.
+fn between(order: &Order) -> i64 {
+    let verdict =
+        order.verdict.as_deref().and_then(|text| serde_json::from_str::<Value>(text).ok());
+    let score = verdict.and_then(|verdict| verdict.get("score")?.as_f64());
+    let unknown = if order.state == State::Released { 0.5 } else { 0.0 };
+    let part_bp = (score.unwrap_or(unknown).clamp(0.0, 1.0) * 10_000.0).floor() as i64;
+    let range = MOST_BP.saturating_sub(LEAST_BP);
+    LEAST_BP.saturating_add(range.saturating_mul(part_bp).div_euclid(10_000))
+}
+
+/// How somebody is admitted whom nobody evaluated, by what its first outcome is.
+fn met(
+    rx: &mut Rx<'_>,
+    options: &Options,
+    task: &TaskType,
+    provider: &PublicKey,
+    class: Class,
+) -> Result<Mutation> {
+    let trust_bp = if class == Class::Success { options.met_well_bp } else { options.met_badly_bp };
+    let offers = index::provider(rx, provider)?;
+    let serving = offers.iter().find(|one| one.card.schema_ids().contains(&task.as_str()));
+    let d = serving.or(offers.first()).map(|one| one.card.d.clone()).unwrap_or_default();
+    Ok(Mutation::Admitted {
+        // What cannot be named is not found among the announcements either: it is stale at the next look.
+        d: Some(d).filter(|d| d.len() <= D_MAX_BYTES).unwrap_or_default(),
+        status: Status::Conditional,
+        trust_bp,
+        pace: Pace::Standard,
+        notes: BTreeSet::new(),
+    })
+}
