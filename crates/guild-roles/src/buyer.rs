@@ -20,8 +20,9 @@ use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
 use guild_market::claim::{self, Claimant};
 use guild_market::order;
+use guild_market::routing::chosen;
 use guild_market::verify::Verdict;
-use guild_market::{TOPIC, verify};
+use guild_market::{TOPIC, routing, verify};
 use guild_network::archive::Verified;
 use guild_network::index::{self, Answer};
 use guild_network::publish::{self, Destinations};
@@ -34,6 +35,7 @@ use guild_store::{Store, Tx};
 use serde_json::Value;
 
 use crate::later::Later;
+use crate::router::{Copies, Policy, Router};
 use crate::workshop::Workshop;
 use crate::{Counts, Error, Result};
 
@@ -42,9 +44,11 @@ mod choose;
 mod hire;
 mod judge;
 mod rerun;
+mod routed;
 
 pub use choose::{Candidate, best};
 pub use guild_market::order::{Order, OrderId, State};
+pub use guild_market::routing::chosen::Why;
 
 /// How many answers to one order are shown: anybody may send any number.
 const ANSWERS_MAX: usize = 60;
@@ -66,6 +70,10 @@ pub struct Options {
     pub page_max: usize,
     /// How often it looks without a bell.
     pub sweep_ms: i64,
+    /// How one is chosen among those whom the routing matrix knows, unless a wish says otherwise.
+    pub policy: Policy,
+    /// Whether what is significant in the matrix is copied to the relays, as private messages to ourselves.
+    pub copies: bool,
     /// How long what a process that died was judging waits for another one that shares the database.
     pub claim_ms: i64,
 }
@@ -80,6 +88,8 @@ impl Default for Options {
             verify: verify::Options::default(),
             page_max: 256,
             sweep_ms: 1_000,
+            policy: Policy::Tiered,
+            copies: false,
             claim_ms: claim::TTL_MS,
         }
     }
@@ -90,7 +100,8 @@ impl Default for Options {
 pub enum Choice {
     /// This one.
     Chosen(PublicKey),
-    /// Whoever is known, alive, within the budget and the cheapest; then the fastest by its own word.
+    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, the
+    /// cheapest, then the fastest by its own word.
     Best,
     /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
     Any,
@@ -111,6 +122,8 @@ pub struct Wish {
     pub provider: Choice,
     /// Whether input and result travel encrypted.
     pub private: bool,
+    /// How the best is chosen; as the options say if nothing is named.
+    pub policy: Option<Policy>,
     /// The kind of the request's event; 5050 if none is named.
     pub kind: Option<u16>,
     /// The caller's name for it: hiring again under one key is the same order. One that is not named is made up.
@@ -150,6 +163,8 @@ struct Shared {
     claimant: Claimant,
     /// Orders that could not be settled or ended when it was tried, with the verdict if there is one.
     later: Later<OrderId, Verdict>,
+    /// Who is hired for which work.
+    router: Router,
 }
 
 /// An order that could not be settled is tried again after so many sweeps, and then later each time.
@@ -163,6 +178,8 @@ pub struct Service(Arc<Shared>);
 pub struct Progress {
     /// Where it stands.
     pub order: Order,
+    /// Why it went to whom it went, if that was decided here.
+    pub why: Option<Why>,
     /// Feedback and results that its provider has sent, in the order in which they came; of an open order those of all.
     pub answers: Vec<Answer>,
 }
@@ -174,13 +191,19 @@ impl Buyer {
         let counts = Counts::of_role("buyer");
         let at_once = u64::try_from(rerun::AT_ONCE).unwrap_or(u64::MAX);
         let claimant = Claimant::new(&*node.random, options.claim_ms, at_once);
-        let shared = Arc::new(Shared { options, key, node, counts, claimant, later });
+        let router = router(&options, &key, &node);
+        let shared = Arc::new(Shared { options, key, node, counts, claimant, later, router });
         (Buyer(shared.clone()), Service(shared))
     }
 
     /// Under which key.
     pub fn public_key(&self) -> PublicKey {
         self.0.key.public_key()
+    }
+
+    /// Who is hired for which work.
+    pub fn router(&self) -> Router {
+        self.0.router.clone()
     }
 
     /// What it has done and met since it started.
@@ -205,7 +228,8 @@ impl Buyer {
             let authors: Vec<PublicKey> = order.provider.into_iter().collect();
             let mut answers = index::answers_within(rx, &order.request_id, &authors, ANSWERS_MAX)?;
             answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
-            Ok(Progress { order, answers })
+            let why = chosen::find(rx, &order.order_id)?;
+            Ok(Progress { order, why, answers })
         });
         read.await
     }
@@ -230,11 +254,22 @@ impl Buyer {
         let called = self.0.node.store.write(move |tx| {
             let now_ms = shared.node.clock.now_ms();
             let order = order::cancel(tx, &order_id, now_ms)?;
+            shared.ended(tx, &order, now_ms)?;
             shared.take_back(tx, &order, now_ms)?;
             Ok::<_, Error>(order)
         });
         called.await
     }
+}
+
+/// The matrix of this buyer. Copies of it go to its own relays, if it has some.
+fn router(options: &Options, key: &SecretKey, node: &Node) -> Router {
+    let to = Destinations::own(&options.relays);
+    let copied = options.copies && !options.relays.is_empty();
+    let own = SecretKey::from_bytes(key.to_bytes()).ok().filter(|_| copied);
+    let copies = own.map(|key| Copies { key: Arc::new(key), to });
+    let (store, clock) = (node.store.clone(), node.clock.clone());
+    Router::new(routing::Options::default(), store, clock, node.random.clone(), copies)
 }
 
 impl Service {

@@ -40,6 +40,9 @@ pub mod code {
         TOOL_ORDER = "tool.order_unfulfilled", Conflict,
             "An order of an agent has no result that could be accepted, or none yet.",
             "`guild requests show` tells what became of it.";
+        QUARANTINE = "route.quarantine_refused", Invalid,
+            "Somebody cannot be taken out of the choice, or back into it, as was asked.",
+            "`guild providers show` says what the matrix knows of a provider.";
         CURSOR = "explorer.cursor_malformed", Invalid,
             "A cursor does not belong to the list.", "Use the cursor that the page before gave, or none.";
     }
@@ -136,6 +139,7 @@ impl Error {
             | Store::Unreachable(_)
             | Store::CommitUnknown(_)
             | Store::Full(_)
+            | Store::Io(_)
             | Store::Gone(_)
             | Store::NotADatabase(_)
             | Store::Damaged(_) => true,

@@ -4,6 +4,7 @@
 //! it was hired for. Nothing here changes anything.
 
 mod follow;
+mod matrix;
 mod offer;
 mod page;
 mod people;
@@ -17,19 +18,25 @@ use std::sync::Arc;
 
 use guild_bus::Bus;
 use guild_market::overview;
+use guild_market::routing::{Matrix, Options as Routing, Status, TaskType, Tier};
 use guild_network::index;
 use guild_protocol::env::{Clock, UnixMs};
 use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
+use guild_store::Rx;
 use tokio::sync::Mutex;
 
+use crate::router::Known;
 use crate::turn::Turns;
 use crate::{Error, Result};
 
 pub use guild_network::index::COUNT_MAX;
 
 pub use follow::{Follower, Happening};
+pub use matrix::{
+    Belief, COLUMNS_MAX, Curve, Explained, Point, Row as MatrixRow, Sheet, Stance, Work,
+};
 pub use page::{Cursor, Listed, NoCursor, PAGE_MAX, Page};
 pub use view::{
     Counts, Offer, Party, Provider, Receipt, Recommendations, Record, Request, RequestDetail, Side,
@@ -48,11 +55,19 @@ pub struct Options {
     pub summary_lines: usize,
     /// For how long a summary is given to others who ask: it counts everything that there is.
     pub summary_ms: i64,
+    /// Whether strangers may see what this node believes of providers.
+    pub matrix_public: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { live_ms: 900_000, sweep_ms: 1_000, summary_lines: 6, summary_ms: 1_000 }
+        Options {
+            live_ms: 900_000,
+            sweep_ms: 1_000,
+            summary_lines: 6,
+            summary_ms: 1_000,
+            matrix_public: false,
+        }
     }
 }
 
@@ -79,6 +94,8 @@ pub struct Explorer {
     turns: Turns,
     /// The last summary for strangers. Held while it is made, so that it is made once for all who ask meanwhile.
     recent: Arc<Mutex<Option<(UnixMs, Summary)>>>,
+    /// The matrix as it was last read.
+    known: Known,
     bus: Arc<dyn Bus>,
     clock: Arc<dyn Clock>,
 }
@@ -90,6 +107,10 @@ pub struct Wanted {
     pub schema_id: Option<String>,
     /// Only those whose provider is live.
     pub live: bool,
+    /// Those whose provider the matrix has with this status, for some work.
+    pub status: Option<Status>,
+    /// Those whose provider is in this tier, for some work.
+    pub tier: Option<Tier>,
 }
 
 /// A receipt as it is kept.
@@ -113,7 +134,8 @@ impl Explorer {
         clock: Arc<dyn Clock>,
     ) -> Explorer {
         let recent = Arc::default();
-        Explorer { reader: Reader::Stranger, options, turns, recent, bus, clock }
+        let known = Known::default();
+        Explorer { reader: Reader::Stranger, options, turns, recent, known, bus, clock }
     }
 
     /// The same for whoever this node works for: nothing is left out.
@@ -148,10 +170,12 @@ impl Explorer {
     async fn make_summary(&self) -> Result<Summary> {
         let (reader, lines) = (self.reader, self.options.summary_lines);
         let since_ms = self.live_since_ms();
+        let mind = self.mind();
         let summary = self.turns.read(move |rx| {
+            let matrix = mind.read(rx)?;
             let (known, dealt) = (index::counts(rx, since_ms)?, overview::totals(rx)?);
             let first = Page::first(lines);
-            let live = Wanted { schema_id: None, live: true };
+            let live = Wanted { live: true, ..Wanted::default() };
             Ok::<_, Error>(Summary {
                 counts: Counts {
                     offers: known.providers,
@@ -161,7 +185,7 @@ impl Explorer {
                     paid_msat: dealt.paid,
                     earned_msat: dealt.earned,
                 },
-                offers: offer::page(rx, &first, &live, since_ms)?.items,
+                offers: offer::page(rx, &first, &live, (since_ms, &matrix))?.items,
                 requests: request::page(rx, &first, reader)?.items,
                 receipts: receipt::page(rx, &first)?.items,
             })
@@ -172,13 +196,25 @@ impl Explorer {
     /// A page of offers, those whose provider was heard last first. One that is heard meanwhile moves to the front.
     pub async fn providers(&self, page: Page, wanted: Wanted) -> Result<Listed<Offer>> {
         let since_ms = self.live_since_ms();
-        self.turns.read(move |rx| offer::page(rx, &page, &wanted, since_ms)).await
+        let mind = self.mind();
+        self.turns
+            .read(move |rx| {
+                let matrix = mind.read(rx)?;
+                offer::page(rx, &page, &wanted, (since_ms, &matrix))
+            })
+            .await
     }
 
-    /// One provider; none if it never offered anything and no receipt names it.
+    /// One provider; none if it never offered anything, no receipt names it, and the matrix does not know it.
     pub async fn provider(&self, key: PublicKey) -> Result<Option<Provider>> {
         let since_ms = self.live_since_ms();
-        self.turns.read(move |rx| offer::provider(rx, &key, since_ms)).await
+        let (mind, now_ms) = (self.mind(), self.clock.now_ms());
+        self.turns
+            .read(move |rx| {
+                let matrix = mind.read(rx)?;
+                offer::provider(rx, &key, since_ms, (&matrix, now_ms))
+            })
+            .await
     }
 
     /// A page of requests, the newest first.
@@ -212,7 +248,53 @@ impl Explorer {
         Ok(replay.map(String::into_bytes))
     }
 
+    /// The matrix: providers beside kinds of work. Nothing for strangers, unless they may see it.
+    pub async fn matrix(&self, page: Page) -> Result<Option<Sheet>> {
+        let mind = self.mind();
+        if !mind.is_open {
+            return Ok(None);
+        }
+        let read = self.turns.read(move |rx| {
+            let matrix = mind.read(rx)?;
+            matrix::sheet(rx, &matrix, &page).map(Some)
+        });
+        read.await
+    }
+
+    /// Everybody for some work, and whom either policy would choose; nothing if nobody was ever admitted for it.
+    pub async fn explained(&self, task: TaskType) -> Result<Option<Explained>> {
+        let (mind, now_ms) = (self.mind(), self.clock.now_ms());
+        let read = self.turns.read(move |rx| {
+            let matrix = mind.read(rx)?;
+            matrix::explained(rx, &matrix, &task, now_ms)
+        });
+        read.await
+    }
+
+    /// What is believed here, as far as whoever reads may know.
+    fn mind(&self) -> Mind {
+        let is_open = self.reader == Reader::Owner || self.options.matrix_public;
+        Mind { known: self.known.clone(), is_open }
+    }
+
     fn live_since_ms(&self) -> i64 {
         self.clock.now_ms().saturating_sub(self.options.live_ms)
+    }
+}
+
+/// The matrix, for one reader.
+struct Mind {
+    known: Known,
+    is_open: bool,
+}
+
+impl Mind {
+    /// All of it, or nothing.
+    fn read(&self, rx: &mut Rx<'_>) -> Result<Arc<Matrix>> {
+        let options = Routing::default();
+        match self.is_open {
+            true => Ok(self.known.current(rx, &options)?),
+            false => Ok(Arc::new(Matrix::new(options))),
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`meeting`] | gets to know providers: benchmarks them, and tells the routing matrix |
 //! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`agents`] | agents and their turns, as the operator sees them |
 //! | [`tools`] | what the agents of a node can call |
@@ -11,6 +12,7 @@
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`turn`] | lets strangers read without keeping the node from its work |
 //! | [`judgements`] | verdicts of the judge over time |
+//! | [`discovery`] | who is there: the registry of providers, kept up to date and compared with the matrix |
 //! | [`router`] | who is hired for which work: the routing matrix, its log and its snapshots |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
@@ -21,6 +23,7 @@ pub mod audit_log;
 pub mod buyer;
 mod counts;
 mod cursor;
+pub mod discovery;
 mod error;
 pub mod explorer;
 mod feed;
@@ -28,6 +31,7 @@ mod holding;
 pub mod judgements;
 mod later;
 pub mod live;
+pub mod meeting;
 pub mod outbox;
 pub mod provider;
 pub mod relays;

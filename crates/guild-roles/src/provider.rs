@@ -34,11 +34,13 @@ mod card;
 mod receipt;
 mod request;
 mod runner;
+mod solver;
 mod upkeep;
 mod work;
 mod worker;
 
 pub use runner::{CommandRunner, Together};
+pub use solver::Solver;
 pub use worker::{Embedder, Task, Worker};
 
 /// Sends an event to all relays that can be reached now, without a promise: for what is worth nothing later.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use guild_network::archive::Verified;
 use guild_network::client::{Pool, RelayStatus};
 use guild_network::publish::{self, Destinations};
+use guild_network::roster::{self, Known};
 use guild_protocol::env::Clock;
 use guild_protocol::nostr::{Event, EventId};
 use guild_store::Store;
@@ -44,6 +45,12 @@ impl Relays {
     /// What is known of each relay, by address.
     pub fn status(&self) -> Vec<RelayStatus> {
         self.pool.as_ref().map(Pool::status).unwrap_or_default()
+    }
+
+    /// Every relay that is known, how closely it is followed, and why; the closest first.
+    pub async fn known(&self) -> Result<Vec<Known>> {
+        let read = self.store.read(|rx| Ok::<_, crate::Error>(roster::list(rx, None)?));
+        read.await
     }
 
     /// Keeps an event and queues it for all configured relays. Its id and signature are checked here. Again is the

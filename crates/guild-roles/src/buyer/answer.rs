@@ -146,7 +146,9 @@ impl Shared {
         let called = alone::write(store, move |tx| match passed {
             true => this.take(tx, &heard),
             false => {
-                order::reject(tx, &heard.event, this.now_ms())?;
+                let now_ms = this.now_ms();
+                let order = order::reject(tx, &heard.event, now_ms)?;
+                this.rejected(tx, &order, &heard.event.pubkey, now_ms)?;
                 Ok("result_rejected")
             }
         });
@@ -162,15 +164,19 @@ impl Shared {
                 return Ok("feedback");
             };
             archive::pin(tx, &event.id)?;
+            self.ended(tx, &failed, now_ms)?;
             // A provider that only asked for more may be at work.
             self.take_back(tx, &failed, now_ms)?;
             return Ok("order_failed");
         }
         let at_ms = came_ms(tx, brief, event, now_ms)?;
-        let Delivery { standing, known, kept, .. } =
+        let Delivery { standing, known, kept, order } =
             order::deliver(tx, event, &self.key, &self.claimant, at_ms)?;
         if kept || standing == Standing::Delivered {
             archive::pin(tx, &event.id)?;
+        }
+        if !known && standing == Standing::Equivocation {
+            self.signed_twice(tx, &order, now_ms)?;
         }
         Ok(match (known, standing) {
             (true, _) => "result_known",
@@ -204,6 +210,7 @@ impl Shared {
             let read_until_ms = archive::received_after(tx, up_to)?.unwrap_or(now_ms);
             let ended = order::expire(tx, &order_id, read_until_ms, now_ms)?;
             if let Some(order) = &ended {
+                this.ended(tx, order, now_ms)?;
                 this.take_back(tx, order, now_ms)?;
             }
             Ok(ended.is_some())

@@ -15,8 +15,6 @@ pub struct Candidate {
     pub price: Option<Msat>,
     /// How long it takes, by its own word.
     pub latency_ms: Option<u64>,
-    /// Where it reads.
-    pub relays: Vec<String>,
     /// Whether it reads encrypted requests.
     pub opens_sealed: bool,
 }
@@ -32,20 +30,21 @@ impl Candidate {
             provider: provider.pubkey,
             price: unit.map(|unit| sandbox_run::price(unit, job)),
             latency_ms: stability.or(typical),
-            relays: provider.card.relays.clone(),
             opens_sealed: content.supports_encryption == Some(true),
         }
     }
 }
 
+/// Whether somebody says its price, is within the budget, and can read what is private.
+pub(super) fn fits(one: &Candidate, budget: Msat, private: bool) -> bool {
+    one.price.is_some_and(|price| price <= budget) && (one.opens_sealed || !private)
+}
+
 /// The best of those who say their price and are within the budget: the cheapest, then the fastest, then the lowest
 /// key. Who does not say how fast it is comes last.
 pub fn best(candidates: Vec<Candidate>, budget: Msat, private: bool) -> Option<Candidate> {
-    let fits = |one: &Candidate| {
-        one.price.is_some_and(|price| price <= budget) && (one.opens_sealed || !private)
-    };
     let rank = |one: &Candidate| (one.price, one.latency_ms.unwrap_or(u64::MAX), one.provider);
-    candidates.into_iter().filter(fits).min_by_key(rank)
+    candidates.into_iter().filter(|one| fits(one, budget, private)).min_by_key(rank)
 }
 
 #[cfg(test)]
@@ -58,7 +57,7 @@ mod tests {
     fn one(key: u8, price: Option<i64>, latency_ms: Option<u64>) -> Candidate {
         let provider = format!("{key:064x}").parse::<SecretKey>().unwrap().public_key();
         let price = price.map(Msat);
-        Candidate { provider, price, latency_ms, relays: Vec::new(), opens_sealed: key != 9 }
+        Candidate { provider, price, latency_ms, opens_sealed: key != 9 }
     }
 
     #[test]

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use guild_ledger::policy::Tier;
 use guild_ledger::quote::Quote;
 use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
+use guild_market::routing::chosen::Why;
 use guild_market::verify;
 use guild_network::archive::Verified;
 use guild_network::index::{self, Wanted};
 use guild_network::publish::{self, Destinations};
+use guild_network::ways::{self, Reason, Way};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::to_hex;
@@ -17,6 +19,7 @@ use guild_protocol::nostr::kind;
 use guild_protocol::schema::{Job, SchemaId};
 
 use super::choose::{Candidate, best};
+use super::routed::Picked;
 use super::{Choice, Shared, Wish};
 use crate::error::code;
 use crate::{Error, Result};
@@ -44,9 +47,15 @@ impl Shared {
             return Err(Error::refused(&code::OPEN_RUN, message));
         }
         let chosen = self.choose(&wish, &job, &key).await?;
+        let (chosen, why) = match chosen {
+            Some(Picked { candidate, why }) => (Some(candidate), why),
+            None => (None, None),
+        };
         let mut to = Destinations::own(&self.options.relays);
         if let Some(one) = &chosen {
-            let hints = one.relays.iter().map(String::as_str);
+            let ways = self.ways(one.provider).await?;
+            let hints = ways.iter().filter(|way| way.reason != Reason::Banned);
+            let hints = hints.map(|way| way.relay.as_str());
             to = to.and_of(&one.provider, hints, self.options.max_hints);
         }
         let new = NewOrder {
@@ -62,7 +71,15 @@ impl Shared {
             private: wish.private,
             relays: to.urls(),
         };
-        self.post(new).await
+        self.post(new, why).await
+    }
+
+    /// By which relays a provider is reached, the best first.
+    async fn ways(&self, provider: PublicKey) -> Result<Vec<Way>> {
+        let now_ms = self.now_ms();
+        let read =
+            self.node.store.read(move |rx| Ok::<_, Error>(ways::ways(rx, &provider, now_ms)?));
+        read.await
     }
 
     fn made_up_key(&self) -> String {
@@ -92,20 +109,27 @@ impl Shared {
     }
 
     /// Whom the request addresses; none if it is open to all.
-    async fn choose(&self, wish: &Wish, job: &Job, key: &str) -> Result<Option<Candidate>> {
+    async fn choose(&self, wish: &Wish, job: &Job, key: &str) -> Result<Option<Picked>> {
         match wish.provider {
             Choice::Any => Ok(None),
-            Choice::Chosen(provider) => self.named(provider, job).await.map(Some),
+            Choice::Chosen(provider) => {
+                let candidate = self.named(provider, job).await?;
+                Ok(Some(Picked { candidate, why: None }))
+            }
             Choice::Best => {
                 let mut candidates = self.candidates(job).await?;
                 let all = candidates.len();
-                if let Some(quote) = self.quoted(key).await? {
+                let best = match self.quoted(key).await? {
                     // A guardian was asked about one of them, and about nobody else.
-                    candidates.retain(|one| {
-                        order::would_pay(&quote, &one.provider).is_ok_and(|would| would)
-                    });
-                }
-                let best = best(candidates, wish.budget, wish.private);
+                    Some(quote) => {
+                        candidates.retain(|one| {
+                            order::would_pay(&quote, &one.provider).is_ok_and(|would| would)
+                        });
+                        let best = best(candidates, wish.budget, wish.private);
+                        best.map(|candidate| Picked { candidate, why: None })
+                    }
+                    None => self.pick(wish, candidates).await?,
+                };
                 best.map(Some).ok_or_else(|| no_provider(all, &wish.schema_id, wish.budget))
             }
         }
@@ -143,17 +167,11 @@ impl Shared {
             let serving = all.iter().find(|one| one.card.schema_ids().contains(&schema_id));
             Ok::<_, Error>(serving.or(all.first()).map(|one| Candidate::of(one, &job)))
         });
-        let unknown = Candidate {
-            provider,
-            price: None,
-            latency_ms: None,
-            relays: Vec::new(),
-            opens_sealed: true,
-        };
+        let unknown = Candidate { provider, price: None, latency_ms: None, opens_sealed: true };
         Ok(read.await?.unwrap_or(unknown))
     }
 
-    async fn post(self: &Arc<Shared>, new: NewOrder) -> Result<Order> {
+    async fn post(self: &Arc<Shared>, new: NewOrder, why: Option<Why>) -> Result<Order> {
         let request = new.request(&self.key, &*self.node.random, self.now_ms())?;
         let request = Verified::check(request)?;
         let this = self.clone();
@@ -161,6 +179,7 @@ impl Shared {
             let now_ms = this.now_ms();
             let placed = order::post(tx, &new, request.event(), &this.node.policy, now_ms)?;
             if let Placed::Posted(order) = &placed {
+                this.given(tx, order, why.as_ref(), now_ms)?;
                 publish::enqueue(tx, &request, &this.destinations(order), now_ms)?;
             }
             // A quote that waits for a guardian stays, so this is no error inside of the transaction.

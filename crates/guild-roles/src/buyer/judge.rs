@@ -130,6 +130,7 @@ impl Shared {
                 }
                 settled => settled?,
             };
+            this.ended(tx, &settled.order, now_ms)?;
             if let Some(notice) = settled.notice {
                 publish::enqueue(tx, &Verified::check(notice)?, &to, now_ms)?;
             }

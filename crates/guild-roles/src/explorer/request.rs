@@ -4,6 +4,7 @@ use guild_market::job::{self, TakenJob};
 use guild_market::order::{self, Order};
 use guild_market::overview::{self, Concern};
 use guild_market::receipts;
+use guild_market::routing::chosen;
 use guild_network::archive;
 use guild_network::index::{self, Progress};
 use guild_protocol::identity::PublicKey;
@@ -155,6 +156,10 @@ pub(super) fn detail(
         Some(order) => order::answers(rx, &order.request_id)?,
         None => Vec::new(),
     };
+    let why = match &order {
+        Some(order) => chosen::find(rx, &order.order_id)?,
+        None => None,
+    };
     let keys = heard.iter().map(|heard| heard.answer.author).chain(listed(&row).copied());
     let people = People::of(rx, keys.chain([row.buyer]))?;
     let may_tell = reader.may_see(row.is_private);
@@ -164,6 +169,7 @@ pub(super) fn detail(
         schema_id: request.schema_id.as_deref(),
         heard: &heard,
         order: order.as_ref(),
+        why: why.as_ref(),
         standings: &standings,
         job: job.as_ref(),
         receipts: &kept,

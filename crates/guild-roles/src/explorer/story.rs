@@ -3,6 +3,7 @@
 use guild_market::job::{self, TakenJob};
 use guild_market::order::{self, Order};
 use guild_market::receipts::{Direction, Kept};
+use guild_market::routing::chosen::Why;
 use guild_network::index;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::kind;
@@ -27,6 +28,8 @@ pub(super) struct Story<'a> {
     pub(super) schema_id: Option<&'a str>,
     pub(super) heard: &'a [Heard],
     pub(super) order: Option<&'a Order>,
+    /// Why it went to whom it went.
+    pub(super) why: Option<&'a Why>,
     pub(super) standings: &'a [order::Answer],
     pub(super) job: Option<&'a TakenJob>,
     pub(super) receipts: &'a [Kept],
@@ -39,6 +42,9 @@ impl Story<'_> {
         let mut steps = vec![self.asked()];
         if let Some(order) = self.order {
             steps.extend(self.of_order(order));
+        }
+        if let (Some(order), Some(why), true) = (self.order, self.why, self.may_tell) {
+            steps.push(self.chosen(order, why));
         }
         steps.extend(self.heard.iter().map(|heard| self.answered(heard)));
         if let Some(job) = self.job {
@@ -122,6 +128,16 @@ impl Story<'_> {
             ),
             Some(order::Standing::Delivered) | None => (Tone::Plain, format!("The result is here{}.", price(answer))),
         }
+    }
+
+    /// Whom it went to, and why. What the matrix says of others is not told with it: `--explain` does.
+    fn chosen(&self, order: &Order, why: &Why) -> Step {
+        let how = match why.words.lines().nth(1).map(str::trim) {
+            Some(how) => format!("Chosen by {}: {how}.", why.how),
+            None => format!("Chosen by {}.", why.how),
+        };
+        let provider = order.provider.as_ref();
+        self.step(StepKind::Choice, Tone::Plain, order.posted_ms, provider, how)
     }
 
     fn of_order(&self, order: &Order) -> Vec<Step> {

@@ -6,6 +6,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::receipt::Status;
 use serde::Serialize;
 
+use super::matrix::{Belief, Curve, Stance};
 use super::words::{NAME_MAX_CHARS, clipped};
 
 /// Somebody who takes part. The name is what that key says about itself, and proves nothing.
@@ -60,6 +61,8 @@ pub struct Offer {
     pub live: bool,
     /// Whether a name that looks the same stands on another key's offer too.
     pub name_shared: bool,
+    /// What this node believes of its provider, for each kind of work.
+    pub routing: Vec<Stance>,
 }
 
 /// A provider with all its offers.
@@ -77,6 +80,10 @@ pub struct Provider {
     pub record: Record,
     /// What others say for it.
     pub recommendations: Recommendations,
+    /// What this node believes of it, for each kind of work.
+    pub routing: Vec<Belief>,
+    /// How far it was trusted over time.
+    pub trust: Vec<Curve>,
     /// The latest receipts between it and this node.
     pub receipts: Vec<Receipt>,
 }
@@ -215,6 +222,8 @@ pub struct RequestDetail {
 pub enum StepKind {
     /// The request was seen.
     Request,
+    /// Somebody was chosen for it.
+    Choice,
     /// Money was set aside.
     Hold,
     /// A provider said how it goes.

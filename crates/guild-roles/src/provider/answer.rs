@@ -4,7 +4,7 @@ use guild_market::job::TakenJob;
 use guild_network::archive::Verified;
 use guild_network::publish::{self, Destinations};
 use guild_protocol::env::UnixMs;
-use guild_protocol::nostr::job::{Feedback, JobResult, Price, Status};
+use guild_protocol::nostr::job::{Feedback, InputType, JobResult, Price, Status};
 use guild_protocol::nostr::{Draft, Event, tag, unix_s};
 use guild_store::Tx;
 
@@ -61,6 +61,8 @@ impl Shared {
             result.request_json = None;
             result.inputs = Vec::new();
         }
+        // Of what may be read and not be sent nothing is repeated.
+        result.inputs.retain(|input| !matches!(input.input_type, InputType::Other(_)));
         let at = unix_s(now_ms).max(request.created_at);
         let draft: Draft = match result.encrypted {
             true => result.sealed_draft(at, &self.key, &*self.node.random)?,

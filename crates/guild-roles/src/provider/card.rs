@@ -1,5 +1,6 @@
 //! What we announce about ourselves.
 
+use guild_market::benchmark;
 use guild_market::job::Stability;
 use guild_market::sandbox_run::SCHEMA_ID;
 use guild_protocol::nostr::announcement::{
@@ -18,6 +19,10 @@ pub(super) fn card(options: &Options, models: Vec<String>, stability: &Stability
     let mut card = Announcement::new(options.d.clone());
     card.kinds.clone_from(&kinds);
     card.topics.clone_from(&jobs);
+    if jobs.iter().any(|job| job == benchmark::SCHEMA_ID) {
+        // As buyers look for it who do not know our schemas.
+        card.topics.push(benchmark::TASK_TYPE.to_owned());
+    }
     card.relays.clone_from(&options.relays);
     card.content = Content {
         name: text(&options.name),

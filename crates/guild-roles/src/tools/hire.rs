@@ -140,6 +140,7 @@ impl Hire {
             time_limit_ms: i64::from(limit_s).saturating_mul(1_000),
             provider,
             private: asked.private,
+            policy: None,
             kind: None,
             idempotency_key: Some(format!("agent-{}", call.tool_call_id)),
         })

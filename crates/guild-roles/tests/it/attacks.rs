@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use crate::town::{Hand, Hub, PRICE, Town, key, owed, payable, until, until_known, wallet, wish};
 
 /// One who sends vectors of the right form that are wrong.
-struct Cheat;
+pub(crate) struct Cheat;
 
 impl Worker for Cheat {
     fn schema_ids(&self) -> Vec<SchemaId> {

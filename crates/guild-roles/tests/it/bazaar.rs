@@ -8,6 +8,7 @@ use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger};
 use guild_market::claim::Claimant;
 use guild_market::job::{self, Offer, Refusal, Shop, Taken};
 use guild_market::order::{self, NewOrder, OrderId};
+use guild_market::routing::{self, work as routed};
 use guild_market::settle::{Keys, Settled, settle};
 use guild_market::verify::{Options as Strictness, Subject, verify};
 use guild_memory::embed::HashEmbedder;
@@ -209,6 +210,16 @@ impl Bazaar {
             Ok(settle(tx, &order_id, &claim, &verdict, keys, at_ms)?)
         })
         .await
+    }
+
+    /// The routing matrix learns how an order ended.
+    pub(crate) async fn learn(&self, order_key: &str, at_ms: i64) {
+        let order_id = OrderId::of_key(order_key);
+        self.write(move |tx| {
+            let order = order::get(tx, &order_id)?;
+            Ok(routed::ended(tx, &routing::Options::default(), &order, at_ms)?)
+        })
+        .await;
     }
 
     /// Somebody asks for work, of somebody or of anybody.

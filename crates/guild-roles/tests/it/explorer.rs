@@ -186,6 +186,12 @@ fn a_job_is_followed_from_request_to_receipt() {
         let provider = explorer.provider(public(2)).await.unwrap().unwrap();
         assert_eq!((provider.record.released, provider.record.paid_msat), (1, 5_000));
         assert_eq!((provider.live, provider.receipts.len()), (true, 1));
+        // What is believed of it is for the owner, unless the settings say otherwise.
+        bazaar.learn("a", T0 + 2_500).await;
+        let provider = explorer.provider(public(2)).await.unwrap().unwrap();
+        assert!(provider.routing.is_empty() && provider.trust.is_empty());
+        let provider = explorer.for_owner().provider(public(2)).await.unwrap().unwrap();
+        assert_eq!(provider.routing[0].entry.trust_bp, 6_000);
     });
 }
 
@@ -466,9 +472,13 @@ fn offers_are_narrowed_down_and_the_silent_are_told_from_the_live() {
         let seen: Vec<_> =
             all.iter().map(|offer| (offer.live, offer.price_msat, offer.name_shared)).collect();
         assert_eq!(seen, [(true, Some(5_000), true), (false, Some(0), true)]);
-        let live = Wanted { schema_id: Some("oa.embedding.v1".to_owned()), live: true };
+        let live = Wanted {
+            schema_id: Some("oa.embedding.v1".to_owned()),
+            live: true,
+            ..Wanted::default()
+        };
         assert_eq!(explorer.providers(Page::first(9), live).await.unwrap().items.len(), 1);
-        let other = Wanted { schema_id: Some("oa.sandbox_run.v1".to_owned()), live: false };
+        let other = Wanted { schema_id: Some("oa.sandbox_run.v1".to_owned()), ..Wanted::default() };
         assert_eq!(explorer.providers(Page::first(9), other).await.unwrap().items, []);
         let summary = explorer.summary().await.unwrap();
         let counts = summary.counts;

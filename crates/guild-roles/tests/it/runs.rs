@@ -129,6 +129,7 @@ fn wish(commands: &[&str], provider: Choice) -> Wish {
         time_limit_ms: 60_000,
         provider,
         private: false,
+        policy: None,
         kind: None,
         idempotency_key: None,
     }

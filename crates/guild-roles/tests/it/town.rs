@@ -19,9 +19,10 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::{Event, Filter, Limits};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
+use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
 use guild_roles::workshop::Workshop;
-use guild_store::outbox::{Deliver, Drainer, Message, Options as OutboxOptions, TOPIC};
+use guild_store::outbox::{Deliver, Drainer, Failure, Message, Options as OutboxOptions, TOPIC};
 use guild_store::{Hooks, Migrations, Options, Service, Store, Tx};
 use serde_json::json;
 
@@ -92,6 +93,7 @@ pub(crate) fn wish(text: &str, provider: Choice) -> Wish {
         time_limit_ms: 60_000,
         provider,
         private: false,
+        policy: None,
         kind: None,
         idempotency_key: Some(text.to_owned()),
     }
@@ -119,14 +121,18 @@ impl Hub {
         self.intakes.lock().unwrap().iter().map(|intake| intake.counts().known).sum()
     }
 
-    fn sink(&self) -> Deliver {
-        let hub = self.clone();
+    /// Takes what a node publishes, and says so.
+    fn sink(&self, store: &Store) -> Deliver {
+        let (hub, store) = (self.clone(), store.clone());
         Arc::new(move |message: Message| {
-            let hub = hub.clone();
+            let (hub, store) = (hub.clone(), store.clone());
             Box::pin(async move {
                 let event = Event::parse(message.body.as_bytes(), &Limits::DEFAULT).unwrap();
+                let id = event.id;
                 hub.post(event).await;
-                Ok(())
+                let said = (publish::AckState::Acked, "");
+                let told = store.write(move |tx| publish::acknowledge(tx, &id, RELAY, said, T0));
+                told.await.map_err(|e: guild_network::Error| Failure::Retry(e.to_string()))
             })
         })
     }
@@ -252,7 +258,7 @@ impl Town {
         let options = OutboxOptions { sweep_ms: 50, ..OutboxOptions::default() };
         let (store, clock) = (node.store.clone(), self.clock.clone());
         let drainer = Drainer::new(options, store, clock, self.random.clone()).unwrap();
-        let drainer = drainer.sink(publish::SINK, self.hub.sink(), wake);
+        let drainer = drainer.sink(publish::SINK, self.hub.sink(&node.store), wake);
         self.running.push(Box::pin(drainer.run(self.shutdown.clone())));
     }
 
@@ -308,6 +314,35 @@ impl Town {
         let (provider, service) = Provider::new(options, key, worker, broadcast, parts).unwrap();
         self.running.push(hold.over(Box::pin(service.run(self.shutdown.clone()))));
         provider
+    }
+
+    /// Who gets to know providers, and can be stopped and let go on, as a process can.
+    pub(crate) fn meetings(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        options: meeting::Options,
+        (examine, query): (meeting::Examine, meeting::Query),
+        hold: Hold,
+    ) -> Meetings {
+        let options = meeting::Options { relays: vec![RELAY.to_owned()], sweep_ms: 20, ..options };
+        let hub = self.hub.clone();
+        let resend: meeting::Resend = Arc::new(move |event, _| {
+            let hub = hub.clone();
+            Box::pin(async move { hub.post(event).await })
+        });
+        let parts = meeting::Node {
+            store: self.nodes[node].store.clone(),
+            bus: self.nodes[node].bus.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            examine: Some(examine),
+            resend,
+            query,
+        };
+        let (meetings, service) = Meetings::new(options, key, parts);
+        self.running.push(hold.over(Box::pin(service.run(self.shutdown.clone()))));
+        meetings
     }
 
     /// A buyer with a full wallet.
