@@ -15,6 +15,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_protocol::{receipt, replay};
 use guild_roles::explorer::{Kept, Listed};
+use guild_roles::router::TaskType;
 use serde::Serialize;
 use serde_json::json;
 
@@ -43,7 +44,12 @@ pub(crate) async fn providers(
 ) -> Result<Response> {
     let (page, wanted) = (query.page()?, query.wanted()?);
     let listed = market.providers(page, wanted.clone()).await?;
-    let filter = web::Filter { schema_id: wanted.schema_id, live: wanted.live };
+    let filter = web::Filter {
+        schema_id: wanted.schema_id,
+        live: wanted.live,
+        status: wanted.status,
+        tier: wanted.tier,
+    };
     Ok(list(&asked, &query, "providers", &listed, |offers, next| {
         web::providers(offers, &filter, next, shared.clock.now_ms())
     }))
@@ -58,6 +64,36 @@ pub(crate) async fn provider(
     let key: PublicKey = parsed("key", &key)?;
     let provider = known("provider", &key.npub(), market.provider(key).await?)?;
     Ok(asked.answer(|| json!(provider), || web::provider(&provider, shared.clock.now_ms())))
+}
+
+pub(crate) async fn matrix(
+    Market(market): Market,
+    asked: Asked,
+    query: ListQuery,
+) -> Result<Response> {
+    let sheet = market.matrix(query.unfiltered()?).await?;
+    let sheet = sheet.ok_or_else(|| Error::NoSuchPath(asked.path().to_owned()))?;
+    let json = || {
+        json!({
+            "log_seq": sheet.log_seq,
+            "works": sheet.works,
+            "more_works": sheet.more_works,
+            "rows": sheet.rows.items,
+            "next": sheet.rows.next,
+        })
+    };
+    let next = query.next(asked.path(), sheet.rows.next.as_ref());
+    Ok(asked.answer(json, || web::matrix(&sheet, next.as_deref())))
+}
+
+pub(crate) async fn explained(
+    Market(market): Market,
+    asked: Asked,
+    Named(task): Named,
+) -> Result<Response> {
+    let task = task.parse::<TaskType>().map_err(|e| Error::bad("task", e.to_string()))?;
+    let told = known("task type", task.as_str(), market.explained(task.clone()).await?)?;
+    Ok(asked.answer(|| json!(told.explanation), || web::explained(&told)))
 }
 
 pub(crate) async fn requests(
@@ -107,6 +143,15 @@ pub(crate) async fn receipt(
         Form::Json => Ok(file(&asked, "application/json", receipt::FILE_NAME, kept.bytes)),
         Form::Page => Ok(asked.page(receipt_page(&kept, shared.clock.now_ms())?)),
     }
+}
+
+/// The relays of others: the connections that there are, and all that are known.
+pub(crate) async fn relays(State(shared): State<Shared>, asked: Asked) -> Result<Response> {
+    let (status, known) = (shared.relays.status(), shared.relays.known().await?);
+    Ok(asked.answer(
+        || json!({ "relays": status, "known": known }),
+        || web::relays(&status, &known, shared.clock.now_ms()),
+    ))
 }
 
 /// A page of a list in the form that was asked for: its lines, and where the next page begins.

@@ -5,6 +5,8 @@
 //! | `GET /`, `/providers`, `/requests`, `/receipts`, and one of each by its id | the explorer's pages |
 //! | `GET /api/summary`, `/api/providers`, `/api/requests`, `/api/receipts`, and one of each | the same as JSON |
 //! | the same with the node's token | also what is private |
+//! | `GET /matrix`, `/matrix/{task}`, and below `/api` | what this node believes of providers, and whom it would hire |
+//! | `POST /api/routing/quarantine` | take a provider out of the choice, or back into it (with the node's token) |
 //! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals; of private work with the node's token |
 //! | `GET /api/market/events` | what happens on the market, as a server-sent stream |
 //! | `GET /healthz`, `/readyz` | whether the process answers; whether all of it runs |
@@ -16,8 +18,9 @@
 //! | `POST /api/ledger/transfer` | book a chain of transfers (with the node's token) |
 //! | `POST /api/ledger/approval` | what a guardian has signed about a payment (with the node's token) |
 //! | `POST /api/ledger/rule` | change the rule of an account (with the node's token) |
-//! | `GET /api/relays` | what is known of the relays of others |
+//! | `GET /relays`, `GET /api/relays` | what is known of the relays of others |
 //! | `POST /api/relays/publish` | publish a signed event there (with the node's token) |
+//! | `POST /api/meetings`, `GET /api/meetings/{id}` | get to know a provider, look (with the node's token) |
 //! | `POST /api/orders`, `GET` and `DELETE /api/orders/{id}` | hire, look, give up (with the node's token) |
 //! | `POST /api/judgements` | keep a verdict of the judge (with the node's token) |
 //! | `POST /api/turns`, `/api/turns/{id}/stop` | give an agent a task; end a turn (with the node's token) |
@@ -42,11 +45,13 @@ mod judgements;
 mod kubo;
 mod ledger;
 mod log;
+mod meetings;
 mod meter;
 mod orders;
 mod outbox;
 mod relay;
 mod relays;
+mod routing;
 mod socket;
 mod turns;
 mod v1;
@@ -68,6 +73,7 @@ use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::Explorer;
 use guild_roles::judgements::Judgements;
+use guild_roles::meeting::Meetings;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
 use guild_roles::treasury::Treasury;
@@ -150,6 +156,8 @@ pub struct Roles {
     pub treasury: Treasury,
     /// Who hires others, if this node does.
     pub buyer: Option<Buyer>,
+    /// Who gets to know providers, if this node does.
+    pub meetings: Option<Meetings>,
     /// Who sells sandboxes, if this node does.
     pub desk: Option<Desk>,
     /// The market, for readers.
@@ -172,6 +180,7 @@ struct Shared {
     relays: Relays,
     treasury: Treasury,
     buyer: Option<Buyer>,
+    meetings: Option<Meetings>,
     desk: Option<Desk>,
     explorer: Explorer,
     services: Services,
@@ -211,6 +220,7 @@ impl Service {
             relays,
             treasury,
             buyer,
+            meetings,
             desk,
             explorer,
             services,
@@ -226,6 +236,7 @@ impl Service {
             relays,
             treasury,
             buyer,
+            meetings,
             desk,
             explorer,
             services,
@@ -285,10 +296,12 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/transfer", post(ledger::transfer))
         .route("/api/ledger/approval", post(ledger::approve))
         .route("/api/ledger/rule", post(ledger::rule))
+        .route("/api/meetings", post(meetings::create))
+        .route("/api/meetings/{id}", get(meetings::show))
         .route("/api/orders", post(orders::create))
         .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
         .route("/api/outbox/retry", post(outbox::retry))
-        .route("/api/relays", get(relays::list))
+        .route("/api/routing/quarantine", post(routing::quarantine))
         .route("/api/relays/publish", post(relays::publish))
         .route("/api/agents/{project}/{agent}/live", get(turns::live))
         .route("/api/turns", post(turns::ask))
@@ -318,8 +331,11 @@ fn explorer_routes() -> Router<Shared> {
         routes = routes
             .route(&at("/providers"), get(explore::providers))
             .route(&at("/providers/{key}"), get(explore::provider))
+            .route(&at("/matrix"), get(explore::matrix))
+            .route(&at("/matrix/{task}"), get(explore::explained))
             .route(&at("/requests"), get(explore::requests))
             .route(&at("/requests/{id}"), get(explore::request))
+            .route(&at("/relays"), get(explore::relays))
             .route(&at("/receipts"), get(explore::receipts))
             .route(&at("/receipts/{id}"), get(explore::receipt));
     }

@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use guild_protocol::amount::Msat;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
-use guild_roles::buyer::{Buyer, Choice, Order, OrderId, Progress, Wish};
+use guild_roles::buyer::{Buyer, Choice, Order, OrderId, Progress, Why, Wish};
+use guild_roles::router::Policy;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,6 +26,7 @@ pub(crate) struct NewOrder {
     provider: Option<String>,
     #[serde(default)]
     private: bool,
+    policy: Option<String>,
     kind: Option<u16>,
     idempotency_key: Option<String>,
 }
@@ -42,11 +44,15 @@ pub(crate) async fn create(
         time_limit_ms: asked.time_limit_ms,
         provider: choice(asked.provider.as_deref())?,
         private: asked.private,
+        policy: policy(asked.policy.as_deref())?,
         kind: asked.kind,
         idempotency_key: asked.idempotency_key,
     };
     let order = buyer.hire(wish).await?;
-    Ok((StatusCode::CREATED, Json(view(&order))))
+    let Progress { order, why, .. } = buyer.progress(order.order_id).await?;
+    let mut body = view(&order);
+    body["choice"] = choice_of(why);
+    Ok((StatusCode::CREATED, Json(body)))
 }
 
 fn choice(provider: Option<&str>) -> Result<Choice> {
@@ -59,14 +65,20 @@ fn choice(provider: Option<&str>) -> Result<Choice> {
     }
 }
 
+fn policy(name: Option<&str>) -> Result<Option<Policy>> {
+    let unknown = || Error::bad("policy", "must be tiered or thompson");
+    name.map(|name| Policy::named(name).ok_or_else(unknown)).transpose()
+}
+
 pub(crate) async fn show(
     State(shared): State<Shared>,
     _: Owner,
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
     let buyer = buyer(&shared)?;
-    let Progress { order, answers } = buyer.progress(order_id(&id)?).await?;
+    let Progress { order, why, answers } = buyer.progress(order_id(&id)?).await?;
     let mut body = view(&order);
+    body["choice"] = choice_of(why);
     let answers = answers.iter().map(|answer| {
         json!({
             "event_id": answer.event_id,
@@ -88,6 +100,12 @@ pub(crate) async fn cancel(
 ) -> Result<Json<Value>> {
     let buyer = buyer(&shared)?;
     Ok(Json(view(&buyer.cancel(order_id(&id)?).await?)))
+}
+
+/// Why it went to whom it went, if that was decided here.
+fn choice_of(why: Option<Why>) -> Value {
+    why.map(|why| json!({ "how": why.how, "words": why.words, "document": why.document }))
+        .unwrap_or_default()
 }
 
 fn buyer(shared: &Shared) -> Result<&Buyer> {

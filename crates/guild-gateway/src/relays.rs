@@ -1,4 +1,4 @@
-//! The relays of others: what is known of each, and an event for all of them.
+//! The relays of others: an event for all of them.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,10 +9,6 @@ use serde_json::{Value, json};
 use crate::body::{self, Raw};
 use crate::guard::Owner;
 use crate::{Result, Shared};
-
-pub(crate) async fn list(State(shared): State<Shared>) -> Json<Value> {
-    Json(json!({ "relays": shared.relays.status() }))
-}
 
 /// Publishes the event that is the body.
 pub(crate) async fn publish(

@@ -7,10 +7,12 @@ mod content;
 mod home;
 pub(crate) mod hosting;
 mod icon;
+mod matrix;
 mod part;
 mod problem;
 mod provider;
 mod receipt;
+mod relay;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -21,9 +23,11 @@ use maud::{DOCTYPE, Markup, html};
 pub(crate) use api::api;
 pub(crate) use content::directory;
 pub(crate) use home::home;
+pub(crate) use matrix::{explained, matrix};
 pub(crate) use problem::problem;
 pub(crate) use provider::{Filter, provider, providers};
 pub(crate) use receipt::{Shown, receipt, receipts};
+pub(crate) use relay::relays;
 pub(crate) use request::{request, requests};
 
 /// Which entry of the menu a page belongs to.
@@ -31,17 +35,21 @@ pub(crate) use request::{request, requests};
 enum Area {
     Home,
     Providers,
+    Matrix,
     Requests,
     Receipts,
+    Relays,
     Hosting,
     Nowhere,
 }
 
-const MENU: [(Area, &str, &str); 5] = [
+const MENU: [(Area, &str, &str); 7] = [
     (Area::Home, "/", "Overview"),
     (Area::Providers, "/providers", "Providers"),
+    (Area::Matrix, "/matrix", "Matrix"),
     (Area::Requests, "/requests", "Requests"),
     (Area::Receipts, "/receipts", "Receipts"),
+    (Area::Relays, "/relays", "Relays"),
     (Area::Hosting, "/hosting", "Hosting"),
 ];
 

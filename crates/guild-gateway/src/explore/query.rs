@@ -6,6 +6,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use guild_roles::explorer::{Cursor, PAGE_MAX, Page, Wanted};
+use guild_roles::router::{Status, Tier};
 use serde::Deserialize;
 
 use crate::log::{bad_query, number};
@@ -21,6 +22,8 @@ pub(crate) struct ListQuery {
     limit: Option<String>,
     schema: Option<String>,
     live: Option<String>,
+    status: Option<String>,
+    tier: Option<String>,
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for ListQuery {
@@ -58,22 +61,45 @@ impl ListQuery {
             Some("true") => true,
             Some(_) => return Err(Error::bad("live", "must be true or false")),
         };
-        Ok(Wanted { schema_id: schema_id.map(str::to_owned), live })
+        let status = match self.status.as_deref() {
+            None | Some("") => None,
+            Some(name) => Some(Status::named(name).ok_or_else(|| {
+                Error::bad("status", "must be one of the matrix, such as ACTIVE or QUARANTINED")
+            })?),
+        };
+        let tier = match self.tier.as_deref() {
+            None | Some("") => None,
+            Some(name) => Some(Tier::named(name).ok_or_else(|| {
+                Error::bad("tier", "must be primary, secondary, tertiary or below")
+            })?),
+        };
+        Ok(Wanted { schema_id: schema_id.map(str::to_owned), live, status, tier })
     }
 
     /// Only providers can be narrowed down; a filter that does nothing would look as if it did.
     pub(super) fn unfiltered(&self) -> Result<Page> {
-        match (&self.schema, &self.live) {
-            (None, None) => self.page(),
-            (Some(_), _) => Err(Error::bad("schema", "is a filter of providers only")),
-            (None, Some(_)) => Err(Error::bad("live", "is a filter of providers only")),
+        let filters = [
+            ("schema", &self.schema),
+            ("live", &self.live),
+            ("status", &self.status),
+            ("tier", &self.tier),
+        ];
+        match filters.into_iter().find(|(_, value)| value.is_some()) {
+            None => self.page(),
+            Some((name, _)) => Err(Error::bad(name, "is a filter of providers only")),
         }
     }
 
     /// The address of the next page: the same list, behind the cursor.
     pub(super) fn next(&self, path: &str, next: Option<&Cursor>) -> Option<String> {
         let mut address = format!("{path}?after={}", next?);
-        let given = [("limit", &self.limit), ("schema", &self.schema), ("live", &self.live)];
+        let given = [
+            ("limit", &self.limit),
+            ("schema", &self.schema),
+            ("live", &self.live),
+            ("status", &self.status),
+            ("tier", &self.tier),
+        ];
         for (name, value) in
             given.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)))
         {
@@ -132,12 +158,13 @@ mod tests {
             schema: Some("a&b=\"<é".to_owned()),
             live: Some("true".to_owned()),
             limit: Some("7".to_owned()),
-            after: None,
+            tier: Some("primary".to_owned()),
+            ..ListQuery::default()
         };
         let cursor: Cursor = "5-x".parse().unwrap();
         assert_eq!(
             query.next("/providers", Some(&cursor)).unwrap(),
-            "/providers?after=5-x&limit=7&schema=a%26b%3D%22%3C%C3%A9&live=true"
+            "/providers?after=5-x&limit=7&schema=a%26b%3D%22%3C%C3%A9&live=true&tier=primary"
         );
         assert_eq!(query.next("/providers", None), None);
     }

@@ -1,19 +1,32 @@
 //! Who offers work.
 
 use guild_roles::explorer::{Offer, Provider};
+use guild_roles::router::{Status, Tier};
 use maud::{Markup, html};
 
-use super::{Area, empty, page, part, receipt, text};
+use super::{Area, empty, matrix, page, part, receipt, text};
 
 /// The longest description that is shown, and the most things in a list of a stranger's.
 const ABOUT_MAX_CHARS: usize = 280;
 const LISTED_MAX: usize = 12;
+/// How many kinds of work are told on a card.
+const STANCES_MAX: usize = 4;
+
+/// What a list can be narrowed to.
+const STATUSES: [(Status, &str); 4] = [
+    (Status::Active, "active"),
+    (Status::Conditional, "conditional"),
+    (Status::Quarantined, "quarantined"),
+    (Status::Blacklisted, "blacklisted"),
+];
 
 /// What a list of providers is narrowed to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     pub(crate) schema_id: Option<String>,
     pub(crate) live: bool,
+    pub(crate) status: Option<Status>,
+    pub(crate) tier: Option<Tier>,
 }
 
 pub(crate) fn providers(
@@ -34,6 +47,18 @@ pub(crate) fn providers(
         form class="filter" action="/providers" role="search" {
             label { "Job schema" input name="schema" value=(schema_id) placeholder="oa.embedding.v1" maxlength="100"; }
             label class="tick" { input type="checkbox" name="live" value="true" checked[filter.live]; "Only live ones" }
+            label { "Status" select name="status" {
+                option value="" { "any" }
+                @for (value, word) in STATUSES {
+                    option value=(value.name()) selected[filter.status == Some(value)] { (word) }
+                }
+            } }
+            label { "Tier" select name="tier" {
+                option value="" { "any" }
+                @for tier in Tier::ALL {
+                    option value=(tier.name()) selected[filter.tier == Some(tier)] { (tier.name()) }
+                }
+            } }
             button class="button" { "Show" }
         }
         @if offers.is_empty() {
@@ -62,6 +87,7 @@ pub(super) fn cards(offers: &[Offer], now_ms: i64) -> Markup {
                     @if offer.name_shared { p { (part::shared_name()) } }
                     @if let Some(about) = about(offer) { p class="about" { bdi { (about) } } }
                     (schemas(offer))
+                    (stances(offer))
                     div class="between" {
                         span class="money" { (price(offer.price_msat)) }
                         span class="sub" { (seen(offer.last_seen_ms, now_ms)) }
@@ -83,6 +109,22 @@ fn schemas(offer: &Offer) -> Markup {
             ul class="tags" aria-label="Job schemas" {
                 @for schema_id in offer.schema_ids.iter().take(LISTED_MAX) {
                     li { code { (text::clean(schema_id, 60)) } }
+                }
+            }
+        }
+    }
+}
+
+/// What is believed of whoever offers, for some kinds of work.
+fn stances(offer: &Offer) -> Markup {
+    html! {
+        @if !offer.routing.is_empty() {
+            ul class="tags" aria-label="What this node believes" {
+                @for stance in offer.routing.iter().take(STANCES_MAX) {
+                    li title=(stance.task) {
+                        (part::pill(&matrix::status(stance.status)))
+                        " " span class="sub" { (matrix::trust(stance.trust_bp)) }
+                    }
                 }
             }
         }
@@ -128,6 +170,12 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
                 (empty("It has announced nothing.", &html! { "It was seen in a request or a receipt." }))
             } @else {
                 div class="stack" { @for offer in &provider.offers { (offer_card(offer, now_ms)) } }
+            }
+        }
+        @if !provider.routing.is_empty() {
+            section aria-labelledby="routing" {
+                header { h2 id="routing" { "What this node believes of it" } a href="/matrix" { "The matrix" } }
+                div class="stack" { (matrix::beliefs(&provider.routing, &provider.trust, now_ms)) }
             }
         }
         section aria-labelledby="receipts" {

@@ -181,6 +181,7 @@ fn timeline(steps: &[Step]) -> Markup {
 fn title(kind: StepKind) -> &'static str {
     match kind {
         StepKind::Request => "Asked",
+        StepKind::Choice => "Somebody chosen",
         StepKind::Hold => "Money set aside",
         StepKind::Feedback => "A word from the provider",
         StepKind::Result => "Delivered",

@@ -1,5 +1,9 @@
 //! The pages, from plain values.
 
+use std::collections::BTreeSet;
+
+use guild_market::evaluation::{Note, Pace};
+use guild_market::routing::{Entry, Mutation, Options, Status as Hired, Tier, next};
 use guild_protocol::amount::{Amount, Msat};
 use guild_protocol::env::Signer;
 use guild_protocol::hash::Hash;
@@ -7,8 +11,9 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::explorer::{
-    Counts, Offer, Party, Provider, Receipt, Recommendations, Record, Request, RequestDetail, Side,
-    Standing, Step, StepKind, Summary, Tone,
+    Belief, Counts, Curve, Listed, MatrixRow, Offer, Party, Point, Provider, Receipt,
+    Recommendations, Record, Request, RequestDetail, Sheet, Side, Stance, Standing, Step, StepKind,
+    Summary, Tone, Work,
 };
 
 use super::*;
@@ -43,6 +48,7 @@ fn offer(n: u8, name: &str) -> Offer {
         last_seen_ms: Some(NOW - 40_000),
         live: true,
         name_shared: false,
+        routing: Vec::new(),
     }
 }
 
@@ -104,6 +110,72 @@ fn signed() -> receipt::Receipt {
         timestamp: Timestamp::from_ms(NOW).unwrap(),
     };
     draft.sign(&secret(9)).unwrap()
+}
+
+fn entry() -> Entry {
+    let change = Mutation::Admitted {
+        d: "main".to_owned(),
+        status: Hired::Conditional,
+        trust_bp: 4_500,
+        pace: Pace::Slow,
+        notes: BTreeSet::from([Note::Reliable]),
+    };
+    next(&Options::default(), None, &change, NOW - 60_000).unwrap()
+}
+
+fn belief() -> Belief {
+    Belief {
+        task: "oa.embedding.v1".parse().unwrap(),
+        tier: Some(Tier::Tertiary),
+        success_rate_30d_bp: Some(9_000),
+        cost_msat: Some(5_000),
+        latency_ms: Some(12_300),
+        share_jobs: 1,
+        share_of: 3,
+        entry: entry(),
+    }
+}
+
+fn curve() -> Curve {
+    let point = |at_ms, trust_bp, what| Point { at_ms, trust_bp, what, hired: true };
+    let points = vec![point(NOW - 60_000, 4_500, "admitted"), point(NOW, 5_500, "SUCCESS")];
+    Curve { task: "oa.embedding.v1".parse().unwrap(), points }
+}
+
+#[test]
+fn the_matrix_shows_every_cell_and_leads_to_why() {
+    let stance = Stance {
+        task: "oa.embedding.v1".parse().unwrap(),
+        status: Hired::Quarantined,
+        trust_bp: 3_000,
+        tier: None,
+        pace: Pace::Standard,
+        cost_msat: None,
+    };
+    let work = |task: &str| Work {
+        task: task.parse().unwrap(),
+        providers: 2,
+        active: 1,
+        short_of_active: 2,
+    };
+    let row = MatrixRow {
+        provider: party(1, "<script>alert(1)</script>"),
+        cells: vec![Some(stance), None],
+    };
+    let sheet = Sheet {
+        log_seq: 1_234,
+        works: vec![work("oa.embedding.v1"), work("a/b?<x>\"")],
+        more_works: 3,
+        rows: Listed { items: vec![row], next: None },
+    };
+    let page = matrix(&sheet, Some("/matrix?after=0-npub1x"));
+    assert!(page.contains("so far 1,234") && page.contains("Quarantined"), "{page}");
+    assert!(page.contains("href=\"/matrix/oa.embedding.v1\""), "{page}");
+    assert!(page.contains("href=\"/matrix/a%2Fb%3F%3Cx%3E%22\""), "{page}");
+    assert!(page.contains("And 3 more kinds of work") && page.contains("2 more should be met"));
+    assert!(!page.contains("<script>alert"), "{page}");
+    let nobody = Sheet { rows: Listed { items: Vec::new(), next: None }, ..sheet };
+    assert!(matrix(&nobody, None).contains("Nobody is known for any work yet."));
 }
 
 /// The text that a reader sees, a line for each piece.
@@ -257,10 +329,19 @@ fn lists_and_a_provider_show_what_they_have() {
         offers: vec![Offer { name_shared: true, ..offer(1, "Fast box") }],
         record: Record { released: 3, withheld: 1, paid_msat: 15_000 },
         recommendations: Recommendations::default(),
+        routing: vec![belief()],
+        trust: vec![curve()],
         receipts: vec![line(Status::Withheld)],
     };
     let page = provider(&one, NOW);
     assert!(page.contains("3 of 4 results accepted, 15 sat paid.") && page.contains("Shared name"));
+    // What is believed, and the curve of it: drawn in the page, without a style or a script of its own.
+    assert!(page.contains("What this node believes of it") && page.contains("Conditional"));
+    assert!(page.contains("Trust for oa.embedding.v1: from 0.45 to 0.55 in 2 changes"), "{page}");
+    let drawing =
+        page.split_once("<figure class=\"curve\">").unwrap().1.split_once("</svg>").unwrap().0;
+    assert!(drawing.contains("points=\"34,") && drawing.contains("class=\"up\""), "{drawing}");
+    assert!(!drawing.contains("style") && !drawing.contains("script"), "{drawing}");
     let mut alone = ask(Standing::Open, Side::Seen);
     alone.providers = (1..=9).map(|n| party(n, "")).collect();
     assert!(requests(&[alone], None, NOW).contains("and 6 more"));

@@ -39,6 +39,7 @@ pub(crate) async fn fill(scene: &Scene) -> Told {
     let request = bazaar.order(cheat, T0 + 2_000).await;
     bazaar.answer(4, &request, &cheap(4), T0 + 2_600).await;
     bazaar.settle("cheat", T0 + 2_650).await;
+    bazaar.learn("cheat", T0 + 2_650).await;
     let hired = bazaar.ask(7, &[2], "for us", T0 + 3_000).await;
     bazaar.take(2, &hired, 5_000, T0 + 3_020).await;
     bazaar.say(2, &hired, Status::Processing, "", T0 + 3_020).await;
@@ -49,6 +50,7 @@ pub(crate) async fn fill(scene: &Scene) -> Told {
     bazaar.say(2, &good, Status::Processing, "two texts, one moment", T0 + 30_120).await;
     bazaar.answer(2, &good, &honest(&work("good"), 2), T0 + 31_400).await;
     let settled = bazaar.settle("good", T0 + 31_450).await;
+    bazaar.learn("good", T0 + 31_450).await;
     bazaar
         .order(
             Wish { order_key: "open", provider: 3, budget_msat: 4_000, private: false },
@@ -88,6 +90,8 @@ async fn every_page_has_its_json_and_strict_headers() {
         "/".to_owned(),
         "/providers".to_owned(),
         format!("/providers/{}", public(2).npub()),
+        "/matrix".to_owned(),
+        "/matrix/oa.embedding.v1".to_owned(),
         "/requests".to_owned(),
         format!("/requests/{}", told.good.id.hex()),
         "/receipts".to_owned(),
@@ -154,14 +158,14 @@ async fn what_is_private_is_on_no_public_route() {
     let scene = Scene::new(Options::default());
     let (requests, receipts) = in_private(&scene).await;
     let mut paths: Vec<String> =
-        ["/", "/providers", "/requests", "/receipts"].map(str::to_owned).into();
+        ["/", "/providers", "/requests", "/receipts", "/relays"].map(str::to_owned).into();
     paths.push(format!("/providers/{}", public(4).npub()));
     paths.extend(requests.iter().map(|request| format!("/requests/{}", request.id.hex())));
     paths.extend(receipts.iter().map(|id| format!("/receipts/{id}")));
     let api: Vec<String> = paths.iter().map(|path| format!("/api{path}")).collect();
     paths.extend(api);
     paths.extend(receipts.iter().map(|id| format!("/api/receipts/{id}/replay")));
-    let others = ["/api/summary", "/api/log", "/api/relays", "/metrics", "/readyz", "/relay"];
+    let others = ["/api/summary", "/api/log", "/metrics", "/readyz", "/relay"];
     paths.extend(others.map(str::to_owned));
     for path in &paths {
         let (_, _, body) = fetch(&scene, look(path)).await;

@@ -13,6 +13,7 @@ mod orders;
 mod pictures;
 mod relay;
 mod relays;
+mod routing;
 mod slow;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -132,7 +133,7 @@ impl Scene {
         });
         let treasury = Treasury::new(store.handle(), writer, Arc::new(Still));
         let explorer = Explorer::new(
-            ExplorerOptions::default(),
+            ExplorerOptions { matrix_public: true, ..ExplorerOptions::default() },
             turns.clone(),
             bus.clone(),
             Arc::new(MinuteLater),
@@ -150,6 +151,7 @@ impl Scene {
             relays,
             treasury,
             buyer: Some(buyer(store.handle(), bus.clone())),
+            meetings: None,
             desk: None,
             explorer,
             services,

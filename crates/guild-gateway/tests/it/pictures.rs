@@ -44,6 +44,8 @@ fn a_browser_shows_the_pages_and_asks_nobody_else() {
             format!("/providers/{}", public(2).npub()),
             "1 of 1 results accepted, 5 sat paid.",
         ),
+        ("matrix", "/matrix".to_owned(), "Who is hired for which work"),
+        ("route", "/matrix/oa.embedding.v1".to_owned(), "Whom each policy would choose now"),
         ("requests", "/requests".to_owned(), "ordered here"),
         ("request", format!("/requests/{}", told.good.id.hex()), "Receipt signed"),
         ("receipts", "/receipts".to_owned(), "Released"),

@@ -33,7 +33,10 @@ async fn whatever_is_an_event_fits_into_a_body() {
 #[tokio::test]
 async fn a_signed_event_is_published_with_the_token_and_as_often_as_one_likes() {
     let scene = Scene::new(Options::default());
-    assert_eq!(scene.ask(get("/api/relays")).await, (StatusCode::OK, json!({ "relays": [] })));
+    assert_eq!(
+        scene.ask(get("/api/relays")).await,
+        (StatusCode::OK, json!({ "relays": [], "known": [] }))
+    );
     let publish = |body: &str, token| scene.ask(post_to("/api/relays/publish", body, token));
     let text = event().to_json();
     let (status, answer) = publish(&text, None).await;
@@ -56,4 +59,14 @@ async fn a_signed_event_is_published_with_the_token_and_as_often_as_one_likes() 
         let (status, answer) = publish(&body, Some("secret")).await;
         assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!(code)));
     }
+}
+
+#[tokio::test]
+async fn the_relays_have_a_page_and_the_same_for_programs() {
+    let scene = Scene::new(Options::default());
+    let (status, answer) = scene.ask(get("/api/relays")).await;
+    assert_eq!((status, answer), (StatusCode::OK, json!({ "relays": [], "known": [] })));
+    let mut program = get("/relays");
+    program.headers_mut().insert("accept", "application/json".parse().unwrap());
+    assert_eq!(scene.ask(program).await.0, StatusCode::OK);
 }
