@@ -10,6 +10,7 @@ use guild_roles::agents::{AgentKey, AgentTurnId, Stopped, Task};
 use guild_roles::audit_log::Note;
 use guild_roles::judgements::Judged;
 use guild_roles::outbox::{Retried, Which};
+use guild_roles::router::{Entry, Quarantine, TaskType};
 use guild_roles::treasury::{Account, Approval, Changed, NewTransfer, RuleChange, Step};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -212,16 +213,16 @@ impl Client {
     }
 
     /// What the node knows of the relays of others.
-    pub(crate) fn relays(&self) -> Result<Vec<Value>> {
+    pub(crate) fn relays(&self) -> Result<Value> {
         let answer = self
             .agent
             .get(format!("{}/api/relays", self.url))
             .call()
             .map_err(|e| self.unreachable(&e))?;
-        let mut body: Value =
+        let body: Value =
             self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))?;
-        match body["relays"].take() {
-            Value::Array(relays) => Ok(relays),
+        match (&body["relays"], &body["known"]) {
+            (Value::Array(_), Value::Array(_)) => Ok(body),
             _ => Err(not_understood()),
         }
     }
@@ -229,6 +230,41 @@ impl Client {
     /// Says that the present time is right; what the meter of sandboxes makes of it then.
     pub(crate) fn accept_clock(&self) -> Result<Value> {
         self.post("/v1/operator/clock/accept", &json!({}))
+    }
+
+    /// Takes a provider out of the choice, or back into it; what the matrix believes of it then.
+    pub(crate) fn quarantine(&self, asked: &Quarantine) -> Result<Vec<(TaskType, Entry)>> {
+        let body = json!({
+            "provider": asked.provider,
+            "task": asked.task,
+            "until_ms": asked.until_ms,
+            "lift": asked.lift,
+            "reason": asked.reason,
+            "idempotency_key": asked.idempotency_key,
+        });
+        let told = self.post("/api/routing/quarantine", &body)?;
+        let entries = told["entries"].as_array().ok_or_else(not_understood)?;
+        let entry = |told: &Value| {
+            let task = serde_json::from_value(told["task"].clone()).ok()?;
+            Some((task, serde_json::from_value(told["entry"].clone()).ok()?))
+        };
+        entries.iter().map(entry).collect::<Option<_>>().ok_or_else(not_understood)
+    }
+
+    /// Begins to get to know a provider; the meeting as it stands.
+    pub(crate) fn meet(&self, meeting: &Value) -> Result<Value> {
+        self.post("/api/meetings", meeting)
+    }
+
+    /// A meeting as it stands, with its trials and what was said.
+    pub(crate) fn meeting(&self, meeting_id: &str) -> Result<Value> {
+        let answer = self
+            .agent
+            .get(format!("{}/api/meetings/{meeting_id}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
     }
 
     /// Orders work; the order as it stands.

@@ -10,6 +10,7 @@ use crate::telemetry;
 
 mod agent;
 mod audit;
+mod benchmark;
 mod billing;
 mod blueprint;
 mod cid;
@@ -28,6 +29,7 @@ mod key;
 mod ledger;
 mod log;
 mod login;
+mod market;
 mod outbox;
 mod policy;
 mod providers;
@@ -59,6 +61,10 @@ pub(crate) enum Command {
     Requests(requests::Command),
     #[command(subcommand)]
     Providers(providers::Command),
+    #[command(subcommand)]
+    Market(market::Command),
+    #[command(subcommand)]
+    Benchmark(benchmark::Command),
     #[command(subcommand)]
     Route(route::Command),
     #[command(subcommand)]
@@ -143,6 +149,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Turn(command) => turn::run(&command, &mut cx),
         Command::Requests(command) => requests::run(&command, &mut cx),
         Command::Providers(command) => providers::run(&command, &mut cx),
+        Command::Market(command) => market::run(&command, &mut cx),
+        Command::Benchmark(command) => benchmark::run(&command, &mut cx),
         Command::Route(command) => route::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use guild_roles::router;
 use serde::{Deserialize, Serialize};
 
 mod environment;
@@ -16,8 +17,8 @@ pub(crate) mod show;
 
 pub(crate) use environment::Environment;
 pub(crate) use list::{
-    ChainIds, HostedImages, HostedSource, ImageList, Layers, PeerUrls, RelayUrls, RequestKinds,
-    not_a_layer,
+    ChainIds, HostedImages, HostedSource, ImageList, Layers, PeerUrls, PublicKeys, RelayUrls,
+    RequestKinds, Synonyms, not_a_layer,
 };
 pub(crate) use load::{Loaded, Setting, load};
 
@@ -40,6 +41,8 @@ pub(crate) struct Config {
     pub(crate) relay: Relay,
     pub(crate) provider: Provider,
     pub(crate) buyer: Buyer,
+    pub(crate) market: Market,
+    pub(crate) meeting: Meeting,
     pub(crate) sandbox: Sandbox,
     pub(crate) sandbox_run: SandboxRun,
     pub(crate) hosting: Hosting,
@@ -164,6 +167,8 @@ impl Default for Outbox {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Network {
     pub(crate) relays: RelayUrls,
+    pub(crate) polled_relays: RelayUrls,
+    pub(crate) discover_relays: bool,
     pub(crate) request_kinds: RequestKinds,
     pub(crate) jobs_lookback_hours: u32,
     pub(crate) private_hints: bool,
@@ -173,6 +178,8 @@ impl Default for Network {
     fn default() -> Network {
         Network {
             relays: RelayUrls::default(),
+            polled_relays: RelayUrls::default(),
+            discover_relays: true,
             request_kinds: RequestKinds::default(),
             jobs_lookback_hours: 24,
             private_hints: false,
@@ -250,6 +257,7 @@ pub(crate) struct Provider {
     pub(crate) price_msat: u32,
     pub(crate) concurrency: u32,
     pub(crate) credit_msat: u32,
+    pub(crate) solver: String,
 }
 
 impl Default for Provider {
@@ -260,7 +268,24 @@ impl Default for Provider {
             price_msat: 1_000,
             concurrency: 2,
             credit_msat: 1_000_000,
+            solver: String::new(),
         }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Meeting {
+    pub(crate) silent_s: u32,
+    pub(crate) work_s: u32,
+    pub(crate) more_s: u32,
+    pub(crate) result_s: u32,
+    pub(crate) unresponsive_s: u32,
+}
+
+impl Default for Meeting {
+    fn default() -> Meeting {
+        Meeting { silent_s: 30, work_s: 300, more_s: 60, result_s: 60, unresponsive_s: 86_400 }
     }
 }
 
@@ -273,6 +298,47 @@ pub(crate) struct Buyer {
 impl Default for Buyer {
     fn default() -> Buyer {
         Buyer { live_s: 900 }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Market {
+    pub(crate) synonyms: Synonyms,
+    pub(crate) trusted: PublicKeys,
+    pub(crate) policy: RoutePolicy,
+    pub(crate) copies: bool,
+    pub(crate) public: bool,
+}
+
+impl Default for Market {
+    fn default() -> Market {
+        Market {
+            synonyms: Synonyms::default(),
+            trusted: PublicKeys::default(),
+            policy: RoutePolicy::Tiered,
+            copies: true,
+            public: false,
+        }
+    }
+}
+
+/// How one is chosen among those whom the routing matrix knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum RoutePolicy {
+    /// The best of a tier that is drawn
+    Tiered,
+    /// The best of what is drawn for everybody
+    Thompson,
+}
+
+impl From<RoutePolicy> for router::Policy {
+    fn from(policy: RoutePolicy) -> router::Policy {
+        match policy {
+            RoutePolicy::Tiered => router::Policy::Tiered,
+            RoutePolicy::Thompson => router::Policy::Thompson,
+        }
     }
 }
 

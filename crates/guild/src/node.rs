@@ -15,15 +15,18 @@ use guild_network::publish;
 use guild_network::relay::Relay;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
+use guild_protocol::identity::SecretKey;
 use guild_protocol::schema::Registry;
 use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::judgements::Judgements;
+use guild_roles::meeting::Meetings;
 use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
+use guild_roles::router::{self, Router};
 use guild_roles::tools;
 use guild_roles::treasury::Treasury;
 use guild_roles::turn::Turns;
@@ -46,6 +49,7 @@ mod identity;
 mod kernel;
 mod listen;
 mod market;
+mod meeting;
 mod meter;
 mod network;
 mod policy;
@@ -58,7 +62,7 @@ use kernel::Office;
 pub(crate) use bus::nats_options;
 pub(crate) use data_dir::{Hold, NodeFile};
 pub(crate) use identity::Origin;
-pub(crate) use market::outside;
+pub(crate) use market::{discovery_options, outside};
 pub(crate) use meter::start as start_meter;
 pub(crate) use policy::own_bundle;
 pub(crate) use supervise::Supervisor;
@@ -245,9 +249,19 @@ impl Parts {
     }
 
     /// The market, for readers.
-    fn explorer(&self) -> Explorer {
+    fn explorer(&self, loaded: &Loaded, address: SocketAddr) -> Explorer {
         let (turns, bus) = (self.turns.clone(), self.bus.handle.clone());
-        Explorer::new(ExplorerOptions::default(), turns, bus, self.clock.clone())
+        // Who can only be asked from this host is asked by whoever works on it. Another name may be a proxy's.
+        let at_home = address.ip().is_loopback() && loaded.config.gateway.hosts.trim().is_empty();
+        let matrix_public = loaded.config.market.public || at_home;
+        let options = ExplorerOptions { matrix_public, ..ExplorerOptions::default() };
+        Explorer::new(options, turns, bus, self.clock.clone())
+    }
+
+    /// The routing matrix, for a process that is there for one change of it.
+    pub(crate) fn router(&self) -> Router {
+        let (store, clock) = (self.store.clone(), self.clock.clone());
+        Router::new(router::Options::default(), store, clock, self.random.clone(), None)
     }
 
     /// The relays of others, as they are used by a process that does not stay.
@@ -291,6 +305,7 @@ impl Parts {
             relays,
             treasury: handles.treasury.clone(),
             buyer: Some(handles.buyer.clone()),
+            meetings: Some(handles.meetings.clone()),
             desk,
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
@@ -321,6 +336,7 @@ pub(crate) struct Character<'a> {
 #[derive(Clone)]
 pub(crate) struct Handles {
     pub(crate) buyer: Buyer,
+    pub(crate) meetings: Meetings,
     /// None if it does no work.
     pub(crate) provider: Option<Provider>,
     pub(crate) treasury: Treasury,
@@ -350,6 +366,7 @@ impl Node {
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
         let Character { origin, worker, sandbox, models, metrics } = character;
+        let judge_in = sandbox.as_ref().ok().cloned();
         let workshops = market::workshops(loaded, sandbox)?;
         let identity = Identity::claim(origin, loaded, &parts).await?;
         let (listener, address) = listen::bind(loaded).await?;
@@ -369,23 +386,31 @@ impl Node {
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { intake, relay, pool } = started;
+        market::start_discovery(loaded, &intake, &parts, &mut supervisor, shutdown);
         let office = Office::open(loaded, &parts).await?;
         let (own, guests) = parts.drainers(loaded, address, pool.clone(), &office)?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
-        let means = market::Means { loaded, registry, pool, ours, workshops };
+        let means = market::Means { loaded, registry, pool, ours, workshops, judge_in };
         let Identity { buyer, provider, node } = identity;
         let open = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
         let (desk, counts) = open.map(|open| (open.desk, open.counts)).unzip();
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
+        let meetings = meeting::start(
+            &means,
+            SecretKey::from_bytes(buyer.to_bytes())?,
+            &parts,
+            &mut supervisor,
+            shutdown,
+        );
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
-        let explorer = parts.explorer();
+        let explorer = parts.explorer(loaded, address);
         let agents = office.agents(offer.clone(), &parts);
         agents.offer_tools().await?;
         let tools = tools::tools(&offer, &means.tools(&buyer, &parts));
-        let handles = Handles { buyer, provider, treasury, explorer };
+        let handles = Handles { buyer, meetings, provider, treasury, explorer };
         let metrics =
             metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake, counts));
         let content = parts.content(loaded)?;
@@ -414,7 +439,8 @@ impl Node {
         });
         let mind = kernel::Mind { models, tools };
         kernel::start(loaded, mind, office, &parts, &mut supervisor, shutdown)?;
-        upkeep::start(loaded, &parts, &mut supervisor, shutdown)?;
+        let router = handles.buyer.router();
+        upkeep::start(loaded, (&parts, router), &mut supervisor, shutdown)?;
         serve(&mut supervisor, gateway, listener, ledger);
         // Only now: whoever reads the file may call at once.
         node_file.write(&loaded.config.data_dir)?;

@@ -166,6 +166,16 @@ impl Output {
         self.settle(written)
     }
 
+    /// Whether a person looks at the answer as it is written.
+    pub(crate) fn is_terminal(&self) -> bool {
+        !self.json && io::stdout().is_terminal()
+    }
+
+    /// Empties the screen of a terminal: what comes next begins at its top.
+    pub(crate) fn clear(&mut self) -> Result<()> {
+        self.raw(b"\x1b[H\x1b[2J")
+    }
+
     /// Names and values, the values in one column.
     pub(crate) fn fields(&mut self, fields: &[(&str, &str)]) -> Result<()> {
         in_columns(fields).iter().try_for_each(|line| self.line(line))

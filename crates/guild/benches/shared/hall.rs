@@ -156,6 +156,7 @@ fn roles(
         relays: Relays::new(None, &[], store.clone(), clock.clone()),
         treasury: Treasury::new(store.clone(), writer, clock.clone()),
         buyer: None,
+        meetings: None,
         desk: Some(desk(store, clock, random)?),
         explorer,
         services: Services::default(),

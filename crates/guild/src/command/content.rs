@@ -19,6 +19,7 @@ use crate::real::runtime;
 mod add;
 mod get;
 mod items;
+mod push;
 mod verify;
 
 /// Keep files and directories by the hash of their content, and get them from others
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Pin(PinArgs),
     Unpin(UnpinArgs),
     Gc(GcArgs),
+    Push(push::Args),
     Verify(verify::Args),
 }
 
@@ -79,6 +81,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
         Command::Pin(args) => pin(args, cx),
         Command::Unpin(args) => unpin(args, cx),
         Command::Gc(GcArgs {}) => gc(cx),
+        Command::Push(args) => push::run(args, cx),
         Command::Verify(args) => verify::run(args, cx),
     }
 }

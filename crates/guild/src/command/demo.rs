@@ -8,6 +8,7 @@ use guild_protocol::env::{Clock, Shutdown};
 use tokio::runtime::Runtime;
 
 use self::job::{Done, Job};
+use self::met::Met;
 use self::proof::Proof;
 use self::town::Town;
 use super::{Context, audit, ledger, up};
@@ -18,6 +19,7 @@ use crate::real::SystemClock;
 use crate::telemetry;
 
 mod job;
+mod met;
 mod proof;
 mod show;
 mod town;
@@ -26,10 +28,10 @@ mod worker;
 /// See the whole market at work, on this host alone
 ///
 /// Starts a buyer with a relay and three providers: an honest one, a slow one and one that cheats. They find each other
-/// over real sockets, the buyer hires them in the open and in private, for embeddings and to run the tests of a small
-/// program in a sandbox. It does what came back once more, pays for what holds and signs a receipt for each. Then
-/// everything is checked again from the bytes alone, as a stranger would. It needs no service, network, key or model,
-/// and leaves nothing behind.
+/// over real sockets; the buyer tests each of them by benchmarks whose tests it keeps to itself, and ranks them. It
+/// hires them in the open and in private, for embeddings and to run the tests of a small program in a sandbox. It does
+/// what came back once more, pays for what holds and signs a receipt for each. Then everything is checked again from
+/// the bytes alone, as a stranger would. It needs no service, network, key or model, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave it running until Ctrl-C, to look around in the explorer
@@ -78,6 +80,14 @@ fn perform(
 ) -> Result<Answer> {
     let offers = until(runtime, interrupted, town.meet())?;
     step(&format!("{} providers have announced themselves at the relay", offers.len()), cx);
+    let mut met: Vec<Met> = Vec::new();
+    for name in town.applicants() {
+        cx.out.progress(&format!("{name} is tested"));
+        let found = until(runtime, interrupted, town.test(name))?;
+        cx.out.progress("");
+        step(&found.sentence(), cx);
+        met.push(found);
+    }
     let mut done: Vec<Done> = Vec::new();
     for job in jobs {
         cx.out.progress(&job.wanted());
@@ -93,6 +103,7 @@ fn perform(
     let holds = audit::holds(&evidence, cx)?;
     let told = show::Told {
         offers,
+        met,
         done,
         proofs,
         evidence_holds: holds,

@@ -6,16 +6,24 @@ use super::Context;
 use crate::error::Result;
 use crate::output::Answer;
 
+mod content;
 mod isolation;
+mod market;
 mod node;
 mod program;
 
 /// Say what this host can and cannot do
 ///
 /// Changes nothing, and leaves nothing: the sandbox that it tries is gone. The exit code is 1 if something is missing
-/// without which a node cannot run.
+/// without which a node cannot run. With --market, say instead what is wrong with what others announce: what was
+/// refused and why, who contradicts itself, looks like somebody else, comes and goes, or announces too much, and which
+/// relays lie.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
+pub(crate) struct Args {
+    /// Look at the announcements of others instead
+    #[arg(long)]
+    market: bool,
+}
 
 /// How a check ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -74,10 +82,15 @@ struct Body {
     groups: Vec<Group>,
 }
 
-pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
+pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let loaded = cx.config()?;
+    if args.market {
+        return market::run(&loaded, cx);
+    }
+    let mut own = node::checks(&loaded);
+    own.push(content::check(&loaded));
     let groups = vec![
-        Group { name: "This node", checks: node::checks(&loaded) },
+        Group { name: "This node", checks: own },
         Group {
             name: "Isolation of strangers' code",
             checks: isolation::checks(&loaded.config, cx.environment),

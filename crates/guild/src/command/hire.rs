@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use self::desk::{Desk, now_ms};
 use self::watch::Watch;
 use super::{Context, up};
+use crate::config::RoutePolicy;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::{Draft, Existing, Input};
 use crate::output::Answer;
@@ -74,9 +75,15 @@ pub(crate) struct Args {
     /// Encrypt input and result, so that only the provider can read them
     #[arg(long)]
     private: bool,
-    /// Whom: an npub, best (the cheapest who is alive) or any (whoever delivers first)
+    /// Whom: an npub, best (by the matrix; the cheapest where that knows nobody) or any (whoever delivers first)
     #[arg(long, value_name = "NPUB|best|any", default_value = "best")]
     provider: String,
+    /// How the best is chosen [default: market.policy]
+    #[arg(long, value_name = "POLICY", value_enum)]
+    policy: Option<RoutePolicy>,
+    /// Say why it is this one
+    #[arg(long)]
+    explain: bool,
     /// A name of your own for the order: repeating the command with it hires nobody twice
     #[arg(long, value_name = "NAME")]
     key: Option<String>,
@@ -89,7 +96,7 @@ pub(crate) struct Args {
 }
 
 /// `2000msat` or `5sat`, in millisatoshi.
-fn budget(text: &str) -> Result<i64, String> {
+pub(super) fn budget(text: &str) -> Result<i64, String> {
     let wanted = || "write an amount such as 2000msat or 5sat".to_owned();
     let (number, factor) = match text.strip_suffix("msat") {
         Some(number) => (number, 1),
@@ -100,7 +107,7 @@ fn budget(text: &str) -> Result<i64, String> {
 }
 
 /// `30s` or `10m`, in milliseconds.
-fn duration_ms(text: &str) -> Result<i64, String> {
+pub(super) fn duration_ms(text: &str) -> Result<i64, String> {
     let wanted = || "write a time such as 30s, 10m or 2h".to_owned();
     let span: jiff::Span = text.parse().map_err(|_| wanted())?;
     let duration = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours());
@@ -135,6 +142,7 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
         "time_limit_ms": args.deadline,
         "provider": args.provider,
         "private": args.private,
+        "policy": args.policy,
         "idempotency_key": key,
     });
     let until_ms = now_ms().saturating_add(args.deadline);
@@ -142,6 +150,9 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let posted = desk.hire(&order, until_ms, &interrupted);
     cx.out.progress("");
     let told = posted.map_err(|error| can_be_repeated(error, &key)).and_then(|posted| {
+        if args.explain && !cx.out.json() {
+            explain(&posted, cx);
+        }
         if args.no_wait {
             return posted_only(&posted, cx);
         }
@@ -167,7 +178,7 @@ fn work(args: &Args) -> Result<(SchemaId, Value)> {
     Ok((SCHEMA_ID.parse()?, input))
 }
 
-fn made_up_key() -> String {
+pub(super) fn made_up_key() -> String {
     let mut bytes = [0; 16];
     SystemRandom.fill(&mut bytes);
     to_hex(&bytes)
@@ -181,6 +192,14 @@ fn can_be_repeated(error: Error, key: &str) -> Error {
         _ => return error,
     };
     error.help(format!("{again} the command with `--key {key}`: nobody is hired twice."))
+}
+
+/// Says why the order went to whom it went.
+fn explain(order: &Value, cx: &mut Context<'_>) {
+    match order["choice"]["words"].as_str() {
+        Some(words) => words.lines().for_each(|line| cx.out.remark(line)),
+        None => cx.out.remark("nothing was chosen here: the order says whom"),
+    }
 }
 
 fn posted_only(order: &Value, cx: &mut Context<'_>) -> Result<Answer> {

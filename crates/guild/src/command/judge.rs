@@ -142,7 +142,7 @@ fn options(args: &Args) -> Result<Options> {
 }
 
 /// A line that moves, for a person at a terminal.
-fn bar(cx: &Context<'_>) -> ProgressBar {
+pub(super) fn bar(cx: &Context<'_>) -> ProgressBar {
     let bar = if cx.out.json() { ProgressBar::hidden() } else { ProgressBar::new(0) };
     if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} of {len}  {msg}") {
         bar.set_style(style);
@@ -150,7 +150,7 @@ fn bar(cx: &Context<'_>) -> ProgressBar {
     bar
 }
 
-fn show_progress(bar: &ProgressBar, progress: &Progress<'_>) {
+pub(super) fn show_progress(bar: &ProgressBar, progress: &Progress<'_>) {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     bar.set_length(count(progress.total));
     bar.set_position(count(progress.done));
@@ -168,7 +168,11 @@ struct Body<'a> {
     commitment: Option<Hash>,
 }
 
-fn show(verdict: &Verdict, commitment: Option<Hash>, cx: &mut Context<'_>) -> Result<Answer> {
+pub(super) fn show(
+    verdict: &Verdict,
+    commitment: Option<Hash>,
+    cx: &mut Context<'_>,
+) -> Result<Answer> {
     let answer = Answer::of(verdict.class == Class::Success);
     if cx.out.json() {
         cx.out.object(verdict.class == Class::Success, Body { verdict, commitment })?;

@@ -1,20 +1,34 @@
 //! `guild providers`
 
+use guild_protocol::env::{Clock, Random};
+use guild_protocol::hash::to_hex;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
-use guild_roles::explorer::{Offer, Provider, Recommendations, Wanted, msat};
+use guild_roles::explorer::{Belief, Offer, Provider, Recommendations, Wanted, msat};
+use guild_roles::router::{Entry, Quarantine, Status, TaskType, Tier};
+use serde_json::json;
 
+use super::hire::duration_ms;
 use super::reading::{self, ListArgs};
 use super::table::Column;
 use super::{Context, route};
+use crate::client::write_through;
 use crate::error::Result;
+use crate::node;
 use crate::output::Answer;
+use crate::real::{SystemClock, SystemRandom};
 
-/// Look at who offers work
+mod meet;
+
+pub(super) use meet::benchmark as benchmark_named;
+
+/// Look at who offers work and how far it is trusted; meet one, or shut it out
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Ls(LsArgs),
     Show(ShowArgs),
+    Meet(meet::Args),
+    Quarantine(QuarantineArgs),
 }
 
 /// List offers, those heard last first
@@ -26,6 +40,12 @@ pub(crate) struct LsArgs {
     /// Only who has given a sign of life in the last 15 minutes
     #[arg(long)]
     live: bool,
+    /// Only whom the routing matrix has with this status, such as active or quarantined
+    #[arg(long, value_parser = status)]
+    status: Option<Status>,
+    /// Only who is in this tier: primary, secondary, tertiary or below
+    #[arg(long, value_parser = tier)]
+    tier: Option<Tier>,
     #[command(flatten)]
     list: ListArgs,
 }
@@ -37,17 +57,53 @@ pub(crate) struct ShowArgs {
     key: PublicKey,
 }
 
+/// Do not hire a provider, for some work or for all, or hire it again
+///
+/// Through the running node, or directly when none runs. It is a row of the routing log, with the reason. Whoever is
+/// taken back is taken back under conditions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct QuarantineArgs {
+    /// Its key, as npub or in hex digits
+    key: PublicKey,
+    /// Only for this work [default: all that it is known for]
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskType>,
+    /// For how long, such as 12h or 30d [default: until it is lifted]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration_ms, conflicts_with = "lift")]
+    for_ms: Option<i64>,
+    /// End it
+    #[arg(long)]
+    lift: bool,
+    /// Why, in a few words
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+fn status(text: &str) -> Result<Status, String> {
+    let name = text.to_uppercase().replace('-', "_");
+    Status::named(&name).ok_or_else(|| {
+        "write active, conditional, suspected-degraded, unresponsive, quarantined, blacklisted or archived".to_owned()
+    })
+}
+
+fn tier(text: &str) -> Result<Tier, String> {
+    Tier::named(text).ok_or_else(|| "write primary, secondary, tertiary or below".to_owned())
+}
+
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Ls(args) => ls(args, cx),
         Command::Show(args) => show(args, cx),
+        Command::Meet(args) => meet::run(args, cx),
+        Command::Quarantine(args) => quarantine(args, cx),
     }
 }
 
 fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let page = args.list.page();
     let schema_id = args.schema.as_ref().map(ToString::to_string);
-    let wanted = Wanted { schema_id, live: args.live };
+    let (live, status, tier) = (args.live, args.status, args.tier);
+    let wanted = Wanted { schema_id, live, status, tier };
     let ask = |market: guild_roles::explorer::Explorer| async move {
         market.providers(page, wanted).await
     };
@@ -57,6 +113,10 @@ fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
         Column::Left("name"),
         Column::Left("work"),
         Column::Right("price"),
+        Column::Right("trust"),
+        Column::Left("status"),
+        Column::Left("tier"),
+        Column::Left("pace"),
         Column::Left("private"),
         Column::Left("heard"),
         Column::Left("live"),
@@ -76,12 +136,25 @@ fn name(offer: &Offer) -> String {
     if offer.name_shared { format!("{short} (shared)") } else { short }
 }
 
-fn row(offer: &Offer) -> [String; 7] {
+/// What is believed of whoever offers, for the work that it is trusted most for.
+fn believed(offer: &Offer) -> [String; 4] {
+    let best = offer.routing.iter().max_by_key(|stance| (stance.tier.is_some(), stance.trust_bp));
+    let Some(best) = best else { return Default::default() };
+    let tier = best.tier.map(|tier| tier.name().to_owned()).unwrap_or_default();
+    [route::part(best.trust_bp), best.status.name().to_owned(), tier, best.pace.name().to_owned()]
+}
+
+fn row(offer: &Offer) -> [String; 11] {
+    let [trust, status, tier, pace] = believed(offer);
     [
         offer.provider.npub.clone(),
         name(offer),
         offer.schema_ids.join(", "),
         offer.price_msat.map(msat).unwrap_or_default(),
+        trust,
+        status,
+        tier,
+        pace,
         yes(offer.private),
         offer.last_seen_ms.map(reading::time).unwrap_or_default(),
         yes(offer.live),
@@ -89,25 +162,75 @@ fn row(offer: &Offer) -> [String; 7] {
 }
 
 fn show(args: &ShowArgs, cx: &mut Context<'_>) -> Result<Answer> {
-    let (key, loaded) = (args.key, cx.config()?);
-    let found = reading::read(&loaded, |market| async move { market.provider(key).await })?;
+    let key = args.key;
+    let found = reading::read(&cx.config()?, |market| async move { market.provider(key).await })?;
     let provider = found.ok_or_else(|| reading::unknown("provider", &key.npub(), "providers"))?;
-    let beliefs = route::beliefs(key, &loaded)?;
     if cx.out.json() {
-        cx.out.object(true, Shown { provider: &provider, routing: &beliefs })?;
+        cx.out.object(true, &provider)?;
         return Ok(Answer::Yes);
     }
     print(&provider, cx)?;
-    route::print_beliefs(&beliefs, cx)?;
+    for belief in &provider.routing {
+        print_belief(belief, cx)?;
+    }
     Ok(Answer::Yes)
 }
 
-/// A provider, and what is believed of it.
-#[derive(serde::Serialize)]
-struct Shown<'a> {
-    #[serde(flatten)]
-    provider: &'a Provider,
-    routing: &'a [route::Belief],
+fn print_belief(belief: &Belief, cx: &mut Context<'_>) -> Result<()> {
+    let entry = &belief.entry;
+    let notes: Vec<&str> = entry.notes.iter().map(|note| note.name()).collect();
+    let tier = belief.tier.map(|tier| format!(", {} tier", tier.name())).unwrap_or_default();
+    let until = entry.until_ms.map(|until_ms| format!(", until {}", reading::time(until_ms)));
+    let known = |value: Option<String>| value.unwrap_or_else(|| "not known".to_owned());
+    let well = belief.success_rate_30d_bp;
+    let well = well.map(|bp| format!(", {} % of those of 30 days done well", bp / 100));
+    let (jobs, open) = (entry.jobs, entry.open_jobs);
+    cx.out.line("")?;
+    cx.out.fields(&[
+        ("  routing", belief.task.as_str()),
+        ("  status", &format!("{}{}", route::standing(entry), until.unwrap_or_default())),
+        ("  trust", &format!("{}{tier}", route::part(entry.trust_bp))),
+        ("  pace", entry.pace.name()),
+        ("  notes", &notes.join(", ")),
+        ("  jobs", &format!("{jobs}, {open} open{}", well.unwrap_or_default())),
+        ("  cost", &known(belief.cost_msat.map(msat))),
+        ("  time", &known(belief.latency_ms.map(|ms| format!("{ms} ms")))),
+        ("  last hour", &format!("{} of {} jobs", belief.share_jobs, belief.share_of)),
+        ("  verified", &reading::time(entry.last_verified_ms)),
+    ])
+}
+
+fn quarantine(args: &QuarantineArgs, cx: &mut Context<'_>) -> Result<Answer> {
+    let loaded = cx.config()?;
+    // Where nobody is known nobody can be shut out, and nothing is made.
+    node::require_database(&node::store_options(&loaded))?;
+    let mut name = [0; 12];
+    SystemRandom.fill(&mut name);
+    let asked = Quarantine {
+        provider: args.key,
+        task: args.task.clone(),
+        until_ms: args.for_ms.map(|for_ms| SystemClock.now_ms().saturating_add(for_ms)),
+        lift: args.lift,
+        reason: args.reason.clone(),
+        idempotency_key: to_hex(&name),
+    };
+    let entries = write_through(
+        &loaded,
+        |client| client.quarantine(&asked),
+        |parts, runtime| Ok(runtime.block_on(parts.router().quarantine(&asked))?),
+    )?;
+    if cx.out.json() {
+        let entry = |(task, entry): &(TaskType, Entry)| json!({ "task": task, "entry": entry });
+        let entries: Vec<_> = entries.iter().map(entry).collect();
+        cx.out.object(true, json!({ "provider": args.key, "entries": entries }))?;
+        return Ok(Answer::Yes);
+    }
+    for (task, entry) in &entries {
+        let until = entry.until_ms.map(|until_ms| format!(" until {}", reading::time(until_ms)));
+        let until = until.unwrap_or_default();
+        cx.out.line(&format!("{task}  {}{until}", route::standing(entry)))?;
+    }
+    Ok(Answer::Yes)
 }
 
 fn print(provider: &Provider, cx: &mut Context<'_>) -> Result<()> {

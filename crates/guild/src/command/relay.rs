@@ -11,13 +11,15 @@ use guild_protocol::{env::Clock, json as strict_json};
 use serde_json::{Value, json};
 
 use super::Context;
-use crate::client::{Client, write_through};
+use crate::client::write_through;
 use crate::config::Loaded;
 use crate::error::{Error, InFile, Result, code};
 use crate::input::Input;
-use crate::node::{self, NodeFile};
+use crate::node;
 use crate::output::{Answer, Output};
 use crate::real::{SystemClock, runtime};
+
+mod known;
 
 /// More than one event with room around it.
 const MAX_FILE_BYTES: usize = 64 * 1024 * 1024;
@@ -30,7 +32,8 @@ pub(crate) enum Command {
     Publish(PublishArgs),
     Query(QueryArgs),
     Acks(AcksArgs),
-    Ls(LsArgs),
+    Ls(known::LsArgs),
+    Show(known::ShowArgs),
 }
 
 /// Publish signed events
@@ -97,10 +100,6 @@ pub(crate) struct AcksArgs {
     event_id: EventId,
 }
 
-/// Show what the running node knows of the relays of others
-#[derive(Debug, clap::Args)]
-pub(crate) struct LsArgs {}
-
 fn parse_tag(text: &str) -> Result<(char, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     let mut letters = name.chars();
@@ -115,7 +114,8 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
         Command::Publish(args) => publish(args, cx),
         Command::Query(args) => query(args, cx),
         Command::Acks(args) => acks(args, cx),
-        Command::Ls(LsArgs {}) => ls(cx),
+        Command::Ls(args) => known::ls(args, cx),
+        Command::Show(args) => known::show(args, cx),
     }
 }
 
@@ -295,38 +295,4 @@ fn show_event(event: &Event, out: &mut Output) -> Result<()> {
     let author: String = event.pubkey.hex().chars().take(12).collect();
     let content: String = event.content.chars().take(60).collect();
     out.line(&format!("{at}  {:>5}  {author}  {}  {content}", event.kind, event.id))
-}
-
-fn ls(cx: &mut Context<'_>) -> Result<Answer> {
-    let loaded = cx.config()?;
-    let Some(node) = NodeFile::of_running(&loaded.config.data_dir)? else {
-        return Err(Error::new(&code::NODE_NOT_RUNNING, "no node runs on this data directory"));
-    };
-    let relays = Client::new(&node).relays()?;
-    if cx.out.json() {
-        cx.out.object(true, json!({ "relays": relays }))?;
-        return Ok(Answer::Yes);
-    }
-    if relays.is_empty() {
-        cx.out.line("no relay; network.relays names those that are always connected")?;
-    }
-    relays.iter().try_for_each(|relay| show_relay(relay, cx.out))?;
-    Ok(Answer::Yes)
-}
-
-fn show_relay(relay: &Value, out: &mut Output) -> Result<()> {
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let count = |name: &str| relay["counts"][name].as_u64().unwrap_or(0);
-    let fetched = if relay["fetched"].as_bool() == Some(true) { "fetched" } else { "fetching" };
-    let why = relay["last_error"].as_str().map(|why| format!("  {why}")).unwrap_or_default();
-    out.line(&format!(
-        "{}  {}  live {}  {fetched}  echo {}  events {} new {} hostile {}{why}",
-        text(&relay["url"]),
-        text(&relay["state"]),
-        text(&relay["live"]["state"]),
-        text(&relay["echo"]["state"]),
-        count("events"),
-        count("stored"),
-        count("hostile"),
-    ))
 }

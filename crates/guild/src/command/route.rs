@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use guild_protocol::identity::PublicKey;
 use guild_roles::router::{Candidate, Entry, Explanation, Options, Router, TaskType};
-use serde::Serialize;
 
 use super::Context;
-use super::reading::{short, time};
+use super::reading::short;
 use super::table::{self, Column};
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};
@@ -15,10 +13,14 @@ use crate::node;
 use crate::output::Answer;
 use crate::real::{SystemClock, SystemRandom, runtime};
 
-/// Say who would be hired for which work, and why
+mod log;
+
+/// Say who would be hired for which work, and why; look at the log of that
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Explain(ExplainArgs),
+    Log(log::LogArgs),
+    Verify(log::VerifyArgs),
 }
 
 /// Show everybody for some work, how each ranks, and whom either policy would choose now
@@ -36,6 +38,8 @@ pub(crate) struct ExplainArgs {
 pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Explain(args) => explain(args, cx),
+        Command::Log(args) => log::log(args, cx),
+        Command::Verify(args) => log::verify(args, cx),
     }
 }
 
@@ -106,7 +110,7 @@ fn print(told: &Explanation, cx: &mut Context<'_>) -> Result<()> {
 }
 
 /// Ten-thousandths as people read them.
-fn part(bp: u32) -> String {
+pub(super) fn part(bp: u32) -> String {
     format!("{}.{:02}", bp / 10_000, bp % 10_000 / 100)
 }
 
@@ -138,41 +142,11 @@ fn row(one: &Candidate) -> [String; 13] {
 }
 
 /// The status, and why.
-fn standing(entry: &Entry) -> String {
+pub(super) fn standing(entry: &Entry) -> String {
     match entry.cause {
         Some(cause) => format!("{} ({})", entry.status.name(), cause.name()),
         None => entry.status.name().to_owned(),
     }
-}
-
-/// What is believed of a provider for one kind of work.
-#[derive(Debug, Serialize)]
-pub(super) struct Belief {
-    task: TaskType,
-    entry: Entry,
-}
-
-/// What is believed of a provider.
-pub(super) fn beliefs(provider: PublicKey, loaded: &Loaded) -> Result<Vec<Belief>> {
-    let entries = read(loaded, |router| async move { router.entries(&provider).await })?;
-    Ok(entries.into_iter().map(|(task, entry)| Belief { task, entry }).collect())
-}
-
-pub(super) fn print_beliefs(beliefs: &[Belief], cx: &mut Context<'_>) -> Result<()> {
-    for Belief { task, entry } in beliefs {
-        let notes: Vec<&str> = entry.notes.iter().map(|note| note.name()).collect();
-        cx.out.line("")?;
-        cx.out.fields(&[
-            ("  routing", task.as_str()),
-            ("  status", &standing(entry)),
-            ("  trust", &part(entry.trust_bp)),
-            ("  pace", entry.pace.name()),
-            ("  notes", &notes.join(", ")),
-            ("  jobs", &entry.jobs.to_string()),
-            ("  verified", &time(entry.last_verified_ms)),
-        ])?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -111,6 +111,16 @@ pub(crate) static KEYS: &[Key] = &[
         "The relays of others that are always connected, separated by commas: wss://host or ws://host:port/path.",
     ),
     key(
+        "network.polled_relays",
+        "The relays of others that are asked every five minutes and left again, separated by commas, as in \
+         network.relays.",
+    ),
+    key(
+        "network.discover_relays",
+        "Whether relays that providers name are looked at too, if any of others are set: a few at a time, closer only \
+         when they bring something. See docs/relays.md.",
+    ),
+    key(
         "network.request_kinds",
         "The kinds of requests that are followed there, with their results, separated by commas: from 5000 to 5999.",
     ),
@@ -203,10 +213,53 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(0, 4_000_000_000),
     key(
+        "provider.solver",
+        "What does guild.benchmark.v1: empty: nothing, it is not offered; reference: the answer that is built in, to \
+         try things out; or the path of a program that reads a task from its input and prints the answer. It runs in a \
+         sandbox.",
+    ),
+    key(
         "buyer.live_s",
         "Who has given no sign of life for so many seconds is not hired, unless it is named.",
     )
     .range(1, 31_536_000),
+    key(
+        "market.synonyms",
+        "Other words that providers use for a kind of work, separated by commas, each as TASK=WORD|WORD: whoever names \
+         one of them is taken for able to do it, with less certainty.",
+    ),
+    key(
+        "market.trusted",
+        "Keys whose recommendations count (NIP-89), as npub or in hex digits, separated by commas: whom they recommend \
+         is let into the registry at once, and comes first among equals.",
+    ),
+    key(
+        "market.policy",
+        "How one is chosen among those whom the routing matrix knows: tiered, or thompson.",
+    ),
+    key(
+        "market.copies",
+        "Whether what is significant in the matrix leaves as a private message of this node to itself, to the relays \
+         of network.relays. Without relays nothing leaves.",
+    ),
+    key(
+        "market.public",
+        "Whether strangers see the matrix at /matrix and beside providers. A node that listens on loopback alone, \
+         under no other name, shows it in any case: it tells whom this node trusts, and of private work what kind \
+         it was.",
+    ),
+    key(
+        "meeting.silent_s",
+        "How many seconds a provider that is met may be silent before its request is sent again.",
+    )
+    .range(1, 3_600),
+    key("meeting.work_s", "How many seconds it has for a benchmark.").range(1, 86_400),
+    key("meeting.more_s", "How many more it gets when it says that it is at work, at most five times.")
+        .range(0, 3_600),
+    key("meeting.result_s", "How many seconds a result may take that it said was done.")
+        .range(1, 3_600),
+    key("meeting.unresponsive_s", "For how many seconds whoever said nothing is not met again.")
+        .range(0, 31_536_000),
     key(
         "sandbox.backend",
         "What runs strangers' programs: ns, the launcher in this program, or oci, an OCI runtime, which needs root.",

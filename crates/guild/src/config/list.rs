@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use guild_network::client::relay_url;
 use guild_network::content::peer_url;
+use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::kind;
+use guild_roles::router::TaskType;
 use guild_sandbox::Layer;
 use serde::{Deserialize, Serialize};
 
@@ -211,6 +213,76 @@ impl TryFrom<String> for RequestKinds {
 impl From<RequestKinds> for String {
     fn from(kinds: RequestKinds) -> String {
         kinds.0.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// More words are a mistake: each is compared with what everybody says.
+const WORDS_MAX: usize = 256;
+
+/// Other words for kinds of work, as `task=word|word`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Synonyms(pub(crate) BTreeMap<String, BTreeSet<String>>);
+
+impl Default for Synonyms {
+    fn default() -> Synonyms {
+        Synonyms(guild_roles::discovery::Options::default().synonyms)
+    }
+}
+
+impl TryFrom<String> for Synonyms {
+    type Error = String;
+    fn try_from(text: String) -> Result<Synonyms, String> {
+        let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for part in parts(&text) {
+            let malformed = || format!("{part:?} is not TASK=WORD|WORD");
+            let (task, words) = part.split_once('=').ok_or_else(malformed)?;
+            let task = task.trim().parse::<TaskType>().map_err(|e| e.to_string())?;
+            let words: BTreeSet<String> =
+                words.split('|').map(str::trim).filter(|w| !w.is_empty()).map(Into::into).collect();
+            if words.is_empty() || words.iter().any(|word| word.len() > 100) {
+                return Err(malformed());
+            }
+            all.entry(task.to_string()).or_default().extend(words);
+        }
+        match all.values().map(BTreeSet::len).sum() {
+            0..=WORDS_MAX => Ok(Synonyms(all)),
+            n => Err(format!("{n} words are more than the limit of {WORDS_MAX}")),
+        }
+    }
+}
+
+impl From<Synonyms> for String {
+    fn from(all: Synonyms) -> String {
+        let words = |words: &BTreeSet<String>| words.iter().cloned().collect::<Vec<_>>().join("|");
+        let one = |(task, all): (&String, &BTreeSet<String>)| format!("{task}={}", words(all));
+        all.0.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// More keys are a mistake: what all of them recommend is read again and again.
+const KEYS_MAX: usize = 256;
+
+/// Keys of people, as npub or in hex digits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct PublicKeys(pub(crate) BTreeSet<PublicKey>);
+
+impl TryFrom<String> for PublicKeys {
+    type Error = String;
+    fn try_from(text: String) -> Result<PublicKeys, String> {
+        let read = |part: &str| part.parse().map_err(|e: guild_protocol::Error| e.to_string());
+        let keys: BTreeSet<PublicKey> = parts(&text).map(read).collect::<Result<_, _>>()?;
+        match keys.len() {
+            0..=KEYS_MAX => Ok(PublicKeys(keys)),
+            n => Err(format!("{n} keys are more than the limit of {KEYS_MAX}")),
+        }
+    }
+}
+
+impl From<PublicKeys> for String {
+    fn from(keys: PublicKeys) -> String {
+        keys.0.iter().map(PublicKey::npub).collect::<Vec<_>>().join(",")
     }
 }
 

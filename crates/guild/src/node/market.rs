@@ -4,15 +4,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Bundle;
-use guild_market::{claim, order, sandbox_run};
+use guild_market::{benchmark, claim, order, sandbox_run};
 use guild_network::client::Pool;
+use guild_network::intake::Intake;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::Event;
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer};
-use guild_roles::provider::{self, Broadcast, CommandRunner, Embedder, Provider, Together, Worker};
+use guild_roles::discovery::{self, Discovery};
+use guild_roles::provider::{
+    self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
+};
 use guild_roles::tools;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
@@ -20,7 +24,7 @@ use guild_sandbox::Sandbox;
 
 use super::{Parts, Supervisor};
 use crate::config::Loaded;
-use crate::error::Result;
+use crate::error::{Error, Result, code};
 use crate::image;
 
 /// Where the money of a node's own wallet comes from.
@@ -53,6 +57,8 @@ pub(super) struct Means<'a> {
     /// All keys of this node.
     pub(super) ours: BTreeSet<PublicKey>,
     pub(super) workshops: Workshops,
+    /// Where results are judged; none if there is no sandbox.
+    pub(super) judge_in: Option<Arc<dyn Sandbox>>,
 }
 
 impl Means<'_> {
@@ -66,6 +72,40 @@ impl Means<'_> {
             buyer: buyer.clone(),
         }
     }
+}
+
+/// How the registry of providers works, by these settings.
+pub(crate) fn discovery_options(loaded: &Loaded) -> discovery::Options {
+    let market = &loaded.config.market;
+    discovery::Options {
+        silent_ms: i64::from(loaded.config.buyer.live_s).saturating_mul(1_000),
+        synonyms: market.synonyms.0.clone(),
+        trusted: market.trusted.0.clone(),
+        ..discovery::Options::default()
+    }
+}
+
+/// Starts what keeps the registry of providers, and compares the routing matrix with it.
+pub(super) fn start_discovery(
+    loaded: &Loaded,
+    intake: &Intake,
+    parts: &Parts,
+    supervisor: &mut Supervisor,
+    shutdown: &Shutdown,
+) {
+    let node = discovery::Node {
+        store: parts.store.clone(),
+        bus: parts.bus.handle.clone(),
+        clock: parts.clock.clone(),
+        random: parts.random.clone(),
+        intake: Some(intake.clone()),
+    };
+    let (_, service) = Discovery::new(discovery_options(loaded), node);
+    let stop = shutdown.clone();
+    supervisor.start("discovery", async move {
+        service.run(stop).await;
+        Ok(())
+    });
 }
 
 /// Where commands are run. Strangers' jobs and the checking of what we bought do not wait for each other.
@@ -112,6 +152,8 @@ pub(super) fn start_buyer(
         relays: means.pool.relays(),
         ours: means.ours.iter().copied().collect(),
         live_ms: i64::from(means.loaded.config.buyer.live_s).saturating_mul(1_000),
+        policy: means.loaded.config.market.policy.into(),
+        copies: means.loaded.config.market.copies,
         ..buyer::Options::default()
     };
     let node = buyer::Node {
@@ -143,7 +185,10 @@ pub(super) fn start_provider(
     if !means.loaded.config.provider.enabled {
         return Ok(None);
     }
-    let worker = worker.unwrap_or_else(|| built_in(means));
+    let worker = match worker {
+        Some(worker) => worker,
+        None => built_in(means)?,
+    };
     let node = provider::Node {
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
@@ -163,11 +208,39 @@ pub(super) fn start_provider(
 }
 
 /// What is built in and switched on.
-fn built_in(means: &Means<'_>) -> Arc<dyn Worker> {
-    let runner = means.workshops.provider.clone().map(CommandRunner);
-    match runner {
-        Some(runner) => Arc::new(Together(vec![Arc::new(Embedder), Arc::new(runner)])),
-        None => Arc::new(Embedder),
+fn built_in(means: &Means<'_>) -> Result<Arc<dyn Worker>> {
+    let mut workers: Vec<Arc<dyn Worker>> = vec![Arc::new(Embedder)];
+    if let Some(workshop) = means.workshops.provider.clone() {
+        workers.push(Arc::new(CommandRunner(workshop)));
+    }
+    if let Some(solver) = solver(means)? {
+        workers.push(Arc::new(solver));
+    }
+    Ok(Arc::new(Together(workers)))
+}
+
+/// The largest program that does benchmarks.
+const SOLVER_MAX_BYTES: u64 = 4 << 20;
+
+/// Who does benchmarks, if the settings want it.
+fn solver(means: &Means<'_>) -> Result<Option<Solver>> {
+    match means.loaded.config.provider.solver.as_str() {
+        "" => Ok(None),
+        "reference" => Ok(Some(Solver::Reference)),
+        path => {
+            let path = std::path::Path::new(path);
+            let size = std::fs::metadata(path).map_err(|e| Error::io(path, &e))?.len();
+            if size > SOLVER_MAX_BYTES {
+                let why = format!("the solver has {size} bytes; {SOLVER_MAX_BYTES} are the most");
+                return Err(Error::new(&code::CONFIG_BAD_VALUE, why).in_file(path));
+            }
+            let bytes = std::fs::read(path).map_err(|e| Error::io(path, &e))?;
+            let workshop = means.workshops.agents.clone().map_err(|why| {
+                let why = format!("provider.solver needs a sandbox: {why}");
+                Error::new(&code::CONFIG_BAD_VALUE, why)
+            })?;
+            Ok(Some(Solver::Program { workshop, bytes }))
+        }
     }
 }
 
@@ -182,6 +255,8 @@ fn provider_options(means: &Means<'_>, worker: &dyn Worker) -> provider::Options
     let runs = &means.loaded.config.sandbox_run;
     let price = |schema_id: &SchemaId| match schema_id.as_str() {
         sandbox_run::SCHEMA_ID => Msat(runs.price_msat.into()),
+        // Who wants to be hired shows for nothing what it can do.
+        benchmark::SCHEMA_ID => Msat(0),
         _ => Msat(settings.price_msat.into()),
     };
     let schema_ids = worker.schema_ids();

@@ -5,11 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use guild_network::archive::Bounds;
-use guild_network::client::{Options as PoolOptions, Pool, market_wants, relay_url};
+use guild_network::client::{
+    Options as PoolOptions, Pool, Scout, ScoutOptions, market_wants, relay_url,
+};
 use guild_network::intake::{Intake, Options as IntakeOptions};
 use guild_network::keeper::Keeper;
 use guild_network::publish::{AckState, acknowledge, addressed};
 use guild_network::relay::{Options as RelayOptions, Relay};
+use guild_network::roster;
 use guild_protocol::env::Shutdown;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_store::outbox::{Deliver, Failure, Message};
@@ -63,6 +66,16 @@ pub(super) fn start(
         service.run(stop).await;
         Ok(())
     });
+    // A node that knows no relay of others has nothing to look after.
+    let network = &loaded.config.network;
+    if !(network.relays.0.is_empty() && network.polled_relays.0.is_empty()) {
+        let scout = Scout::new(scout_options(loaded, address), pool.clone());
+        let stop = shutdown.clone();
+        supervisor.start("scout", async move {
+            scout.run(stop).await;
+            Ok(())
+        });
+    }
     if !loaded.config.relay.enabled {
         return Ok(Started { intake, relay: None, pool });
     }
@@ -88,6 +101,18 @@ fn pool_options(loaded: &Loaded, keys: BTreeSet<PublicKey>) -> PoolOptions {
         publish_ms: defaults.publish_ms.min(lease_ms.saturating_mul(8) / 10),
         private_guests: network.private_hints,
         ..defaults
+    }
+}
+
+fn scout_options(loaded: &Loaded, address: SocketAddr) -> ScoutOptions {
+    let network = &loaded.config.network;
+    let bounds = roster::Bounds { private: network.private_hints, ..roster::Bounds::default() };
+    ScoutOptions {
+        polled: network.polled_relays.0.clone(),
+        own: super::own_relays(loaded, address),
+        discovers: network.discover_relays,
+        bounds,
+        ..ScoutOptions::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use guild_hosting::access;
 use guild_protocol::env::Shutdown;
-use guild_roles::router;
+use guild_roles::router::{self, Router};
 use guild_roles::sweeper::{Options as SweeperOptions, Sweeper};
 use guild_store::retention::{Keeper, Policy};
 use guild_store::{Watch, audit};
@@ -16,7 +16,7 @@ const DAY_MS: i64 = 24 * 3_600 * 1_000;
 /// Starts them.
 pub(super) fn start(
     loaded: &Loaded,
-    parts: &Parts,
+    (parts, router): (&Parts, Router),
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
 ) -> Result<()> {
@@ -50,10 +50,9 @@ pub(super) fn start(
         sweeper.run(stop).await;
         Ok(())
     });
-    let (store, clock) = (parts.store.clone(), parts.clock.clone());
-    let (random, stop) = (parts.random.clone(), shutdown.clone());
+    let stop = shutdown.clone();
     supervisor.start("routing", async move {
-        router::keep_snapshots(router::Options::default(), store, clock, random, stop).await;
+        router::look_after(router, stop).await;
         Ok(())
     });
     Ok(())

@@ -27,8 +27,10 @@ fn help_lists_the_commands() {
       agent          Give work to an agent of your own
       turn           Look at the turns of agents; stop one, export one
       requests       Look at requests for work, seen, bought or done; give one up
-      providers      Look at who offers work
-      route          Say who would be hired for which work, and why
+      providers      Look at who offers work and how far it is trusted; meet one, or shut it out
+      market         Look at the market as it is now
+      benchmark      Look at the benchmarks that providers are met with, and try them
+      route          Say who would be hired for which work, and why; look at the log of that
       receipts       List, check and export signed receipts
       log            Read and write the audit log
       ledger         Move, look at and prove the money of this node

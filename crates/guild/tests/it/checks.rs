@@ -122,6 +122,7 @@ fn the_schemas_are_listed_and_shown() {
     assert_snapshot!(home.run(&["schema", "ls"]).shown(&home), @"
     exit 0
     --- stdout
+    guild.benchmark.v1         objective   A program that tests which its author does not see will call.
     oa.code_chunk_analysis.v1  subjective  Parallel analysis of files or chunks of code; generates hypotheses.
     oa.embedding.v1            objective   Generation of text embeddings.
     oa.retrieval_rerank.v1     subjective  Reranking of retrieved candidates by a language model.

@@ -46,6 +46,8 @@ fn each_layer_wins_over_the_one_below() {
 
     [network]
     relays = ""
+    polled_relays = ""
+    discover_relays = true
     request_kinds = "5000,5050"
     jobs_lookback_hours = 24
     private_hints = false
@@ -79,9 +81,24 @@ fn each_layer_wins_over_the_one_below() {
     price_msat = 1000
     concurrency = 2
     credit_msat = 1000000
+    solver = ""
 
     [buyer]
     live_s = 900
+
+    [market]
+    synonyms = "benchmark-task=benchmark|benchmarking|compute-benchmark|perf-test"
+    trusted = ""
+    policy = "tiered"
+    copies = true
+    public = false
+
+    [meeting]
+    silent_s = 30
+    work_s = 300
+    more_s = 60
+    result_s = 60
+    unresponsive_s = 86400
 
     [sandbox]
     backend = "ns"

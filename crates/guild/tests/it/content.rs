@@ -137,3 +137,32 @@ fn others_make_the_same_ids_add_with_their_own_client_and_read_block_by_block() 
     assert_eq!(seen, expected);
     assert_eq!(home.json(&["content", "verify"]).0, 0);
 }
+
+#[test]
+fn content_is_brought_to_another_node() {
+    let (from, to) = (Home::new(), Home::new());
+    from.write("tree/a.txt", "hello");
+    from.write("tree/b.bin", vec![9; 600_000]);
+    let (_, added) = from.json(&["content", "add", "tree"]);
+    let root = added["roots"][0].as_str().unwrap();
+    let node = Node::up(&to, &ANY_PORT);
+    let url = format!("http://{}", node.address());
+    let (code, told) = from.json(&["content", "push", root, "--to", &url]);
+    assert_eq!((code, told["error"]["code"].as_str()), (3, Some("node.unreachable")), "{told}");
+    from.write("token", token(&to));
+    let push = ["content", "push", root, "--to", &url, "--token-file", "token"];
+    for _ in 0..2 {
+        let (code, told) = from.json(&push);
+        assert!(code == 0 && told["blocks"].as_u64().unwrap() > 3, "{told}");
+    }
+    let (status, page) = get(&node, &format!("/ipfs/{root}/a.txt"));
+    assert_eq!((status, page.as_str()), (200, "hello"));
+    let (_, pins) = to.json(&["content", "ls"]);
+    assert_eq!(pins["pins"][0]["cid"], root);
+    // What is not here cannot be brought.
+    let missing = "bafkreihdwdcefgh4dqkjv67uzcmw7ojee6xedzdetojuzjevtenxquvyku";
+    let (code, told) =
+        from.json(&["content", "push", missing, "--to", &url, "--token-file", "token"]);
+    assert_eq!((code, told["error"]["code"].as_str()), (2, Some("content.missing")), "{told}");
+    assert_eq!(node.stop(), 0);
+}

@@ -20,6 +20,7 @@ fn a_sane_host_can_run_a_node_and_nothing_is_left_behind() {
         "randomness",
         "listener",
         "bus",
+        "content",
         "seccomp",
         "landlock",
         "cgroup_pids",

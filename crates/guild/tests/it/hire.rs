@@ -81,11 +81,51 @@ fn a_newcomer_hires_somebody_over_a_relay() {
     let npub = providers["providers"][0]["provider"]["npub"].as_str().unwrap();
     let (_, provider) = pair.buyer.json(&["providers", "show", npub]);
     assert_eq!(provider["record"]["released"], 1);
+    it_was_learnt_of(&pair, npub, told["order_id"].as_str().unwrap());
     let run = pair.buyer.run(&["receipts", "export", receipt, "proof"]);
     assert_eq!(run.code, 0, "{run:?}");
     let replay = ["replay", "verify", "proof/REPLAY.jsonl", "--receipt", "proof/receipt.json"];
     assert_eq!(pair.buyer.run(&replay).code, 0);
     assert_eq!(pair.node.stop(), 0);
+}
+
+/// The job is in the routing log, its copies are here, and the next one is chosen by it.
+fn it_was_learnt_of(pair: &Pair, npub: &str, order_id: &str) {
+    let (code, log) = pair.buyer.json(&["route", "log", "--task", "oa.embedding.v1"]);
+    assert_eq!(code, 0, "{log}");
+    let told: Vec<_> = log["rows"].as_array().unwrap().iter().map(|row| &row["what"]).collect();
+    assert_eq!(told, ["SUCCESS", "assigned", "admitted"]);
+    let row = &log["rows"][0];
+    assert_eq!(row["key"], format!("order:{order_id}:ended"));
+    assert_eq!((&row["before"]["trust_bp"], &row["provider"]), (&4_500.into(), &npub.into()));
+    assert_eq!((&row["after"]["status"], &row["whole"]), (&"CONDITIONAL".into(), &true.into()));
+    let (code, checked) = pair.buyer.json(&["route", "verify", "--copies"]);
+    assert_eq!((code, &checked["rows"]), (0, &3.into()), "{checked}");
+    assert!(checked["copies"]["same"].as_u64().unwrap() >= 1, "{checked}");
+    let (_, listed) = pair.buyer.json(&["providers", "ls", "--status", "conditional"]);
+    assert_eq!(listed["providers"][0]["routing"][0]["tier"], "tertiary", "{listed}");
+    let (_, listed) = pair.buyer.json(&["providers", "ls", "--tier", "primary"]);
+    assert_eq!(listed["providers"], serde_json::json!([]));
+    let shut = |more: &[&str]| {
+        let quarantine = ["providers", "quarantine", npub, "--reason", "a test"];
+        pair.buyer.json(&[&quarantine[..], more].concat())
+    };
+    let (code, told) = shut(&["--for", "30d"]);
+    assert_eq!((code, &told["entries"][0]["entry"]["status"]), (0, &"QUARANTINED".into()));
+    let (code, told) = pair.hire(&[]);
+    assert_eq!((code, code_of(&told)), (2, "buyer.no_provider"), "{told}");
+    assert_eq!(shut(&["--lift"]).0, 0);
+    let (code, told) = shut(&["--task", "other"]);
+    assert_eq!((code, code_of(&told)), (2, "route.quarantine_refused"), "{told}");
+    let hire = [&["hire", "--explain", "--policy", "thompson"], &WORK[..]].concat();
+    let run = pair.buyer.run(&hire);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains(&format!("thompson: {npub}")), "{run:?}");
+    let (_, shown) = pair.buyer.json(&["providers", "show", npub]);
+    assert_eq!(
+        (&shown["routing"][0]["entry"]["jobs"], &shown["trust"][0]["task"]),
+        (&2.into(), &"oa.embedding.v1".into())
+    );
 }
 
 #[test]

@@ -110,6 +110,7 @@ fn a_job_ends_once_whoever_is_killed() {
     }
     let took_ms = now_ms() - begin_ms;
     processes.stop();
+    every_end_is_learnt_once(&town, &orders);
     let books = Books::read(&town, &provider, orders);
     assert_eq!(books.problems(), Vec::<String>::new());
     audit_holds(&town, books.count_paid());
@@ -122,6 +123,26 @@ fn a_job_ends_once_whoever_is_killed() {
         "took_ms": took_ms,
     });
     println!("{told}");
+}
+
+/// The routing log of the buyer has every job that somebody had, once, whoever was killed when; and it is whole.
+fn every_end_is_learnt_once(town: &Town, orders: &[Ended]) {
+    let (code, told) = town.buyer.json(&["route", "verify", "--copies"]);
+    assert_eq!((code, &told["problems"]), (0, &json!([])), "{told}");
+    let (code, log) = town.buyer.json(&["route", "log", "--limit", "1000"]);
+    assert_eq!(code, 0, "{log}");
+    let mut ends: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in log["rows"].as_array().unwrap() {
+        let (key, what) = (row["key"].as_str().unwrap(), row["what"].as_str().unwrap());
+        if let Some(order) = key.strip_prefix("order:").and_then(|key| key.strip_suffix(":ended")) {
+            ends.entry(order).or_default().push(what);
+        }
+    }
+    for order in orders {
+        let learnt = ends.remove(order.order_id.as_str()).unwrap_or_default();
+        assert_eq!(learnt, order.lesson(), "{order:?}");
+    }
+    assert_eq!(ends, BTreeMap::new());
 }
 
 /// One job with its kills.

@@ -67,6 +67,18 @@ fn events_cross_from_one_node_to_another() {
     assert_eq!((&relay["state"], &relay["live"]["state"]), (&json!("connected"), &json!("live")));
     assert_eq!((&relay["fetched"], &relay["counts"]["stored"]), (&json!(true), &json!(1)));
 
+    // How closely it is followed, and why; beside it the node's own memory of it.
+    until("known", || here.run(&["relay", "show", &url]).code == 0);
+    assert!(here.run(&["relay", "ls"]).stdout.contains("network.relays names it"));
+    let (code, shown) = here.json(&["relay", "show", &url]);
+    assert_eq!((code, &shown["known"]["standing"]["tier"]), (0, &json!("live")));
+    assert_eq!(shown["known"]["source"], "configured");
+    let shown = here.run(&["relay", "show", &url]);
+    assert!(shown.stdout.contains("tier          1 live, since "), "{shown:?}");
+    let (code, unknown) = here.json(&["relay", "show", "wss://nowhere.example"]);
+    assert_eq!((code, &unknown["known"]), (1, &json!(null)));
+    assert_eq!(here.run(&["relay", "show", "nonsense"]).code, 2);
+
     // Through the running node, and again: the same.
     let c = card(3);
     for _ in 0..2 {

@@ -4,6 +4,7 @@ use guild_roles::explorer::{Offer, msat};
 use serde::Serialize;
 
 use super::job::{Done, Whom};
+use super::met::{self, Met, MetBody};
 use super::proof::Proof;
 use crate::command::Context;
 use crate::command::table::{self, Column};
@@ -12,6 +13,8 @@ use crate::error::Result;
 /// Everything there is to tell.
 pub(super) struct Told {
     pub(super) offers: Vec<Offer>,
+    /// What was found of them; nothing where nobody can be tested.
+    pub(super) met: Vec<Met>,
     pub(super) done: Vec<Done>,
     /// One for each job.
     pub(super) proofs: Vec<Proof>,
@@ -25,7 +28,9 @@ impl Told {
     /// Whether all is as it should be: good work paid, bad work not, and everything proven.
     pub(super) fn ok(&self) -> bool {
         let fair = |done: &Done| done.passed() == (done.name != "Cleo");
+        let seen_through = |met: &Met| met.is_admitted() == (met.name != "Cleo");
         self.evidence_holds
+            && self.met.iter().all(seen_through)
             && self.done.iter().all(fair)
             && self.proofs.iter().all(|proof| proof.verified)
     }
@@ -34,6 +39,7 @@ impl Told {
 #[derive(Serialize)]
 struct Body<'a> {
     providers: Vec<ProviderBody<'a>>,
+    meetings: Vec<MetBody>,
     jobs: Vec<JobBody<'a>>,
     receipts: Vec<ReceiptBody<'a>>,
     evidence: EvidenceBody,
@@ -77,6 +83,10 @@ pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
         return cx.out.object(told.ok(), body(told));
     }
     cx.out.line("")?;
+    if !told.met.is_empty() {
+        table::print(met::COLUMNS, &met::rows(&told.met), cx.out)?;
+        cx.out.line("")?;
+    }
     let columns = [
         Column::Right("job"),
         Column::Left("provider"),
@@ -147,6 +157,7 @@ fn body(told: &Told) -> Body<'_> {
                 price_msat: offer.price_msat,
             })
             .collect(),
+        meetings: told.met.iter().map(Met::body).collect(),
         jobs: told.done.iter().zip(&told.proofs).map(|(done, proof)| job(done, proof)).collect(),
         receipts: told
             .proofs

@@ -14,12 +14,14 @@ use guild_protocol::hash::to_hex;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_roles::buyer::{Choice, Wish};
 use guild_roles::explorer::{Offer, Page, Wanted};
+use guild_roles::meeting;
 use guild_roles::provider::Worker;
 use guild_roles::workshop::Workshop;
 use guild_sandbox::Sandbox;
 
 use super::is_settled;
 use super::job::{Done, Job, Whom};
+use super::met::Met;
 use super::worker::{Cheat, Slow, honest};
 use crate::config::{Config, Loaded, RelayUrls};
 use crate::error::{Error, Result, code};
@@ -37,6 +39,10 @@ const JOB_LIMIT_MS: i64 = 20_000;
 const PATIENCE_MS: i64 = 15_000;
 const LOOK_MS: i64 = 20;
 const SLOW_MS: i64 = 1_500;
+/// The same for a benchmark: there are three of them and more.
+const SLOW_TRIAL_MS: i64 = 800;
+/// Without it no result of a benchmark can be judged.
+const PYTHON: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 const WORKSHOP_AT_ONCE: usize = 2;
 
 /// A directory that goes when the demo goes.
@@ -70,6 +76,8 @@ pub(super) struct Resident {
 pub(super) struct Town {
     hall: Resident,
     providers: Vec<Resident>,
+    /// Whether providers can be tested here.
+    tests: bool,
     /// The providers leave first: their relay should still be there.
     closing: Shutdown,
     dark: Shutdown,
@@ -86,9 +94,13 @@ fn trades(workshop: Option<&Workshop>) -> [Trade; 3] {
     let cheat = Cheat { bounds: workshop.map(|workshop| workshop.bounds.clone()) };
     [
         Trade { name: "Ada", price_msat: 1_000, worker: Arc::new(honest(workshop)) },
-        Trade { name: "Bruno", price_msat: 800, worker: Arc::new(Slow { pause_ms: SLOW_MS }) },
+        Trade { name: "Bruno", price_msat: 800, worker: Arc::new(slow(workshop.is_some())) },
         Trade { name: "Cleo", price_msat: 500, worker: Arc::new(cheat) },
     ]
+}
+
+fn slow(benchmarks: bool) -> Slow {
+    Slow { pause_ms: SLOW_MS, trial_pause_ms: SLOW_TRIAL_MS, benchmarks }
 }
 
 impl Town {
@@ -117,7 +129,8 @@ impl Town {
             let means = (Some(worker), sandbox);
             providers.push(settle(name, config, means, &ground, &closing).await?);
         }
-        Ok(Town { hall, providers, closing, dark, ground })
+        let tests = sandbox.is_some() && PYTHON.iter().any(|path| Path::new(path).exists());
+        Ok(Town { hall, providers, tests, closing, dark, ground })
     }
 
     /// The directory in which everything lies.
@@ -146,6 +159,28 @@ impl Town {
         .await
     }
 
+    /// Who is tested, in order: the first one sets the pace.
+    pub(super) fn applicants(&self) -> impl Iterator<Item = &'static str> {
+        self.providers.iter().filter(|_| self.tests).map(|one| one.name)
+    }
+
+    /// Gets to know a provider: it is asked to do benchmarks, and the results are judged.
+    pub(super) async fn test(&self, name: &'static str) -> Result<Met> {
+        let meetings = &self.hall.node.handles().meetings;
+        let benchmark = meeting::Benchmark::StdV3;
+        let wish = meeting::Wish {
+            provider: self.key_of(name)?,
+            task: None,
+            benchmark,
+            modules: benchmark.modules(),
+            encrypted: false,
+            bid: None,
+            idempotency_key: Some(format!("demo meeting with {name}")),
+        };
+        let begun = meetings.meet(wish).await?;
+        Ok(Met { name, story: meetings.wait(&begun.meeting_id).await? })
+    }
+
     /// Orders a job and waits for its end.
     pub(super) async fn hire(&self, number: usize, job: Job) -> Result<Done> {
         let buyer = &self.hall.node.handles().buyer;
@@ -160,6 +195,7 @@ impl Town {
             time_limit_ms: JOB_LIMIT_MS,
             provider,
             private: job.private,
+            policy: None,
             kind: None,
             idempotency_key: Some(format!("demo job {number}")),
         };
@@ -197,7 +233,7 @@ impl Town {
 
     /// Ends all nodes, the providers first.
     pub(super) async fn close(self) -> Result<()> {
-        let Town { hall, providers, closing, dark, ground } = self;
+        let Town { hall, providers, closing, dark, ground, .. } = self;
         closing.trigger();
         let mut ended = Ok(());
         for Resident { node, .. } in providers {

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use guild_market::benchmark;
 use guild_market::job::Refusal;
 use guild_market::sandbox_run::{self, Artifact, Bounds, CommandRun, Plan, Printed, Ran, Status};
 use guild_protocol::env::{BoxFuture, Clock};
 use guild_protocol::hash::Hash;
 use guild_protocol::schema::SchemaId;
-use guild_roles::provider::{CommandRunner, Embedder, Task, Together, Worker};
+use guild_roles::provider::{CommandRunner, Embedder, Solver, Task, Together, Worker};
 use guild_roles::workshop::Workshop;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::real::SystemClock;
 
@@ -18,6 +19,7 @@ pub(super) fn honest(workshop: Option<&Workshop>) -> Together {
     let mut workers: Vec<Arc<dyn Worker>> = vec![Arc::new(Embedder)];
     if let Some(workshop) = workshop {
         workers.push(Arc::new(CommandRunner(workshop.clone())));
+        workers.push(Arc::new(Solver::Reference));
     }
     Together(workers)
 }
@@ -25,11 +27,16 @@ pub(super) fn honest(workshop: Option<&Workshop>) -> Together {
 /// Does good work, after a while.
 pub(super) struct Slow {
     pub(super) pause_ms: i64,
+    /// The same for a benchmark.
+    pub(super) trial_pause_ms: i64,
+    /// Whether it does benchmarks.
+    pub(super) benchmarks: bool,
 }
 
 impl Worker for Slow {
     fn schema_ids(&self) -> Vec<SchemaId> {
-        Embedder.schema_ids()
+        let solved = if self.benchmarks { Solver::Reference.schema_ids() } else { Vec::new() };
+        Embedder.schema_ids().into_iter().chain(solved).collect()
     }
 
     fn models(&self) -> Vec<String> {
@@ -37,15 +44,17 @@ impl Worker for Slow {
     }
 
     fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
-        let pause = SystemClock.sleep(self.pause_ms);
+        let is_trial = task.job.schema_id().as_str() == benchmark::SCHEMA_ID;
+        let pause = SystemClock.sleep(if is_trial { self.trial_pause_ms } else { self.pause_ms });
         Box::pin(async move {
             pause.await;
-            Embedder.work(task).await
+            if is_trial { Solver::Reference.work(task).await } else { Embedder.work(task).await }
         })
     }
 }
 
-/// Sells vectors of the right form that belong to no text, and says of tests that it never ran that they pass.
+/// Sells vectors of the right form that belong to no text, says of tests that it never ran that they pass, and of
+/// programs that do nothing that they solve a task.
 pub(super) struct Cheat {
     /// What commands could use, if it ran them.
     pub(super) bounds: Option<Bounds>,
@@ -54,7 +63,8 @@ pub(super) struct Cheat {
 impl Worker for Cheat {
     fn schema_ids(&self) -> Vec<SchemaId> {
         let runs = self.bounds.as_ref().and_then(|_| sandbox_run::SCHEMA_ID.parse().ok());
-        Embedder.schema_ids().into_iter().chain(runs).collect()
+        let solved = self.bounds.as_ref().map(|_| Solver::Reference.schema_ids());
+        Embedder.schema_ids().into_iter().chain(runs).chain(solved.into_iter().flatten()).collect()
     }
 
     fn models(&self) -> Vec<String> {
@@ -69,6 +79,14 @@ impl Worker for Cheat {
             );
             return Box::pin(std::future::ready(forged));
         }
+        if task.job.schema_id().as_str() == benchmark::SCHEMA_ID {
+            return Box::pin(async move {
+                let empty = do_nothing(task.job.payload());
+                let mut output = Solver::Reference.work(task).await?;
+                output["files"] = json!({ benchmark::ENTRY: empty });
+                Ok(output)
+            });
+        }
         Box::pin(async move {
             let mut output = Embedder.work(task).await?;
             let vectors = output.get_mut("embeddings").and_then(Value::as_array_mut);
@@ -78,6 +96,13 @@ impl Worker for Cheat {
             Ok(output)
         })
     }
+}
+
+/// Every function that is asked for, and nothing in it.
+fn do_nothing(task: &Value) -> String {
+    let asked = task["functions"].as_array().into_iter().flatten();
+    let names = asked.filter_map(|function| function["name"].as_str());
+    names.map(|name| format!("def {name}(*given):\n    return 0\n\n\n")).collect()
 }
 
 /// All green, and a report that nobody wrote.

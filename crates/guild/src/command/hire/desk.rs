@@ -122,7 +122,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Whether the node is still there when this command has ended.
-    pub(super) fn stays(&self) -> bool {
+    pub(in crate::command) fn stays(&self) -> bool {
         self.own.is_none()
     }
 
@@ -168,7 +168,7 @@ impl<'a> Desk<'a> {
         self.ask(until_ms, &Shutdown::new(), |client| client.cancel(order_id))
     }
 
-    pub(super) fn pause(&self, duration_ms: i64) {
+    pub(in crate::command) fn pause(&self, duration_ms: i64) {
         self.pauses.block_on(SystemClock.sleep(duration_ms));
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Ended {
     paid_msat: Option<i64>,
     /// Why it ended without a result.
     words: String,
+    /// Whether somebody was to do it, or did.
+    has_provider: bool,
 }
 
 impl Ended {
@@ -33,11 +35,22 @@ impl Ended {
             state: text("state"),
             paid_msat: order["paid_msat"].as_i64(),
             words: order["words"].as_str().unwrap_or_default().to_owned(),
+            has_provider: order["provider"].is_string(),
         }
     }
 
     pub(super) fn is_paid(&self) -> bool {
         self.state == "released"
+    }
+
+    /// What the routing log says of it. An order that was open to all and ran out was nobody's.
+    pub(super) fn lesson(&self) -> &'static [&'static str] {
+        match self.state.as_str() {
+            "released" => &["SUCCESS"],
+            "withheld" => &["FAILURE"],
+            "expired" if !self.has_provider => &[],
+            _ => &["ERROR"],
+        }
     }
 
     /// Whether its time was over, for the buyer or for a provider that came back too late to what it had accepted.
@@ -235,6 +248,7 @@ fn sound() -> Books {
         state: state.to_owned(),
         paid_msat,
         words: String::new(),
+        has_provider: true,
     };
     let word = |name: &str, words: &[&str]| {
         (name.to_owned(), words.iter().map(|&word| word.to_owned()).collect())
