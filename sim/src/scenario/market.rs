@@ -11,7 +11,8 @@
 //! 5. an order does not run out if its result was there in time, by the clock of the buyer's node;
 //! 6. what is worked on belongs to one process at a time: nobody takes what another holds, does it without a claim of
 //!    its own, or hands in what another has taken over;
-//! 7. the history of every node passes the independent checker, and its database the audit.
+//! 7. the routing matrix of the buyer knows of every order that ended how it ended, once, and is what its log gives;
+//! 8. the history of every node passes the independent checker, and its database the audit.
 //!
 //! Where clocks are set to other times, an event may come from the future and be refused for days. There only what must
 //! never happen is asked for, not that everything comes to its end. And what came after an order had run out may show
@@ -22,6 +23,7 @@ mod bug;
 mod check;
 mod client;
 mod hub;
+mod learnt;
 mod runs;
 
 use std::collections::BTreeMap;

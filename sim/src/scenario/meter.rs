@@ -42,6 +42,7 @@ use self::check::Checker;
 use self::yard::Yard;
 use super::Report;
 use crate::bus::SimBus;
+use crate::clock::BEGIN_MS;
 use crate::database::Database;
 use crate::executor::{Executor, Life, PointPlant};
 use crate::fault::Selection;
@@ -182,9 +183,9 @@ fn simulate(world: &World, seed: u64, bug: Option<Bug>, database: Database) -> u
     let checker = Mutex::new(Checker::new(&shared));
     let finished = executor.run(END_MS, &boot, &|| {
         lock(&checker).look();
-        world.is_violated() || left(&shared).is_none()
+        world.is_violated() || is_over(&shared)
     });
-    if let (false, Some(left)) = (finished, left(&shared)) {
+    if let (false, Some(left)) = (finished, overdue(&shared)) {
         world.violate(format!("[end] faults have ended, but {left}"));
     }
     lock(&checker).at_the_end();
@@ -297,21 +298,65 @@ async fn set_right(shared: Shared) {
     }
 }
 
-/// What is not done yet; none if all have what they wanted and everything has come to its end.
-fn left(shared: &Shared) -> Option<String> {
+/// Whether all have what they wanted, and everything has come to its end.
+fn is_over(shared: &Shared) -> bool {
+    let open = "SELECT count(*) FROM hosting_sandbox WHERE status IN ('starting', 'running', 'ending', 'destroying')";
+    let is_open = || shared.database.one(open, args![]).ok().flatten() != Some(0_i64);
+    *lock(&shared.finished) >= shared.users && !is_open() && !has_leaks(shared, 0)
+}
+
+/// Whether there is more on the machine than what is kept and what goes on.
+fn has_leaks(shared: &Shared, going_on: usize) -> bool {
+    let kept = "SELECT count(*) FROM hosting_sandbox WHERE status = 'stopped'";
+    let kept: i64 = shared.database.one(kept, args![]).ok().flatten().unwrap_or(0);
+    let wanted = usize::try_from(kept).unwrap_or(0).saturating_add(going_on);
+    shared.yard.present().len() > wanted
+}
+
+/// A sandbox that is not at its end.
+struct Open {
+    id: String,
+    status: String,
+    expires_ms: UnixMs,
+    ends_ms: Option<UnixMs>,
+}
+
+impl Open {
+    /// Whether it is right that it runs: it is paid, and somebody wanted it for so long. Whoever extends a sandbox
+    /// while the clock is a day ahead gets that day.
+    fn goes_on(&self, now_ms: UnixMs) -> bool {
+        let is_paid = self.ends_ms.is_some_and(|ends_ms| ends_ms > now_ms);
+        self.status == "running" && is_paid && self.expires_ms > now_ms
+    }
+}
+
+/// What should have been done by the end of the world.
+fn overdue(shared: &Shared) -> Option<String> {
     let finished = *lock(&shared.finished);
     if finished < shared.users {
         return Some(format!("{finished} of {} users are served", shared.users));
     }
-    let open = "SELECT count(*) FROM hosting_sandbox WHERE status IN ('starting', 'running', 'ending', 'destroying')";
-    let open: i64 = shared.database.one(open, args![]).ok().flatten().unwrap_or(1);
-    let wanted = "SELECT count(*) FROM hosting_sandbox WHERE status = 'stopped'";
-    let wanted: i64 = shared.database.one(wanted, args![]).ok().flatten().unwrap_or(0);
+    let rows = "SELECT s.sandbox_id, s.status, s.expires_ms, r.ends_ms
+        FROM hosting_sandbox AS s LEFT JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
+        WHERE s.status IN ('starting', 'running', 'ending', 'destroying') ORDER BY s.sandbox_no";
+    let rows: Vec<(String, String, UnixMs, Option<UnixMs>)> =
+        shared.database.all(rows, args![]).unwrap_or_default();
+    let open = rows.into_iter().map(|(id, status, expires_ms, ends_ms)| Open {
+        id,
+        status,
+        expires_ms,
+        ends_ms,
+    });
+    let now_ms = BEGIN_MS + shared.world.now_ms();
+    // Where no clock was ever wrong, nobody can have asked for that long.
+    let (going_on, late): (Vec<Open>, Vec<Open>) =
+        open.partition(|open| !shared.is_strict() && open.goes_on(now_ms));
+    if let Some(Open { id, status, expires_ms, ends_ms }) = late.first() {
+        let times = format!("it is {now_ms}, it expires at {expires_ms}, is paid to {ends_ms:?}");
+        return Some(format!("{} are not at their end: {id} is {status}, {times}", late.len()));
+    }
     let present = shared.yard.present().len();
-    let leaks = i64::try_from(present).unwrap_or(i64::MAX) > wanted;
-    (open > 0 || leaks).then(|| {
-        format!("{open} sandboxes are not at their end, {present} are on the machine, {wanted} should be")
-    })
+    has_leaks(shared, going_on.len()).then(|| format!("{present} are on the machine"))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

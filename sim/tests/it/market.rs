@@ -34,6 +34,7 @@ fn whoever_dies_every_job_ends_once_and_the_books_agree() {
             "hire without an answer",
             "buyer.no_provider",
             "taken over",
+            "outcomes learnt",
         ],
     );
 }
@@ -76,4 +77,14 @@ fn a_claim_that_is_not_seen_is_found() {
 #[test]
 fn a_receipt_that_is_forgotten_is_found() {
     found(run, Bug::ReceiptForgotten, "[jobs]");
+}
+
+#[test]
+fn an_outcome_that_is_lost_is_found() {
+    found(run, Bug::OutcomeLost, "[outcome]");
+}
+
+#[test]
+fn an_outcome_of_what_nobody_was_given_is_found() {
+    found(run, Bug::OutcomeUngiven, "[given]");
 }

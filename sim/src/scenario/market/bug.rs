@@ -22,6 +22,10 @@ pub enum Bug {
     ClaimUnseen,
     /// A receipt that was taken is not remembered, so its job stays unpaid.
     ReceiptForgotten,
+    /// Now and then an outcome is not written into the routing log.
+    OutcomeLost,
+    /// Whoever was a stranger when it was hired has an outcome of a job that it was never given.
+    OutcomeUngiven,
 }
 
 impl Bug {
@@ -64,6 +68,16 @@ impl Bug {
             Bug::ReceiptForgotten => &[(
                 "state = $2, paid_units = $3, receipt_id = $4, changed_ms = $5",
                 "changed_ms = $5 + 0 * length($2 || $3 || $4)",
+            )],
+            Bug::OutcomeLost => &[(
+                "entry, prev_hash, hash)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+                "entry, prev_hash, hash)
+         SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 WHERE $2 NOT LIKE '%:ended' OR $3 % 3 > 0",
+            )],
+            Bug::OutcomeUngiven => &[(
+                "SELECT seq FROM market_route_log WHERE change_key = $1",
+                "SELECT 1 FROM market_order WHERE length($1) > 0 LIMIT 1",
             )],
         };
         Plant { edits, unchecked: self == Bug::DeliveredAgain, answers_early_one_in: 0 }

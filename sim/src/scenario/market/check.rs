@@ -13,6 +13,7 @@ use guild_protocol::nostr::kind;
 use guild_store::{Decode, Val, args};
 use serde_json::json;
 
+use super::learnt::check_matrix;
 use super::{CHEAT, CLAIM_MS, FUNDS, Shared, key, lock};
 use crate::database::Database;
 
@@ -25,6 +26,7 @@ pub(super) fn at_the_end(shared: &Shared) {
     check_books(shared);
     check_in_time(shared);
     check_claims(shared);
+    check_matrix(shared);
     if shared.is_strict() {
         for Between { node, problem } in compare(&nodes).problems {
             shared.world.violate(format!("[{}] node {node}: {problem}", problem.code.name));
@@ -200,7 +202,7 @@ fn check_in_time(shared: &Shared) {
 
 impl Shared {
     /// The rows of a node. A question that cannot be answered would let anything pass, so it is a violation itself.
-    fn rows<T: Decode>(&self, node: usize, sql: &str, args: &[Val<'_>]) -> Vec<T> {
+    pub(super) fn rows<T: Decode>(&self, node: usize, sql: &str, args: &[Val<'_>]) -> Vec<T> {
         self.databases[node].all(sql, args).unwrap_or_else(|error| {
             self.world.violate(format!("[checker] {error}: {sql}"));
             Vec::new()

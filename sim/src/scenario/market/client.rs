@@ -57,6 +57,7 @@ fn wish(shared: &Shared, number: u64, turn: u64) -> Wish {
         time_limit_ms: [15_000, 15_000, 2_500][usize::try_from(world.below(3)).unwrap_or(0)],
         private: world.below(3) == 0 && provider != Choice::Any,
         provider,
+        policy: None,
         kind: None,
         idempotency_key: Some(name),
     }
