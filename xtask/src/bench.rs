@@ -100,6 +100,7 @@ pub(crate) const BENCHES: &[Bench] = &[
             programs: &[Program::Ours, Program::Peer("cid.mjs")],
         }],
     },
+    often("discovery", "guild-roles", &[on_disk("sqlite"), on_server("postgres")]),
     Bench {
         name: "footprint",
         package: "guild",

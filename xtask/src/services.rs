@@ -47,6 +47,7 @@ pub(crate) fn run(tree: &Workspace, options: &Options) -> Result {
     setup::nostr_relay(tree)?;
     setup::judge_tools(tree)?;
     setup::nats_py(tree)?;
+    setup::nostr_dvm(tree)?;
     setup::schemathesis(tree)?;
     let mut command = tree.program(program);
     command.args(arguments).current_dir(here).stdin(Stdio::inherit());

@@ -133,19 +133,30 @@ fn python_packages(tree: &Workspace, name: &str, wanted: &str, what: &str) -> Re
 
 /// Installs the program that makes up calls to the API, once, into the build directory.
 pub(crate) fn schemathesis(tree: &Workspace) -> Result {
-    let directory = tree.target(testbed::schemathesis::DIRECTORY);
+    use testbed::schemathesis::{DIRECTORY, REQUIREMENTS};
+    python_program(tree, DIRECTORY, REQUIREMENTS)
+}
+
+/// Installs the provider of another make that tests benchmark, once, into the build directory.
+pub(crate) fn nostr_dvm(tree: &Workspace) -> Result {
+    use testbed::nostr_dvm::{DIRECTORY, REQUIREMENTS};
+    python_program(tree, DIRECTORY, REQUIREMENTS)
+}
+
+/// Installs the program of `testbed/{name}.txt`, with a Python of its own, into the directory of that name.
+fn python_program(tree: &Workspace, name: &str, wanted: &str) -> Result {
+    let directory = tree.target(name);
     let list = directory.join("installed.txt");
-    let wanted = testbed::schemathesis::REQUIREMENTS;
     if std::fs::read_to_string(&list).is_ok_and(|has| has == wanted) {
         return Ok(());
     }
     ensure(&[PYTHON])?;
-    println!("  installing schemathesis, once");
+    println!("  installing {name}, once");
     let mut make = tree.program("python3");
     workspace::run(make.args(["-m", "venv", "--clear"]).arg(&directory))?;
     let mut install = tree.program(directory.join("bin/pip"));
     install.args(["install", "--quiet", "--disable-pip-version-check", "--requirement"]);
-    workspace::run(install.arg(tree.path("testbed/schemathesis.txt")))?;
+    workspace::run(install.arg(tree.path(format!("testbed/{name}.txt"))))?;
     std::fs::write(&list, wanted).map_err(|e| format!("{} was not written: {e}", list.display()))
 }
 

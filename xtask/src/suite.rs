@@ -120,6 +120,7 @@ fn toolchain(tree: &Workspace, _: bool, _: &Pulse) -> Result {
     setup::nostr_relay(tree)?;
     setup::judge_tools(tree)?;
     setup::nats_py(tree)?;
+    setup::nostr_dvm(tree)?;
     setup::schemathesis(tree)
 }
 
