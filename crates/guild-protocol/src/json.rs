@@ -121,6 +121,34 @@ impl<'a> Doc<'a> {
         Hash::of(&self.to_canonical())
     }
 
+    /// Refuses a document whose canonical bytes a reader with this depth would refuse: it is nested too deeply, or a
+    /// double is written as an integer beyond ±(2^53−1) there, as 1e16 is.
+    ///
+    /// ```
+    /// use guild_protocol::json;
+    /// let [small, large] = [1e15, 1e16].map(|number| json::to_doc(&[number]).unwrap());
+    /// assert_eq!(small.check_reads_back(1), Ok(()));
+    /// assert_eq!(large.check_reads_back(1).unwrap_err().code().name, "json.integer_range");
+    /// assert_eq!(small.check_reads_back(0).unwrap_err().code().name, "json.depth");
+    /// ```
+    pub fn check_reads_back(&self, max_depth: usize) -> Result<()> {
+        let inner = match self {
+            Doc::Null | Doc::Bool(_) | Doc::Text(_) => return Ok(()),
+            Doc::Number(written) => return write::check_number(written),
+            Doc::Array(_) | Doc::Object(_) => max_depth.checked_sub(1),
+        };
+        let Some(left) = inner else {
+            return Err(Error::new(&code::DEPTH, "arrays and objects are nested too deeply"));
+        };
+        match self {
+            Doc::Array(items) => items.iter().try_for_each(|item| item.check_reads_back(left)),
+            Doc::Object(members) => {
+                members.iter().try_for_each(|(_, value)| value.check_reads_back(left))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The member of an object.
     pub fn get(&self, key: &str) -> Option<&Doc<'a>> {
         match self {

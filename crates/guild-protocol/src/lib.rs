@@ -62,6 +62,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         nostr::job::code::ALL,
         nostr::nip44::code::ALL,
         nostr::receipt_notice::code::ALL,
+        nostr::review::code::ALL,
         receipt::code::ALL,
         replay::code::ALL,
         schema::code::ALL,

@@ -14,6 +14,7 @@
 //! | [`job`] | requests, results and feedback (NIP-90) |
 //! | [`announcement`] | how a provider advertises itself (NIP-89) |
 //! | [`receipt_notice`] | how a receipt travels to its provider |
+//! | [`review`] | what somebody says in public of a provider |
 //!
 //! We send what the published texts say and read what is found in the wild. What exactly is in
 //! `docs/formats/nostr.md`.
@@ -31,6 +32,7 @@ pub mod kind;
 pub mod message;
 pub mod nip44;
 pub mod receipt_notice;
+pub mod review;
 pub mod tag;
 
 pub use event::{Draft, Event, EventId, EventText, Limits};

@@ -1,6 +1,7 @@
 //! The canonical writer. A [`Doc`] has passed every check, so writing cannot fail.
 
-use super::Doc;
+use super::{Doc, MAX_SAFE_INTEGER, code};
+use crate::{Error, Result};
 
 pub(super) fn canonical(doc: &Doc<'_>, out: &mut Vec<u8>) {
     match doc {
@@ -44,6 +45,24 @@ fn number(written: &str, out: &mut Vec<u8>) {
     let number = written.parse::<f64>().unwrap_or(f64::NAN);
     debug_assert!(number.is_finite(), "{written} passed the checks");
     out.extend_from_slice(ryu_js::Buffer::new().format(number).as_bytes());
+}
+
+/// Refuses a double that is written as an integer which no strict reader takes.
+pub(super) fn check_number(written: &str) -> Result<()> {
+    // What is written like this has passed the checks as an integer, and is copied.
+    if written.len() < 16 && !written.bytes().any(|b| matches!(b, b'e' | b'E')) {
+        return Ok(());
+    }
+    let mut text = Vec::with_capacity(24);
+    number(written, &mut text);
+    let is_integer = text.iter().all(|b| b.is_ascii_digit() || *b == b'-');
+    let digits: String =
+        text.iter().filter(|b| b.is_ascii_digit()).map(|b| char::from(*b)).collect();
+    if is_integer && digits.parse::<u64>().map_or(true, |value| value > MAX_SAFE_INTEGER) {
+        let message = format!("{written} would be written as an integer beyond ±(2^53−1)");
+        return Err(Error::new(&code::INTEGER_RANGE, message));
+    }
+    Ok(())
 }
 
 /// RFC 8785 §3.2.2.2: only what must be escaped is.

@@ -215,10 +215,17 @@ proptest! {
         let text = json::to_canonical(&a).unwrap();
         let back: Value = serde_json::from_slice(&text).unwrap();
         prop_assert!(same(&a, &back), "{} became {}", a, back);
-        // Read again it stays, unless a double has become an integer that is out of range.
+        // Read again it stays, unless a double has become an integer that is out of range; and that is known before.
+        let known = json::to_doc(&a).unwrap().check_reads_back(128).map_err(|e| e.code());
         match json::Doc::parse(&text) {
-            Ok(doc) => prop_assert_eq!(doc.to_canonical(), text),
-            Err(e) => prop_assert_eq!(e.code().name, "json.integer_range"),
+            Ok(doc) => {
+                prop_assert_eq!(doc.to_canonical(), text);
+                prop_assert_eq!(known, Ok(()));
+            }
+            Err(e) => {
+                prop_assert_eq!(e.code().name, "json.integer_range");
+                prop_assert_eq!(known, Err(e.code()));
+            }
         }
     }
 
@@ -236,6 +243,30 @@ proptest! {
         let _ = json::hash_text(&bytes);
         let _ = json::legacy::hash_text(&bytes);
     }
+}
+
+/// Where doubles begin to look like integers that nobody takes, and where they look like doubles again.
+#[test]
+fn what_would_not_be_read_again_is_known_before_it_is_written() {
+    for number in [
+        9_007_199_254_740_991.0,
+        9_007_199_254_740_992.0,
+        1e16,
+        -1e16,
+        1e20,
+        1e21,
+        0.1,
+        -0.0,
+        f64::MAX,
+    ] {
+        let doc = json::to_doc(&number).unwrap();
+        let back = json::Doc::parse(&doc.to_canonical()).map(|_| ()).map_err(|e| e.code());
+        assert_eq!(doc.check_reads_back(0).map_err(|e| e.code()), back, "{number}");
+    }
+    let deep = (0..128).fold(Value::from(1), |inner, _| serde_json::json!({ "a": inner }));
+    let doc = json::to_doc(&deep).unwrap();
+    assert_eq!(doc.check_reads_back(128), Ok(()));
+    assert_eq!(doc.check_reads_back(127).unwrap_err().code().name, "json.depth");
 }
 
 /// What a format calls an object is one: a list of the values in the order of some program's fields is not.

@@ -12,6 +12,7 @@ mod event;
 mod heartbeat;
 mod job;
 mod receipt_notice;
+mod review;
 
 fn vectors() -> Value {
     serde_json::from_str(include_str!("../../vectors/nostr.json")).unwrap()
