@@ -123,7 +123,18 @@ pub fn book(
     chains: &[Vec<NewTransfer>],
     now_ms: UnixMs,
 ) -> Result<Vec<Result<Vec<Outcome>>>> {
-    let (head, mut book) = load::load(tx, chains)?;
+    book_known(tx, BTreeMap::new(), chains, now_ms)
+}
+
+/// As [`book`], for whoever has read accounts in this very transaction, by [`entries`], and booked nothing since: they
+/// are not read again.
+pub fn book_known(
+    tx: &mut Tx<'_>,
+    known: BTreeMap<AccountId, Entry>,
+    chains: &[Vec<NewTransfer>],
+    now_ms: UnixMs,
+) -> Result<Vec<Result<Vec<Outcome>>>> {
+    let (head, mut book) = load::load(tx, known, chains)?;
     let decided: Vec<Result<Vec<Outcome>>> =
         chains.iter().map(|chain| book.apply_chain(chain, now_ms)).collect();
     save::save(tx, &head, &book, &decided)?;

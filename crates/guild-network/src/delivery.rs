@@ -19,7 +19,7 @@ pub enum Outcome {
     Taken,
     /// It refused it for good.
     Refused,
-    /// It could not be reached, or did not say.
+    /// It could not be reached, or did not say; or it took the request, and the provider never said anything.
     Unanswered,
     /// The provider's first answer came from here, so long after the request.
     Answered {
@@ -35,7 +35,7 @@ pub struct Quality {
     pub taken: i64,
     /// Those that it refused.
     pub refused: i64,
-    /// Those about which it did not say anything.
+    /// Those about which it did not say anything, and those that it took and the provider never answered.
     pub unanswered: i64,
     /// Those that the provider answered first from here.
     pub answered: i64,
@@ -184,6 +184,31 @@ pub(crate) fn heard(
     Ok(new > 0)
 }
 
+/// A request of ours ended without any answer of its provider: every relay that took it may have dropped it. Nothing is
+/// written if the provider was heard, wherever that was.
+pub fn silent(
+    tx: &mut Tx<'_>,
+    request_id: &EventId,
+    provider: &PublicKey,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let heard: Option<(i64,)> = tx.first(
+        "SELECT at_ms FROM relay_heard WHERE request_id = $1 AND provider = $2",
+        args![&request_id.hex(), &provider.hex()],
+    )?;
+    if heard.is_some() {
+        return Ok(());
+    }
+    let took: Vec<(String,)> = tx.all(
+        "SELECT relay FROM nostr_ack WHERE event_id = $1 AND state = 'acked' ORDER BY relay LIMIT $2",
+        args![&request_id.hex(), RELAYS_MAX],
+    )?;
+    for (relay,) in took {
+        record(tx, &relay, provider, Outcome::Unanswered, now_ms)?;
+    }
+    Ok(())
+}
+
 /// A row, and whose it is.
 type Observed = (String, i64, i64, i64, i64, Option<i64>, i64);
 
@@ -257,6 +282,8 @@ mod tests {
         assert!(seen(&[answered; 3]).score_milli() > seen(&[taken; 9]).score_milli());
         assert!(seen(&[silent; 3]).score_milli() < 300);
         assert!(seen(&[Outcome::Refused; 3]).score_milli() < 300);
+        // A relay that takes everything and drops it is below what is known of none.
+        assert!(seen(&[taken, silent, taken, silent, taken, silent]).score_milli() < 500);
         let slower = seen(&[answered, Outcome::Answered { after_ms: 800 }]);
         assert_eq!(slower.after_ms, Some(500));
     }

@@ -98,6 +98,12 @@ pub struct Tally {
     pub worth: i64,
     /// Events with a wrong id or signature.
     pub hostile: i64,
+    /// Events that nobody asked for.
+    pub unasked: i64,
+    /// Frames that are no message, or longer than any.
+    pub malformed: i64,
+    /// Pages in which it gave fewer events than it says that it gives, although there were more.
+    pub limits: i64,
     /// Windows with more than anybody can need.
     pub floods: i64,
     /// Bans.
@@ -445,6 +451,12 @@ pub struct Look {
     pub is_banned: bool,
     /// Events with a wrong id or signature.
     pub hostile: i64,
+    /// Events that nobody asked for.
+    pub unasked: i64,
+    /// Frames that are no message, or longer than any.
+    pub malformed: i64,
+    /// Pages in which it gave fewer events than it says that it gives.
+    pub limits: i64,
     /// How long it took to connect.
     pub connect_ms: Option<i64>,
     /// What was wrong.
@@ -518,6 +530,9 @@ fn counted(was: Tally, look: &Look, window: &Window, flood: bool, now_ms: UnixMs
         news: was.news.saturating_add(window.news),
         worth: was.worth.saturating_add(window.worth),
         hostile: was.hostile.saturating_add(window.hostile),
+        unasked: was.unasked.saturating_add(look.unasked),
+        malformed: was.malformed.saturating_add(look.malformed),
+        limits: was.limits.saturating_add(look.limits),
         floods: was.floods.saturating_add(i64::from(flood)),
         bans: was.bans.saturating_add(i64::from(window.is_banned || window.hostile > 0)),
         cuts: was.cuts.saturating_add(i64::from(look.is_cut)),

@@ -171,6 +171,11 @@ pub fn ways(rx: &mut Rx<'_>, provider: &PublicKey, now_ms: UnixMs) -> Result<Vec
     Ok(ranked(&facts))
 }
 
+/// The relays of those ways that may be gone, in their order.
+pub fn open(ways: &[Way]) -> impl Iterator<Item = &str> {
+    ways.iter().filter(|way| way.reason != Reason::Banned).map(|way| way.relay.as_str())
+}
+
 /// The relays that strangers named and that are followed closely, the nearest first.
 fn near(rx: &mut Rx<'_>) -> Result<Vec<Known>> {
     let mut near: Vec<Known> = Vec::new();

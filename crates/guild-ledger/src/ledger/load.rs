@@ -1,12 +1,12 @@
 //! Reads what a batch touches: the head, the accounts, the transfers that are booked already and the holds.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_store::{Column, Engine, Rx, Sql, Tx};
 
 use crate::Result;
 use crate::account::AccountId;
-use crate::book::{Book, check_length};
+use crate::book::{Book, Entry, check_length};
 use crate::head::Head;
 use crate::row::{Numbered, Opened, Row, TransferRow, by_number, columns};
 use crate::transfer::{NewTransfer, Step, TransferId};
@@ -18,14 +18,15 @@ struct Wanted<'a> {
 }
 
 impl<'a> Wanted<'a> {
-    fn of(chains: &'a [Vec<NewTransfer>]) -> Wanted<'a> {
+    fn of(chains: &'a [Vec<NewTransfer>], known: &BTreeMap<AccountId, Entry>) -> Wanted<'a> {
         let (mut transfers, mut accounts) = (Vec::new(), Vec::new());
         // What is refused for its length is not looked up: it may name millions.
         for transfer in chains.iter().filter(|chain| check_length(chain).is_ok()).flatten() {
             transfers.push(transfer.transfer_id.as_str());
             match &transfer.step {
                 Step::Post { debit, credit, .. } | Step::Hold { debit, credit, .. } => {
-                    accounts.extend([debit, credit].map(AccountId::as_str));
+                    let unknown = [debit, credit].into_iter().filter(|id| !known.contains_key(id));
+                    accounts.extend(unknown.map(AccountId::as_str));
                 }
                 Step::Settle { hold, .. } | Step::Void { hold } | Step::Expire { hold } => {
                     transfers.push(TransferId::as_str(hold));
@@ -61,12 +62,13 @@ impl Found {
         found
     }
 
-    fn into_book(self) -> Result<(Head, Book)> {
+    fn into_book(self, known: BTreeMap<AccountId, Entry>) -> Result<(Head, Book)> {
         let head = self.head.unwrap_or_else(Head::start);
         let mut book = Book::after(head.last_seq);
         let mut numbered = Numbered::new();
         let known_transfers = !self.transfers.is_empty();
-        for Opened { entry, .. } in self.accounts {
+        let read = self.accounts.into_iter().map(|opened| opened.entry);
+        for entry in known.into_values().chain(read) {
             if known_transfers {
                 numbered.insert(entry.account_no, entry.account.clone());
             }
@@ -80,14 +82,18 @@ impl Found {
     }
 }
 
-/// Everything that the chains touch.
-pub(super) fn load(tx: &mut Tx<'_>, chains: &[Vec<NewTransfer>]) -> Result<(Head, Book)> {
-    let wanted = Wanted::of(chains);
+/// Everything that the chains touch; of the accounts those that are not known.
+pub(super) fn load(
+    tx: &mut Tx<'_>,
+    known: BTreeMap<AccountId, Entry>,
+    chains: &[Vec<NewTransfer>],
+) -> Result<(Head, Book)> {
+    let wanted = Wanted::of(chains, &known);
     let found = match tx.engine() {
         Engine::Sqlite => load_row_by_row(tx, &wanted)?,
         Engine::Postgres => load_at_once(tx, &wanted)?,
     };
-    found.into_book()
+    found.into_book(known)
 }
 
 fn load_row_by_row(rx: &mut Rx<'_>, wanted: &Wanted<'_>) -> Result<Found> {

@@ -34,6 +34,13 @@ pub(super) struct Fetch {
     page_oldest_s: u64,
     events_max: u64,
     events_left: u64,
+    /// What the page was asked with.
+    page: Option<Page>,
+    page_limit: u64,
+    /// Below the oldest event of the last page, which had fewer events than were asked for.
+    below_short: Option<Gap>,
+    /// Whether the relay has shown that it cut such a page.
+    is_cut: bool,
     /// Once the page is over, there is a new gap: the relay tells what is new since then, and did not before.
     reopened_s: Option<u64>,
 }
@@ -78,6 +85,10 @@ impl Fetch {
             page_oldest_s: u64::MAX,
             events_max,
             events_left: events_max,
+            page: None,
+            page_limit: 0,
+            below_short: None,
+            is_cut: false,
             reopened_s: None,
         }
     }
@@ -114,21 +125,34 @@ impl Fetch {
         self.page().is_none()
     }
 
-    /// Begins a page, perhaps once more.
-    pub(super) fn begin(&mut self) {
+    /// Begins a page of at most so many events, perhaps once more.
+    pub(super) fn begin(&mut self, limit: u64) {
         (self.is_paging, self.page_events, self.page_oldest_s) = (true, 0, u64::MAX);
+        (self.page, self.page_limit) = (self.page(), limit);
+    }
+
+    /// Whether the relay cut a page that had room for more, and has shown so since this was asked last.
+    pub(super) fn take_cut(&mut self) -> bool {
+        std::mem::take(&mut self.is_cut)
     }
 
     /// An event of the page has come; how many it has now.
     pub(super) fn take(&mut self, created_s: u64) -> u64 {
         self.page_events = self.page_events.saturating_add(1);
         self.page_oldest_s = self.page_oldest_s.min(created_s);
+        // It was asked for all of that before, with room for it, and did not give it.
+        self.is_cut |=
+            self.below_short.is_some_and(|gap| (gap.since_s..gap.until_s).contains(&created_s));
         self.page_events
     }
 
     /// The page is over. Once its events are stored, this is the watermark, if it has changed.
     pub(super) fn end(&mut self) -> Option<Mark> {
         self.is_paging = false;
+        let is_short = self.page_events > 0 && self.page_events < self.page_limit;
+        let below =
+            self.page.map(|page| Gap { since_s: page.since_s, until_s: self.page_oldest_s });
+        self.below_short = below.filter(|_| is_short);
         let mark = self.end_page();
         self.open_gap();
         mark
@@ -205,12 +229,33 @@ mod tests {
         found
     }
 
+    #[test]
+    fn a_relay_that_cuts_pages_with_room_is_noticed_and_an_honest_one_is_not() {
+        let stored: Vec<u64> = (0..30).map(|n| 1_000 + n * 10).collect();
+        let cut = |really: usize, asked: u64| {
+            let mut fetch = Fetch::new(None, NOW_S, None, 60, 1_000);
+            let mut cuts = 0;
+            for _ in 0..100 {
+                let Some(page) = fetch.page() else { break };
+                fetch.begin(asked);
+                for at in answer(&stored, page, really) {
+                    fetch.take(at);
+                }
+                fetch.end();
+                cuts += u32::from(fetch.take_cut());
+            }
+            cuts
+        };
+        assert_eq!((cut(500, 500), cut(7, 7), cut(30, 500)), (0, 0, 0));
+        assert!(cut(3, 500) > 5);
+    }
+
     /// Fetches for at most `pages` pages; the seconds seen.
     fn run(fetch: &mut Fetch, stored: &[u64], limit: usize, pages: usize) -> Vec<u64> {
         let mut seen = Vec::new();
         for _ in 0..pages {
             let Some(page) = fetch.page() else { break };
-            fetch.begin();
+            fetch.begin(u64::try_from(limit).unwrap());
             for at in answer(stored, page, limit) {
                 fetch.take(at);
                 seen.push(at);
@@ -292,7 +337,7 @@ mod tests {
         let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
         run(&mut fetch, &[], 500, 1);
         assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 700 }));
-        fetch.begin();
+        fetch.begin(500);
         fetch.take(600);
         fetch.reopen(NOW_S + 50);
         let mark = fetch.end().unwrap();

@@ -344,6 +344,10 @@ fn look_of(status: &RelayStatus, before: &Counts) -> Look {
         is_cut: false,
         is_banned: counts.bans > before.bans,
         hostile: counted(counts.hostile, before.hostile),
+        unasked: counted(counts.unasked, before.unasked),
+        malformed: counted(counts.malformed, before.malformed)
+            .saturating_add(counted(counts.oversized, before.oversized)),
+        limits: counted(counts.limits, before.limits),
         connect_ms: status.connect_ms,
         error: status.last_error.clone(),
     }
@@ -369,6 +373,9 @@ fn look_after(polled: &Polled) -> Look {
         is_cut: matches!(ended, Ended::Cut(_)),
         is_banned: matches!(ended, Ended::Banned(_)),
         hostile: counted(counts.hostile, 0),
+        unasked: counted(counts.unasked, 0),
+        malformed: counted(counts.malformed, 0).saturating_add(counted(counts.oversized, 0)),
+        limits: counted(counts.limits, 0),
         connect_ms: *connect_ms,
         error,
     }

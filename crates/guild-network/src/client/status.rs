@@ -111,6 +111,8 @@ pub struct Counts {
     pub malformed: u64,
     /// Frames that are longer than any message.
     pub oversized: u64,
+    /// Pages in which it gave fewer events than it says that it gives, although there were more.
+    pub limits: u64,
     /// Times that it was banned.
     pub bans: u64,
 }

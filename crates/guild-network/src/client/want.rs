@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::{Filter, kind};
+use guild_protocol::nostr::{Filter, kind, review};
 
 /// One thing that is fetched whole once, and then followed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,14 +26,18 @@ impl Want {
     }
 }
 
-/// All that the open market needs: who offers work, what is asked for and answered lately, and whatever was ever
-/// addressed to one of our keys.
+/// How far back reviews are fetched: older ones weigh next to nothing.
+const REVIEWS_S: u64 = 360 * 24 * 3_600;
+
+/// All that the open market needs: who offers work, what is asked for and answered lately, what is said of whom, and
+/// whatever was ever addressed to one of our keys.
 ///
 /// ```
 /// # use std::collections::BTreeSet;
 /// use guild_network::client::market_wants;
 /// let wants = market_wants(&BTreeSet::new(), &BTreeSet::from([5050]), 3_600);
-/// assert_eq!(wants.iter().map(|want| want.name.as_str()).collect::<Vec<_>>(), ["providers", "jobs", "withdrawals"]);
+/// let names: Vec<&str> = wants.iter().map(|want| want.name.as_str()).collect();
+/// assert_eq!(names, ["providers", "jobs", "withdrawals", "reviews", "labels"]);
 /// ```
 pub fn market_wants(
     keys: &BTreeSet<PublicKey>,
@@ -45,12 +49,16 @@ pub fn market_wants(
         request_kinds.iter().copied().chain(results).chain([kind::FEEDBACK]).collect();
     let want = |name: &str, filter, lookback_s| Want { name: name.to_owned(), filter, lookback_s };
     let providers = [kind::ANNOUNCEMENT, kind::RECOMMENDATION, kind::RELAY_LIST, kind::HEARTBEAT];
-    let withdrawn = request_kinds.iter().copied().chain([kind::ANNOUNCEMENT]);
+    let reviews = [kind::REVIEW, kind::REPLACEABLE_REVIEW];
+    let withdrawn = request_kinds.iter().copied().chain([kind::ANNOUNCEMENT]).chain(reviews);
+    let labels = Filter::kinds([kind::LABEL]).tag('L', [review::NAMESPACE.to_owned()]);
     let withdrawn = withdrawn.map(|kind| kind.to_string());
     let mut wants = vec![
         want("providers", Filter::kinds(providers), None),
         want("jobs", Filter::kinds(jobs.iter().copied()), Some(lookback_s)),
         want("withdrawals", Filter::kinds([kind::DELETION]).tag('k', withdrawn), Some(lookback_s)),
+        want("reviews", Filter::kinds(reviews), Some(REVIEWS_S)),
+        want("labels", labels, Some(REVIEWS_S)),
     ];
     if !keys.is_empty() {
         let kinds = jobs.into_iter().chain([kind::APP_DATA, kind::DELETION]);

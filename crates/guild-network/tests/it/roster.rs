@@ -3,6 +3,7 @@
 use guild_network::archive::{self, Verified};
 use guild_network::client::tier::{Rules, Tier};
 use guild_network::delivery::{self, Outcome};
+use guild_network::publish::{self, Destinations};
 use guild_network::roster::{self, Bounds, Known, Learnt, Look, Source};
 use guild_network::ways::{self, Reason, RelayList};
 use guild_protocol::env::Signer;
@@ -198,6 +199,36 @@ fn the_ways_to_a_provider_follow_what_it_says_until_something_else_was_observed(
         assert_eq!(faded.unwrap()[0].reason, Reason::Announced);
         let gone = block_on(scratch.store.write(move |tx| delivery::forget(tx, NOW_MS + weeks_ms)));
         assert_eq!(gone.unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_relay_that_takes_requests_and_drops_them_is_no_way() {
+    both(|scratch| {
+        let (drops, passes) = ("wss://drops.example", "wss://passes.example");
+        let tags: [&[&str]; 3] = [&["d", "x"], &["k", "5050"], &["relays", passes]];
+        put(scratch, &event(7, kind::ANNOUNCEMENT, NOW_S, &tags, "{}"), passes);
+        for n in 0..3 {
+            let to = somebody(7).hex();
+            let tags: [&[&str]; 1] = [&["p", &to]];
+            let request = event(1, kind::DEFAULT_REQUEST, NOW_S + n, &tags, "");
+            let request = Verified::check(request).unwrap();
+            let write = scratch.store.write(move |tx| {
+                let to = Destinations::own(&[drops.to_owned()]);
+                publish::enqueue(tx, &request, &to, NOW_MS)?;
+                let (id, taken) = (request.event().id, (publish::AckState::Acked, ""));
+                publish::acknowledge(tx, &id, drops, taken, NOW_MS)?;
+                delivery::record(tx, drops, &somebody(7), Outcome::Taken, NOW_MS)?;
+                // Nobody ever answered.
+                delivery::silent(tx, &id, &somebody(7), NOW_MS)
+            });
+            block_on(write).unwrap();
+        }
+        let ways = ways_to(scratch, 7);
+        assert_eq!(ways[0], (passes.to_owned(), Reason::Announced), "{ways:?}");
+        assert!(ways.iter().all(|(_, reason)| *reason != Reason::Delivered), "{ways:?}");
+        let at = block_on(scratch.store.read(|rx| delivery::at_relay(rx, drops, 9, NOW_MS)));
+        assert_eq!(at.unwrap()[0].1.unanswered, 3_000);
     });
 }
 

@@ -82,6 +82,9 @@ impl Session {
         };
         following.page.rest();
         let (mark, name) = (following.fetch.end(), following.want.mark_name());
+        // It said how many it gives, and gave fewer of what there was.
+        let lied = following.fetch.take_cut() && self.information.max_limit.is_some();
+        self.counts.limits += u64::from(lied);
         self.close(sub);
         self.effects.extend(mark.map(|mark| Effect::Mark(name, mark)));
         true
@@ -111,13 +114,14 @@ impl Session {
         let Some(place) = self.following.iter().position(due) else { return };
         let name = self.sub_name(PAGE);
         let most = self.information.max_limit.unwrap_or(u64::MAX);
+        let limit = self.options.page_max_events.min(most);
         let Some(following) = self.following.get_mut(place) else { return };
         let Some(page) = following.fetch.page() else { return };
-        following.fetch.begin();
+        following.fetch.begin(limit);
         let filter = Filter {
             since: (page.since_s > 0).then_some(page.since_s),
             until: Some(page.until_s),
-            limit: Some(self.options.page_max_events.min(most)),
+            limit: Some(limit),
             ..following.want.filter.clone()
         };
         following.page.ask(name.clone(), now_ms);

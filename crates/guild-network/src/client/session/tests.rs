@@ -228,7 +228,11 @@ fn what_is_refused_of_one_want_holds_up_no_other() {
     talk.closed("page-4", "error: busy");
     assert_eq!(talk.verbs(), ["REQ page-5"]);
     talk.eose("page-5");
-    assert_eq!(talk.verbs(), ["CLOSE page-5"]);
+    assert_eq!(talk.verbs(), ["CLOSE page-5", "REQ page-6"]);
+    talk.eose("page-6");
+    assert_eq!(talk.verbs(), ["CLOSE page-6", "REQ page-7"]);
+    talk.eose("page-7");
+    assert_eq!(talk.verbs(), ["CLOSE page-7"]);
     assert!(!talk.session.is_fetched());
     talk.eose("live-1");
     talk.effects();
@@ -241,7 +245,7 @@ fn what_is_refused_of_one_want_holds_up_no_other() {
             asked.push((talk.now_ms - began_ms, verb));
         }
     }
-    assert_eq!(asked, [(500, "REQ page-6".to_owned()), (3_600_000, "REQ page-7".to_owned())]);
+    assert_eq!(asked, [(500, "REQ page-8".to_owned()), (3_600_000, "REQ page-9".to_owned())]);
     assert!(talk.session.is_fetched());
 }
 
@@ -258,14 +262,15 @@ fn a_relay_that_refuses_a_part_of_what_is_new_is_asked_for_the_others() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(asked, [("live-3", 1), ("live-4", 1), ("live-5", 1), ("live-6", 1), ("live-7", 1)]);
+    let parts = ["live-3", "live-4", "live-5", "live-6", "live-7", "live-8", "live-9"];
+    assert_eq!(asked, parts.map(|part| (part, 1)));
     talk.closed("live-4", "blocked: too many tags");
-    for part in ["live-3", "live-5", "live-6"] {
+    for part in ["live-3", "live-5", "live-6", "live-7", "live-8"] {
         talk.eose(part);
     }
     assert!(matches!(talk.session.live_state(), SubState::Refused(_)), "one is, and that is told");
     assert_eq!(talk.verbs(), Vec::<String>::new());
-    talk.eose("live-7");
+    talk.eose("live-9");
     assert_eq!(talk.verbs().len(), 1, "our echo");
 
     // What has no room for parts stays whole.

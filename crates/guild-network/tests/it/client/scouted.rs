@@ -385,7 +385,8 @@ fn a_relay_that_lies_about_its_limits_is_fetched_whole() {
         .await;
         let node = scouted(quick(&[]), hurried(&[&relay.url]));
         node.until_stored(&cards).await;
-        until_known(&node, &relay.url, "fetched", |one| one.tally.is_fetched).await;
+        let one = until_known(&node, &relay.url, "fetched", |one| one.tally.is_fetched).await;
+        assert!(one.tally.limits > 0, "that is counted: {:?}", one.tally);
     });
 }
 
@@ -451,4 +452,21 @@ fn a_list_of_relays_is_learnt_from_too() {
         assert_eq!((one.source, one.named_by), (Source::List, Some(somebody.hex())));
         node.until_stored(&[theirs]).await;
     });
+}
+
+#[test]
+fn the_numbers_of_the_tiers_are_the_documented_ones() {
+    let ScoutOptions {
+        poll_every_ms,
+        sample_every_ms,
+        sample_percent,
+        sample_min,
+        sample_max,
+        bounds,
+        ..
+    } = ScoutOptions::default();
+    // Polled every five minutes; sampled each hour, a tenth, 4 to 24.
+    assert_eq!((poll_every_ms, sample_every_ms), (5 * 60_000, 60 * 60_000));
+    assert_eq!((sample_percent, sample_min, sample_max), (10, 4, 24));
+    assert_eq!((bounds.live_max, bounds.polled_max, bounds.known_max), (8, 32, 500));
 }
