@@ -226,7 +226,7 @@ pub fn unauthenticated() -> Error {
 }
 
 /// Refuses if what the caller is known by has ended since.
-fn check_still(rx: &mut Rx<'_>, caller: &Caller, now_ms: UnixMs) -> Result<()> {
+pub(crate) fn check_still(rx: &mut Rx<'_>, caller: &Caller, now_ms: UnixMs) -> Result<()> {
     let still = match &caller.credential {
         Credential::Session(session_id) | Credential::Page(session_id) => {
             session::is_open(rx, session_id, now_ms)?

@@ -46,7 +46,7 @@ pub mod code {
             "The machine that the sandbox runs on cannot do this.",
             "Buy another sandbox of the shape that you need.";
         INSUFFICIENT = "hosting.insufficient_balance", Conflict,
-            "The account does not hold enough for the first minute.",
+            "The account does not hold enough for the first minute, or for one of another shape.",
             "Pay in what the quote names, then send the same request again.";
         NO_ORIGIN = "hosting.no_origin", Unavailable,
             "This node does not know its own address, so nobody can sign a message for it.",

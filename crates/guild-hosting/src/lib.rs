@@ -35,6 +35,7 @@ pub mod job;
 pub mod machine;
 pub mod meter;
 pub mod money;
+mod pace;
 #[cfg(test)]
 mod plans;
 pub mod port;

@@ -3,7 +3,9 @@
 //! | module | what it settles |
 //! |---|---|
 //! | [`image`] | which systems can be bought |
+//! | [`pins`] | that a version of these stays what it was |
 //! | [`link`] | how a sandbox's agent is asked |
+//! | [`claim`] | which node looks after which machine |
 //! | [`local`] | a machine: this host, a process for each sandbox |
 //! | [`driver`] | what is to be done next with each sandbox, and doing it |
 //! | [`reconcile`] | what nobody wants, and what is lost |
@@ -13,10 +15,12 @@
 //! nothing before its first lease and ends the workload by itself when the last one is over, whatever becomes of the
 //! machine's owner.
 
+pub mod claim;
 pub mod driver;
 pub mod image;
 pub mod link;
 pub mod local;
+pub mod pins;
 pub mod reconcile;
 pub mod visit;
 
@@ -51,6 +55,9 @@ pub mod code {
             "A file, an archive or a command is larger than what is carried.", "Send less at once.";
         UNABLE = "hosting.machine_unable", Invalid,
             "The machine that this sandbox runs on cannot do this.", "Create another sandbox instead.";
+        MACHINE_TAKEN = "hosting.machine_taken", Conflict,
+            "Another directory drives the machine of this name, or this one's sandboxes were made under another name.",
+            "Give each node of a database a hosting.machine of its own.";
         MACHINE = "hosting.machine_failed", Unavailable,
             "A machine could not make, find or remove a sandbox.", "It is tried again; look at the node's log.";
     }
@@ -139,6 +146,11 @@ pub trait Machine: Send + Sync {
     fn resize(&self, sandbox_id: &SandboxId, cpu_milli: i64, ram_mib: i64)
     -> BoxFuture<Result<()>>;
 
+    /// What an image is there now: the digest of its tree, if it has one.
+    fn image_digest(&self, _image: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// How the agent of what it has made is asked.
     fn line(&self, link: &Link, instance: &Instance) -> Result<Box<dyn Line>> {
         Ok(Box::new(link.client_of(instance)?))
@@ -185,14 +197,14 @@ fn client_of_row(link: &Link, row: &Sandbox) -> Result<Client> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use crate::clamp::{Answer, Bound, Clamped, Extend, Granted};
     use crate::price::Shape;
     use crate::sandbox::{Sandbox, Status};
     use crate::user::UserId;
 
     /// A row of a sandbox that was ordered.
-    pub(super) fn row() -> Sandbox {
+    pub(crate) fn row() -> Sandbox {
         let clamped = Clamped { requested: 1, granted: 1, bound: Bound::Requested };
         let asked = Extend { version: 1, spend: None, expires_ms: None, idle_timeout_ms: None };
         Sandbox {

@@ -2,8 +2,10 @@
 //!
 //! A running sandbox is looked at [`LEAD_MS`] before its end. [`decide`] says, purely, whether its next minute is
 //! bought. What cannot be paid is tried again, every [`RETRY_MS`], until [`GRACE_MS`] before the end: a deposit or an
-//! extension may still come. Then it ends, for the first reason in this order: its time, its idleness, the time and the
-//! idleness of its job, its cap, the budget of its job, the account. A job that is over ends all its sandboxes at once.
+//! extension may still come. Nothing is bought later than [`LAST_MS`] before the end: whoever paid then would find the
+//! lease over before it is renewed. Then it ends, for the first reason in this order: its time, its idleness, the time
+//! and the idleness of its job, its cap, the budget of its job, the account. A job that is over ends all its sandboxes
+//! at once.
 //!
 //! What lies behind is never billed: a sandbox that nobody metered in time has lost its lease, and ends. Two meters at
 //! once are harmless: a minute is one transfer with one id, and each write finds the row as it read it or not at all.
@@ -13,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use guild_ledger::book::Entry;
 use guild_ledger::{AccountId, NewTransfer, Step, TransferId, ledger};
 use guild_protocol::env::UnixMs;
 use guild_store::Tx;
@@ -37,7 +40,10 @@ pub(crate) use due::DUE;
 /// So long before its end a sandbox is looked at.
 pub const LEAD_MS: i64 = 20_000;
 /// So long before its end what cannot be paid is given up: the stop must come in time.
-pub const GRACE_MS: i64 = 2_000;
+pub const GRACE_MS: i64 = 3_000;
+/// So long before its end a minute is bought at the latest. A lease ends a second before what is paid, and it takes a
+/// moment to say that it goes on: a minute bought later would be paid and not run.
+pub const LAST_MS: i64 = 2_000;
 /// So often what cannot be paid is tried again.
 pub const RETRY_MS: i64 = 1_000;
 /// More jobs than these are not ended in one transaction: each may have many sandboxes.
@@ -170,7 +176,7 @@ fn meter(tx: &mut Tx<'_>, due: &[Due], now_ms: UnixMs, ticked: &mut Ticked) -> R
             Decision::Early => {}
         }
     }
-    let outcomes = ledger::book(tx, &chains, now_ms)?;
+    let outcomes = ledger::book_known(tx, purses.entries, &chains, now_ms)?;
     decided.take_outcomes(&outcomes, now_ms);
     decided.write(tx, now_ms, ticked)
 }
@@ -182,6 +188,8 @@ struct Purses<'a> {
     /// Jobs that end in this batch: their other sandboxes end with them.
     over: BTreeSet<&'a str>,
     revenue: AccountId,
+    /// The accounts as they were read.
+    entries: BTreeMap<AccountId, Entry>,
 }
 
 impl<'a> Purses<'a> {
@@ -189,19 +197,20 @@ impl<'a> Purses<'a> {
         let mut users: BTreeMap<&str, (AccountId, i64)> = BTreeMap::new();
         let mut jobs = BTreeMap::new();
         for due in due {
-            jobs.entry(due.job_id.as_str()).or_insert(due.job_left);
+            jobs.entry(due.job_id.as_str()).or_insert(due.job_left());
             if !users.contains_key(due.user_id.as_str()) {
                 let user_id: UserId = due.user_id.parse()?;
                 users.insert(&due.user_id, (money::account(&user_id)?.account_id, 0));
             }
         }
-        let ids = users.values().map(|(account_id, _)| account_id.clone()).collect();
+        let revenue = money::revenue()?.account_id;
+        let accounts = users.values().map(|(account_id, _)| account_id.clone());
+        let ids = accounts.chain([revenue.clone()]).collect();
         let entries = ledger::entries(tx, &ids)?;
         for (account_id, free) in users.values_mut() {
             *free = entries.get(account_id).map_or(0, |entry| entry.balance.free_units());
         }
-        let revenue = money::revenue()?.account_id;
-        Ok(Purses { users, jobs, over: BTreeSet::new(), revenue })
+        Ok(Purses { users, jobs, over: BTreeSet::new(), revenue, entries })
     }
 
     /// What becomes of a sandbox. What it pays is no longer there for the next.

@@ -2,7 +2,7 @@
 
 use guild_store::{Engine, Hooks, Migrations, Options, Rx, Service, Val};
 
-use crate::{job, meter, money, sandbox};
+use crate::{job, meter, money, pace, sandbox};
 
 const TEXT: Val<'static> = Val::Text("1");
 const INT: Val<'static> = Val::Int(1);
@@ -14,6 +14,7 @@ fn statements() -> Vec<(&'static str, Vec<Val<'static>>)> {
         (job::DUE, vec![INT, INT]),
         (sandbox::OPEN, vec![TEXT, INT]),
         (money::BURN, vec![TEXT]),
+        (pace::PACE, vec![TEXT]),
         (sandbox::OPEN_OF_ALL, vec![TEXT, INT]),
         (sandbox::BURN_OF_ALL, vec![TEXT]),
     ]

@@ -31,7 +31,7 @@ mod read;
 mod state;
 
 pub use change::{destroy, extend, pause, resize, resume, stop, touch};
-pub(crate) use change::{forget, run_until_job_ends};
+pub(crate) use change::{forget, run_until_job_ends, short_for};
 pub use create::{NewSandbox, Placed, SecurityMode, create};
 pub(crate) use end::{Ends, end_all, give_back, set_run};
 pub(crate) use life::shown;

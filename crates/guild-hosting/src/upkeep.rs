@@ -39,7 +39,7 @@ impl Options {
     /// Where every statement is a journey, a small batch takes nearly as long as a larger one, and so does what users
     /// ask for.
     pub fn on_server() -> Options {
-        Options { batch_min: 96, batch_max: 2_048, ..Options::default() }
+        Options { batch_min: 40, batch_max: 2_048, ..Options::default() }
     }
 }
 

@@ -24,6 +24,8 @@ mod parse;
 pub const MAX_BYTES: usize = 8 * 1024;
 /// The most resources of a message.
 pub const MAX_RESOURCES: usize = 32;
+/// By how much the clock of a wallet may differ from ours.
+pub const SKEW_MS: i64 = 60_000;
 
 /// A field of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -186,7 +188,7 @@ pub struct Policy {
     pub origins: Vec<Origin>,
     /// The chains whose accounts may sign in.
     pub chain_ids: BTreeSet<u64>,
-    /// By how much the clock of a wallet may differ from ours.
+    /// By how much the clock of a wallet may differ from ours; [`SKEW_MS`] at a node.
     pub skew_ms: i64,
 }
 

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use super::{amount, amount_needed, cents, left_ms, seconds, version};
 use crate::clamp::{Bound, Clamped, Extend, Granted, check_time};
 use crate::job::{Job, NewJob};
+use crate::pace::{Lasts, Pace};
 use crate::{HostingJobId, Result, UserId};
 
 /// A job that is asked for.
@@ -144,6 +145,10 @@ pub struct JobView {
     pub expires_ms: UnixMs,
     /// How long that is from now.
     pub left_ms: i64,
+    /// What the next minute of all that starts or runs in it costs.
+    pub burn_micro_usd_per_minute: i64,
+    /// How long it goes on at least if nothing changes: its time, what its budget and the account still pay.
+    pub lasts_ms: i64,
     /// After how long without use it ends.
     pub idle_timeout_ms: Option<i64>,
     /// When it was used last.
@@ -158,8 +163,9 @@ pub struct JobView {
 }
 
 impl JobView {
-    pub(crate) fn of(job: &Job, now_ms: UnixMs) -> JobView {
+    pub(crate) fn of(job: &Job, pace: &Pace, now_ms: UnixMs) -> JobView {
         let runs = job.ended_ms.is_none();
+        let Lasts { burn, lasts_ms } = pace.job(job, now_ms);
         JobView {
             job_id: job.job_id.to_string(),
             name: job.name.clone(),
@@ -174,6 +180,8 @@ impl JobView {
             created_ms: job.created_ms,
             expires_ms: job.expires_ms,
             left_ms: left_ms(runs.then_some(job.expires_ms), now_ms).unwrap_or(0),
+            burn_micro_usd_per_minute: burn,
+            lasts_ms,
             idle_timeout_ms: job.idle_timeout_ms,
             last_activity_ms: job.last_activity_ms,
             ended_ms: job.ended_ms,
@@ -182,8 +190,8 @@ impl JobView {
         }
     }
 
-    pub(crate) fn granted(job: &Job, granted: Granted, now_ms: UnixMs) -> JobView {
-        JobView { granted: Some(granted.into()), ..JobView::of(job, now_ms) }
+    pub(crate) fn granted(job: &Job, granted: Granted, pace: &Pace, now_ms: UnixMs) -> JobView {
+        JobView { granted: Some(granted.into()), ..JobView::of(job, pace, now_ms) }
     }
 }
 

@@ -7,6 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{GrantsView, amount, cents, left_ms, malformed, seconds, within};
 use crate::clamp::{Granted, NUMBER_MAX};
 use crate::money::HostingQuoteId;
+use crate::pace::{Lasts, Pace};
 use crate::price::{Rates, Shape, per_minute};
 use crate::sandbox::{NewSandbox, Sandbox, SecurityMode};
 use crate::{HostingJobId, Result, SandboxId, UserId};
@@ -204,6 +205,11 @@ pub struct SandboxView {
     pub expires_ms: UnixMs,
     /// How long that is from now; nothing once it has ended.
     pub left_ms: i64,
+    /// What the next minute costs while it starts or runs, and nothing afterwards.
+    pub burn_micro_usd_per_minute: i64,
+    /// How long it goes on at least if nothing changes: its time and its job's, what its cap, the job's budget and the
+    /// account still pay.
+    pub lasts_ms: i64,
     /// After how long without use it ends.
     pub idle_timeout_ms: Option<i64>,
     /// When it was used last.
@@ -226,7 +232,8 @@ pub struct SandboxView {
 }
 
 impl SandboxView {
-    pub(crate) fn of(sandbox: &Sandbox, now_ms: UnixMs) -> SandboxView {
+    pub(crate) fn of(sandbox: &Sandbox, pace: &Pace, now_ms: UnixMs) -> SandboxView {
+        let Lasts { burn, lasts_ms } = pace.sandbox(sandbox, now_ms);
         let shape = sandbox.shape_at(now_ms);
         let lives = sandbox.status.is_live();
         SandboxView {
@@ -249,6 +256,8 @@ impl SandboxView {
             ends_ms: sandbox.ends_ms,
             expires_ms: sandbox.expires_ms,
             left_ms: left_ms(lives.then_some(sandbox.expires_ms), now_ms).unwrap_or(0),
+            burn_micro_usd_per_minute: burn,
+            lasts_ms,
             idle_timeout_ms: sandbox.idle_timeout_ms,
             last_activity_ms: sandbox.last_activity_ms,
             image: sandbox.image.clone(),
@@ -261,8 +270,13 @@ impl SandboxView {
         }
     }
 
-    pub(crate) fn granted(sandbox: &Sandbox, granted: Granted, now_ms: UnixMs) -> SandboxView {
-        SandboxView { granted: Some(granted.into()), ..SandboxView::of(sandbox, now_ms) }
+    pub(crate) fn granted(
+        sandbox: &Sandbox,
+        granted: Granted,
+        pace: &Pace,
+        now_ms: UnixMs,
+    ) -> SandboxView {
+        SandboxView { granted: Some(granted.into()), ..SandboxView::of(sandbox, pace, now_ms) }
     }
 }
 

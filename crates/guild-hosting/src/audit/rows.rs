@@ -6,7 +6,7 @@ use guild_protocol::env::UnixMs;
 use guild_store::{Rx, args};
 
 use super::Report;
-use super::walk::Walk;
+use super::walk::{Paid, Walk};
 use crate::Result;
 use crate::job;
 use crate::sandbox::{self, MINUTE_MS, Reason, Sandbox, Status};
@@ -70,6 +70,9 @@ impl Rows {
             spent: i64,
             held: i64,
             live: u64,
+            /// Of those that its budget ended: the dearest next minute, and first minutes that were held until then.
+            wanted: Option<i64>,
+            given_back: i64,
         }
         let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
         for (id, sandbox) in &self.sandboxes {
@@ -79,6 +82,12 @@ impl Rows {
             sum.live = sum.live.saturating_add(u64::from(sandbox.status.is_live()));
             if sandbox.status == Status::Starting {
                 sum.held = sum.held.saturating_add(sandbox.price);
+            }
+            if sandbox.stop_reason == Some(Reason::JobCap) {
+                sum.wanted = sum.wanted.max(Some(sandbox.next_price()));
+                if sandbox.started_ms.is_none() {
+                    sum.given_back = sum.given_back.saturating_add(sandbox.price);
+                }
             }
         }
         for (id, job) in &self.jobs {
@@ -95,6 +104,14 @@ impl Rows {
             if sum.spent.saturating_add(sum.held) > job.max_spend {
                 let (spent, max) = (sum.spent.saturating_add(sum.held), job.max_spend);
                 report.problem(format!("{id} has spent {spent} of a budget of {max}"));
+            }
+            // One of them wanted more than there was: all of them end then, and nothing is booked afterwards.
+            let next = sum
+                .wanted
+                .map(|next| sum.spent.saturating_add(sum.given_back).saturating_add(next));
+            if let Some(next) = next.filter(|next| *next <= job.max_spend) {
+                let max = job.max_spend;
+                report.problem(format!("{id} ended by its budget of {max}, which pays for {next}"));
             }
             if job.status != job::Status::Running && sum.live > 0 {
                 report.problem(format!("{id} has ended, and {} of its sandboxes run", sum.live));
@@ -157,7 +174,7 @@ fn compare_sandbox(sandbox: &Sandbox, walk: &Walk<'_>, report: &mut Report) {
     {
         report.problem(format!("{id} may run until {ends_ms}, it is paid until {paid_until_ms}"));
     }
-    compare_runs(sandbox, paid.minutes, walk, report);
+    compare_runs(sandbox, &paid, walk, report);
 }
 
 /// It does not run beyond its time, nor that of its job; and it ended by its cap or its time when these were reached.
@@ -185,18 +202,30 @@ fn compare_end(sandbox: &Sandbox, job_expires_ms: Option<UnixMs>, report: &mut R
     }
 }
 
-/// What ran is paid; what is not paid is borne by us.
-fn compare_runs(sandbox: &Sandbox, minutes: i64, walk: &Walk<'_>, report: &mut Report) {
+/// What ran is paid; what is not paid is borne by us, at a price that was paid for it, or more: a loss is booked at the
+/// price of the moment, and never taken back when another minute is paid.
+fn compare_runs(sandbox: &Sandbox, paid: &Paid, walk: &Walk<'_>, report: &mut Report) {
     let id = &sandbox.sandbox_id;
     let lost_units = walk.lost.get(id.as_str()).copied().unwrap_or(0);
     if sandbox.lost_units != lost_units {
         let row = sandbox.lost_units;
         report.problem(format!("{id} lost {row}, its transfers are {lost_units}"));
     }
-    let unpaid_ms = sandbox.ran_ms.saturating_sub(minutes.saturating_mul(MINUTE_MS)).max(0);
+    let unpaid_ms = sandbox.ran_ms.saturating_sub(paid.minutes.saturating_mul(MINUTE_MS)).max(0);
     report.overrun_ms = report.overrun_ms.saturating_add(unpaid_ms);
     report.lost_units = report.lost_units.saturating_add(lost_units);
-    if unpaid_ms > 0 && lost_units == 0 {
-        report.problem(format!("{id} ran {unpaid_ms} ms that nobody has paid"));
+    let least = least_loss(paid.least_price.unwrap_or(sandbox.price), unpaid_ms);
+    if lost_units < least {
+        report.problem(format!(
+            "{id} ran {unpaid_ms} ms that nobody has paid: {lost_units} are booked as lost, not {least}"
+        ));
     }
+}
+
+/// What so much time costs at least, rounded up.
+fn least_loss(price: i64, unpaid_ms: i64) -> i64 {
+    let minute = i128::from(MINUTE_MS);
+    let units = i128::from(price).saturating_mul(i128::from(unpaid_ms));
+    let units = units.saturating_add(minute.saturating_sub(1)).checked_div(minute).unwrap_or(0);
+    i64::try_from(units).unwrap_or(i64::MAX)
 }

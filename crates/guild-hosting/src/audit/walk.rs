@@ -18,6 +18,8 @@ use crate::{Result, money};
 pub(super) struct Paid {
     pub(super) minutes: i64,
     pub(super) units: i64,
+    /// What the cheapest of them cost.
+    pub(super) least_price: Option<i64>,
 }
 
 /// What the history says.
@@ -116,6 +118,8 @@ impl<'a> Walk<'a> {
         }
         paid.minutes = paid.minutes.max(minute.saturating_add(1));
         paid.units = paid.units.saturating_add(booked.units);
+        let least = paid.least_price.unwrap_or(booked.units).min(booked.units);
+        paid.least_price = Some(least);
         let Some(sandbox) = self.rows.sandboxes.get(id) else { return };
         let owner = &booked.debit.account.owner;
         if owner != sandbox.user_id.as_str() {

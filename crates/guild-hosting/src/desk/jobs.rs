@@ -3,6 +3,7 @@
 use crate::access::idempotency::Reply;
 use crate::access::{Scope, Token};
 use crate::api::{ExtendBody, JobView, Jobs, NewJobBody, PageQuery, next_of};
+use crate::pace::Pace;
 use crate::{HostingJobId, Result, job};
 
 use super::{Desk, Sent, answer, parse};
@@ -15,7 +16,8 @@ impl Desk {
         self.write(sent, Scope::JobsWrite, move |tx, caller, now_ms| {
             let new = body.asked(job_id.clone(), caller.user_id.clone())?;
             let (job, granted) = job::create(tx, &new, &policy, now_ms)?;
-            answer(201, &JobView::granted(&job, granted, now_ms))
+            // Nothing is bought in it yet.
+            answer(201, &JobView::granted(&job, granted, &Pace::default(), now_ms))
         })
         .await
     }
@@ -28,7 +30,8 @@ impl Desk {
             let asked = body.asked()?;
             let (job, granted) =
                 job::extend(tx, &caller.user_id, &job_id, &asked, &policy, now_ms)?;
-            answer(200, &JobView::granted(&job, granted, now_ms))
+            let pace = Pace::of(tx, &caller.user_id)?;
+            answer(200, &JobView::granted(&job, granted, &pace, now_ms))
         })
         .await
     }
@@ -38,7 +41,8 @@ impl Desk {
         let job_id: HostingJobId = parse("job_id", job_id)?;
         self.write(sent, Scope::JobsWrite, move |tx, caller, now_ms| {
             let job = job::stop(tx, &caller.user_id, &job_id, now_ms)?;
-            answer(200, &JobView::of(&job, now_ms))
+            // Nothing is bought in it any more.
+            answer(200, &JobView::of(&job, &Pace::default(), now_ms))
         })
         .await
     }
@@ -47,7 +51,8 @@ impl Desk {
     pub async fn job(&self, token: Token, job_id: &str) -> Result<JobView> {
         let job_id: HostingJobId = parse("job_id", job_id)?;
         self.read(token, Scope::JobsRead, move |rx, caller, now_ms| {
-            Ok(JobView::of(&job::get(rx, &caller.user_id, &job_id)?, now_ms))
+            let job = job::get(rx, &caller.user_id, &job_id)?;
+            Ok(JobView::of(&job, &Pace::of(rx, &caller.user_id)?, now_ms))
         })
         .await
     }
@@ -58,7 +63,9 @@ impl Desk {
         self.read(token, Scope::JobsRead, move |rx, caller, now_ms| {
             let jobs = job::page_before(rx, &caller.user_id, before.as_ref(), limit)?;
             let next = next_of(&jobs, limit, |job| job.job_id.to_string());
-            Ok(Jobs { jobs: jobs.iter().map(|job| JobView::of(job, now_ms)).collect(), next })
+            let pace = Pace::of(rx, &caller.user_id)?;
+            let jobs = jobs.iter().map(|job| JobView::of(job, &pace, now_ms)).collect();
+            Ok(Jobs { jobs, next })
         })
         .await
     }

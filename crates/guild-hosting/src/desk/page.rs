@@ -12,6 +12,7 @@ use crate::api::{BalanceView, JobView, Line, Proof, SandboxView, WithdrawalView,
 use crate::clamp::Policy;
 use crate::job::Job;
 use crate::meter::{self, Seen, Sight};
+use crate::pace::{Pace, Paces};
 use crate::sandbox::{self, MINUTE_MS, Sandbox, minute_words, start_id};
 use crate::{Error, HostingJobId, Result, SandboxId, UserId, job, money};
 
@@ -229,9 +230,11 @@ impl Desk {
                 sandboxes.iter().flat_map(|sandbox| minutes_of(sandbox, None)).collect();
             minutes.sort_by_key(|minute| std::cmp::Reverse((minute.begins_ms, minute.number)));
             minutes.truncate(usize::try_from(MINUTES).unwrap_or(0));
+            let pace = Pace::of(rx, &job.user_id)?;
             let card = cards(rx, &[job], now_ms)?.pop().ok_or_else(|| unknown_job(&job_id))?;
             let minutes = with_transfers(rx, minutes)?;
-            let sandboxes = sandboxes.iter().map(|one| SandboxView::of(one, now_ms)).collect();
+            let sandboxes =
+                sandboxes.iter().map(|one| SandboxView::of(one, &pace, now_ms)).collect();
             Ok(JobPage { card, sandboxes, minutes })
         };
         self.view(viewer, read).await
@@ -253,8 +256,9 @@ impl Desk {
             let job = find_job(rx, user_id, &sandbox.job_id)?;
             let minutes = with_transfers(rx, minutes_of(&sandbox, before))?;
             let next = minutes.last().map(|minute| minute.number).filter(|number| *number > 0);
-            let card = sandbox_card(&sandbox, now_ms);
-            Ok(SandboxPage { card, job: JobView::of(&job, now_ms), minutes, next })
+            let pace = Pace::of(rx, &sandbox.user_id)?;
+            let card = sandbox_card(&sandbox, &pace, now_ms);
+            Ok(SandboxPage { card, job: JobView::of(&job, &pace, now_ms), minutes, next })
         };
         self.view(viewer, read).await
     }
@@ -340,8 +344,12 @@ fn overview(
     let next = next_of(&jobs, JOBS, |job| job.job_id.to_string());
     let open = sandbox::open_of_user(rx, user_id, OPEN_MAX)?;
     let is_open = |one: &Sandbox| open.iter().any(|other| other.sandbox_id == one.sandbox_id);
-    let ended = newest.iter().filter(|one| !is_open(one));
-    let ended = ended.map(|one| sandbox_card(one, now_ms)).collect();
+    let ended: Vec<Sandbox> = newest.into_iter().filter(|one| !is_open(one)).collect();
+    let mut paces = Paces::default();
+    let mut shown = |rx: &mut Rx<'_>, all: &[Sandbox]| -> Result<Vec<SandboxCard>> {
+        all.iter().map(|one| Ok(sandbox_card(one, paces.of(rx, &one.user_id)?, now_ms))).collect()
+    };
+    let (open, ended) = (shown(rx, &open)?, shown(rx, &ended)?);
     let (balance, house) = match user_id {
         Some(user_id) => {
             let reserve = money::reserve(rx, user_id, policy, now_ms)?;
@@ -356,7 +364,7 @@ fn overview(
         house,
         jobs: cards(rx, &jobs, now_ms)?,
         next,
-        open: open.iter().map(|one| sandbox_card(one, now_ms)).collect(),
+        open,
         ended,
     })
 }
@@ -378,8 +386,8 @@ fn house(rx: &mut Rx<'_>, now_ms: UnixMs) -> Result<House> {
     })
 }
 
-fn sandbox_card(sandbox: &Sandbox, now_ms: UnixMs) -> SandboxCard {
-    let view = SandboxView::of(sandbox, now_ms);
+fn sandbox_card(sandbox: &Sandbox, pace: &Pace, now_ms: UnixMs) -> SandboxCard {
+    let view = SandboxView::of(sandbox, pace, now_ms);
     SandboxCard { sandbox: view, user_id: sandbox.user_id.to_string() }
 }
 
@@ -389,11 +397,13 @@ fn cards(rx: &mut Rx<'_>, jobs: &[Job], now_ms: UnixMs) -> Result<Vec<JobCard>> 
         .into_iter()
         .map(|(job_id, live, burn)| (job_id, (live, burn)))
         .collect();
-    let card = |job: &Job| {
+    let mut paces = Paces::default();
+    let mut card = |job: &Job| -> Result<JobCard> {
         let (live, burn) = burns.get(job.job_id.as_str()).copied().unwrap_or_default();
-        JobCard { job: JobView::of(job, now_ms), user_id: job.user_id.to_string(), live, burn }
+        let job_view = JobView::of(job, paces.of(rx, &job.user_id)?, now_ms);
+        Ok(JobCard { job: job_view, user_id: job.user_id.to_string(), live, burn })
     };
-    Ok(jobs.iter().map(card).collect())
+    jobs.iter().map(&mut card).collect()
 }
 
 /// The paid minutes of a sandbox before a number, the newest first, with the ids of the transfers that pay them.

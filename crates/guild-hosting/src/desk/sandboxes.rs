@@ -1,7 +1,7 @@
 //! Sandboxes: what is bought. What is done inside of them is not asked for here.
 
 use guild_protocol::env::UnixMs;
-use guild_store::Tx;
+use guild_store::{Rx, Tx};
 
 use crate::access::idempotency::{Answer, Reply};
 use crate::access::{Scope, Token};
@@ -12,9 +12,10 @@ use crate::api::{
 use crate::error::code;
 use crate::machine::image::Source;
 use crate::money::Quote;
+use crate::pace::Pace;
 use crate::price::Shape;
 use crate::sandbox::{self, Placed, Sandbox, SecurityMode};
-use crate::{Error, HostingJobId, HostingQuoteId, Result, SandboxId, UserId, job};
+use crate::{Error, HostingJobId, HostingQuoteId, Result, SandboxId, UserId, job, money};
 
 use super::{Desk, Sent, answer, parse, text};
 
@@ -51,7 +52,8 @@ impl Desk {
             };
             match sandbox::create(tx, &body.asked(chosen)?, &policy, now_ms)? {
                 Placed::Starting(sandbox, granted) => {
-                    answer(201, &SandboxView::granted(&sandbox, granted, now_ms))
+                    let pace = Pace::of(tx, &caller.user_id)?;
+                    answer(201, &SandboxView::granted(&sandbox, granted, &pace, now_ms))
                 }
                 Placed::Quoted(quote) => insufficient(&quote),
             }
@@ -79,16 +81,18 @@ impl Desk {
             let asked = body.asked()?;
             let (sandbox, granted) =
                 sandbox::extend(tx, &caller.user_id, &sandbox_id, &asked, &policy, now_ms)?;
-            answer(200, &SandboxView::granted(&sandbox, granted, now_ms))
+            let pace = Pace::of(tx, &caller.user_id)?;
+            answer(200, &SandboxView::granted(&sandbox, granted, &pace, now_ms))
         })
         .await
     }
 
-    /// Gives a sandbox another shape.
+    /// Gives a sandbox another shape; one that the account pays no minute of is a quote (402).
     pub async fn resize_sandbox(&self, sent: Sent, id: &str, body: ResizeBody) -> Result<Reply> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
         let version = crate::api::version(body.version)?;
         let policy = self.0.options.policy.clone();
+        let quote_id = HostingQuoteId::make(&*self.0.clock, &*self.0.random);
         let can = self.0.options.abilities.resize;
         let wanted = move |present: &Sandbox| {
             let shape = present.next.map_or(present.shape, |next| next.shape);
@@ -105,9 +109,18 @@ impl Desk {
         let (id, user_id) = (sandbox_id.clone(), caller.user_id.clone());
         let present = self.0.store.read(move |rx| sandbox::get(rx, &user_id, &id)).await?;
         let mut before = None;
-        if present.version == version && present.status == sandbox::Status::Running {
+        let is_meant = move |present: &Sandbox| {
+            present.version == version && present.status == sandbox::Status::Running
+        };
+        // What nobody pays for is not tried.
+        let (asked, bounds, now_ms) = (present.clone(), policy.clone(), self.now_ms());
+        let short = move |rx: &mut Rx<'_>| match is_meant(&asked) {
+            true => sandbox::short_for(rx, &asked, &wanted(&asked), &bounds, now_ms),
+            false => Ok(None),
+        };
+        let is_short = self.0.store.read(short).await?.is_some();
+        if is_meant(&present) && !is_short {
             let shape = wanted(&present);
-            self.0.options.policy.check_shape(&shape)?;
             let least = present.held_at(self.now_ms()).smaller(&shape);
             let visit = self.door().enter(&caller.user_id, &sandbox_id).await?;
             visit.resize(least.cpu_milli, least.ram_mib).await?;
@@ -117,12 +130,18 @@ impl Desk {
             let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
             let shape = wanted(&present);
             let user_id = &caller.user_id;
+            if is_meant(&present)
+                && let Some(buys) = sandbox::short_for(tx, &present, &shape, &policy, now_ms)?
+            {
+                return insufficient(&money::quote(tx, &quote_id, user_id, &buys, now_ms)?);
+            }
             let sandbox =
                 sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
-            answer(200, &SandboxView::of(&sandbox, now_ms))
+            answer(200, &SandboxView::of(&sandbox, &Pace::of(tx, user_id)?, now_ms))
         });
         let written = written.await;
-        if let (Err(_), Some((visit, shape))) = (&written, before) {
+        let is_refused = written.as_ref().map_or(true, |reply| reply.answer.status() >= 400);
+        if let (true, Some((visit, shape))) = (is_refused, before) {
             // Nothing was changed, so nothing is taken away.
             let _ = visit.resize(shape.cpu_milli, shape.ram_mib).await;
         }
@@ -159,7 +178,8 @@ impl Desk {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
         self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
             let sandbox = change(tx, &caller.user_id, &sandbox_id, now_ms)?;
-            answer(200, &SandboxView::of(&sandbox, now_ms))
+            let pace = Pace::of(tx, &caller.user_id)?;
+            answer(200, &SandboxView::of(&sandbox, &pace, now_ms))
         })
         .await
     }
@@ -168,7 +188,8 @@ impl Desk {
     pub async fn sandbox(&self, token: Token, id: &str) -> Result<SandboxView> {
         let sandbox_id: SandboxId = parse("sandbox_id", id)?;
         self.read(token, Scope::SandboxesRead, move |rx, caller, now_ms| {
-            Ok(SandboxView::of(&sandbox::get(rx, &caller.user_id, &sandbox_id)?, now_ms))
+            let sandbox = sandbox::get(rx, &caller.user_id, &sandbox_id)?;
+            Ok(SandboxView::of(&sandbox, &Pace::of(rx, &caller.user_id)?, now_ms))
         })
         .await
     }
@@ -191,7 +212,8 @@ impl Desk {
                 }
             };
             let next = next_of(&sandboxes, limit, |sandbox| sandbox.sandbox_id.to_string());
-            let sandboxes = sandboxes.iter().map(|sandbox| SandboxView::of(sandbox, now_ms));
+            let pace = Pace::of(rx, &caller.user_id)?;
+            let sandboxes = sandboxes.iter().map(|sandbox| SandboxView::of(sandbox, &pace, now_ms));
             Ok(Sandboxes { sandboxes: sandboxes.collect(), next })
         })
         .await

@@ -10,7 +10,9 @@
 //! ```
 //!
 //! Nothing of this is needed for the rule that no unpaid minute runs: the agent ends by itself when its lease is over.
-//! Two drivers of one machine would only do the same twice.
+//! Two drivers that see the same machine would only do the same twice; two that see different hosts under one name
+//! would take what the other has for lost. So a driver with a [`Claim`] acts only while that stands: it is taken before
+//! anything else, renewed at every comparison, and looked at again in the transaction of each write.
 
 mod act;
 mod perform;
@@ -23,8 +25,10 @@ use futures_util::future::{BoxFuture, Either, join, select};
 use futures_util::stream::FuturesUnordered;
 use guild_protocol::env::{Shutdown, UnixMs};
 use guild_store::Store;
+use guild_store::lease::Lease;
 use guild_store::outbox::Wake;
 
+use super::claim::Claim;
 use super::link::Link;
 use super::{Machine, reconcile};
 use crate::sandbox::{self, Sandbox};
@@ -32,6 +36,9 @@ use crate::{Error, Result, SandboxId};
 
 pub use act::{Act, Note, Resized, next_act};
 pub(super) use perform::is_of;
+
+/// How soon a machine is claimed again that could not be.
+const CLAIM_AGAIN_MS: i64 = 2_000;
 
 /// How a machine is driven.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +115,7 @@ impl Counts {
     }
 
     /// How often this has happened: `started`, `failed`, `leased`, `stopped`, `removed`, `lost`, `leak`,
-    /// `unreadable` or `error`; of a meter `failed` or `set_aside`.
+    /// `unreadable`, `unclaimed` or `error`; of a meter `failed` or `set_aside`.
     pub fn of(&self, word: &str) -> u64 {
         self.all().get(word).copied().unwrap_or(0)
     }
@@ -127,6 +134,9 @@ pub struct Driver {
     pub(super) counts: Counts,
     options: Options,
     wake: Mutex<Wake>,
+    /// Whose machine it is, if more than one may think that it is theirs; and the lease that says so, while it is held.
+    claim: Option<Claim>,
+    held: Mutex<Option<Lease>>,
     notes: Mutex<BTreeMap<SandboxId, Note>>,
     /// What is being done, and with whom.
     under_way: Mutex<BTreeMap<SandboxId, Act>>,
@@ -157,9 +167,17 @@ impl Driver {
             counts: Counts::default(),
             options,
             wake: Mutex::new(wake),
+            claim: None,
+            held: Mutex::default(),
             notes: Mutex::default(),
             under_way: Mutex::default(),
         })
+    }
+
+    /// The same, acting only while this claim stands.
+    #[must_use]
+    pub fn claiming(self, claim: Claim) -> Driver {
+        Driver { claim: Some(claim), ..self }
     }
 
     /// What it does and meets.
@@ -169,16 +187,30 @@ impl Driver {
 
     /// Drives until the shutdown. Sandboxes go on running as long as they are paid.
     pub async fn run(self, shutdown: Shutdown) {
-        let all = std::pin::pin!(join(self.drive(), self.reconcile()));
+        let all = std::pin::pin!(async {
+            self.renew().await;
+            join(self.drive(), self.reconcile()).await
+        });
         select(shutdown.triggered(), all).await;
     }
 
     async fn drive(&self) {
         let mut under_way: UnderWay<'_> = FuturesUnordered::new();
         loop {
-            let rows = beside(&mut under_way, self.rows()).await;
+            let busy: BTreeSet<SandboxId> = lock(&self.under_way).keys().cloned().collect();
+            let rows = match self.may_act() {
+                true => beside(&mut under_way, self.rows()).await,
+                false => Ok(Vec::new()),
+            };
             let all_begun = match rows {
-                Ok(rows) => self.begin(rows, &mut under_way),
+                Ok(rows) => {
+                    let ended = busy.iter().any(|id| !self.is_under_way(id));
+                    let all_begun = self.begin(rows, &busy, &mut under_way);
+                    if ended {
+                        continue;
+                    }
+                    all_begun
+                }
                 Err(Error::Store(guild_store::Error::Closed)) => return,
                 Err(error) => {
                     self.counts.add("error");
@@ -200,11 +232,61 @@ impl Driver {
     /// Looks for what was left or lost, at the start and then now and then.
     async fn reconcile(&self) {
         loop {
-            if let Err(error) = reconcile::run(self).await {
+            let compared = match self.may_act() {
+                true => reconcile::run(self).await,
+                false => Ok(()),
+            };
+            if let Err(error) = compared {
                 self.counts.add("error");
                 tracing::warn!(%error, code = error.code().name, "a machine cannot be compared with its rows now");
             }
-            self.link.clock().sleep(self.options.reconcile_ms).await;
+            // Whoever could not ask has to ask again soon: leases are short.
+            let pause_ms = match self.may_act() {
+                true => self.options.reconcile_ms,
+                false => self.options.reconcile_ms.min(CLAIM_AGAIN_MS),
+            };
+            self.link.clock().sleep(pause_ms).await;
+            self.renew().await;
+        }
+    }
+
+    /// Takes the machine, or makes the claim to it last longer.
+    async fn renew(&self) {
+        let Some(claim) = self.claim.clone() else { return };
+        let clock = self.link.clock().clone();
+        let taken = self.store.write(move |tx| claim.take(tx, clock.now_ms())).await;
+        match taken {
+            Ok(taken) => {
+                let held = std::mem::replace(&mut *lock(&self.held), taken);
+                if self.may_act() {
+                    return;
+                }
+                if held.is_some() || self.counts.of("unclaimed") == 0 {
+                    let machine = self.machine.name();
+                    tracing::warn!(
+                        machine,
+                        "another directory has this machine; nothing is done with it"
+                    );
+                }
+                self.counts.add("unclaimed");
+            }
+            // What was held stands until it runs out: every write looks at it again.
+            Err(error) => {
+                self.counts.add("error");
+                tracing::warn!(%error, code = error.code().name, "a machine cannot be claimed now");
+            }
+        }
+    }
+
+    fn may_act(&self) -> bool {
+        self.claim.is_none() || lock(&self.held).is_some()
+    }
+
+    /// What a write has to look at first: nothing where nobody else may think that the machine is theirs.
+    pub(super) fn fence(&self) -> Result<Option<Lease>> {
+        match (&self.claim, lock(&self.held).clone()) {
+            (Some(claim), None) => Err(claim.refused()),
+            (_, held) => Ok(held),
         }
     }
 
@@ -232,9 +314,14 @@ impl Driver {
     }
 
     /// Begins what is to be done, the most urgent first, as much as may be at once. Says whether that was all.
-    fn begin<'a>(&'a self, rows: Vec<Sandbox>, under_way: &mut UnderWay<'a>) -> bool {
+    fn begin<'a>(
+        &'a self,
+        rows: Vec<Sandbox>,
+        busy: &BTreeSet<SandboxId>,
+        under_way: &mut UnderWay<'a>,
+    ) -> bool {
         let mut all_begun = true;
-        for (act, row) in self.acts(rows) {
+        for (act, row) in self.acts(rows, busy) {
             if !self.has_room(act) {
                 all_begun = false;
                 continue;
@@ -249,14 +336,17 @@ impl Driver {
         all_begun
     }
 
-    /// What is to be done with those that nothing is being done with, the most urgent first.
-    fn acts(&self, rows: Vec<Sandbox>) -> Vec<(Act, Sandbox)> {
+    /// What is to be done with those that nothing is being done with, the most urgent first. `busy` are those that
+    /// something was being done with when the rows began to be read: it may have ended since and changed the row,
+    /// and would be done twice.
+    fn acts(&self, rows: Vec<Sandbox>, busy: &BTreeSet<SandboxId>) -> Vec<(Act, Sandbox)> {
         let now_ms = self.now_ms();
         let open: BTreeSet<SandboxId> = rows.iter().map(|row| row.sandbox_id.clone()).collect();
         let (mut notes, under_way) = (lock(&self.notes), lock(&self.under_way));
         // What has no row that wants anything needs no note.
         notes.retain(|id, _| open.contains(id) || under_way.contains_key(id));
-        let idle = rows.into_iter().filter(|row| !under_way.contains_key(&row.sandbox_id));
+        let is_idle = |id| !under_way.contains_key(id) && !busy.contains(id);
+        let idle = rows.into_iter().filter(|row| is_idle(&row.sandbox_id));
         let act = |row: Sandbox| {
             let note = notes.entry(row.sandbox_id.clone()).or_default();
             (next_act(&row, note, &self.options, now_ms), row)

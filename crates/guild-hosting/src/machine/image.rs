@@ -107,6 +107,11 @@ impl Images {
         })
     }
 
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = (&ImageName, &Source)> {
+        self.0.iter()
+    }
+
     /// Their names.
     pub fn names(&self) -> impl Iterator<Item = &ImageName> {
         self.0.keys()

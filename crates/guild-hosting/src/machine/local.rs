@@ -378,6 +378,13 @@ impl Machine for Local {
         Box::pin(async move { inner.destroy(&sandbox_id).await })
     }
 
+    fn image_digest(&self, image: &str) -> Result<Option<String>> {
+        Ok(match self.0.images.get(image)? {
+            Source::Host => None,
+            Source::Directory { digest, .. } => Some(digest.to_string()),
+        })
+    }
+
     fn resize(
         &self,
         sandbox_id: &SandboxId,

@@ -2,7 +2,7 @@
 
 use guild_protocol::env::UnixMs;
 
-use super::{GRACE_MS, LEAD_MS};
+use super::{GRACE_MS, LAST_MS, LEAD_MS};
 use crate::sandbox::{Reason, run_until};
 
 /// All that counts for one sandbox.
@@ -51,7 +51,7 @@ pub fn decide(facts: &Facts) -> Decision {
         return Decision::Early;
     }
     match blocked(facts) {
-        None if now_ms < ends_ms => Decision::Pay,
+        None if now_ms < ends_ms.saturating_sub(LAST_MS) => Decision::Pay,
         None => Decision::End(Reason::MeterGap),
         Some(reason) if now_ms < ends_ms.saturating_sub(GRACE_MS) => Decision::Wait(reason),
         Some(reason) => Decision::End(reason),
@@ -94,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_is_bought_from_the_lead_to_the_end() {
+    fn a_minute_is_bought_while_its_lease_can_be_renewed() {
         assert_eq!(decide(&facts(39_999)), Decision::Early);
         assert_eq!(decide(&facts(40_000)), Decision::Pay);
-        assert_eq!(decide(&facts(59_999)), Decision::Pay);
-        assert_eq!(decide(&facts(60_000)), Decision::End(Reason::MeterGap));
+        assert_eq!(decide(&facts(57_999)), Decision::Pay);
+        assert_eq!(decide(&facts(58_000)), Decision::End(Reason::MeterGap));
         assert_eq!(decide(&facts(9_000_000)), Decision::End(Reason::MeterGap));
     }
 
@@ -112,11 +112,11 @@ mod tests {
             cap_left: 9,
             job_left: 9,
             free: 9,
-            ..facts(57_999)
+            ..facts(56_999)
         };
         let mut reasons = Vec::new();
         while let Decision::Wait(reason) = decide(&facts) {
-            assert_eq!(decide(&Facts { now_ms: 58_000, ..facts }), Decision::End(reason));
+            assert_eq!(decide(&Facts { now_ms: 57_000, ..facts }), Decision::End(reason));
             assert_eq!(decide(&Facts { now_ms: 70_000, ..facts }), Decision::End(reason));
             reasons.push(reason.as_str());
             match reason {
@@ -139,6 +139,6 @@ mod tests {
         let facts = |now_ms| Facts { expires_ms: 30_000, ..facts(now_ms) };
         assert_eq!(decide(&facts(9_999)), Decision::Early);
         assert_eq!(decide(&facts(10_000)), Decision::Wait(Reason::SandboxTtl));
-        assert_eq!(decide(&facts(28_000)), Decision::End(Reason::SandboxTtl));
+        assert_eq!(decide(&facts(27_000)), Decision::End(Reason::SandboxTtl));
     }
 }

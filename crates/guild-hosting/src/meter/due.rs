@@ -1,6 +1,6 @@
 //! What is due, and what becomes of it in the rows: a few statements for a whole batch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_protocol::env::UnixMs;
 use guild_store::{Column, Columns, Decode, Error, Rx, Sql, Tx, args};
@@ -25,9 +25,15 @@ pub(super) struct Due {
     started_ms: UnixMs,
     expires_ms: UnixMs,
     idle_ms: Option<UnixMs>,
-    job_expires_ms: UnixMs,
-    job_idle_ms: Option<UnixMs>,
-    pub(super) job_left: i64,
+    job: JobFacts,
+}
+
+/// What the meter has to know of a job.
+#[derive(Clone, Copy, Default)]
+struct JobFacts {
+    expires_ms: UnixMs,
+    idle_ms: Option<UnixMs>,
+    left: i64,
 }
 
 impl Decode for Due {
@@ -46,9 +52,7 @@ impl Decode for Due {
             started_ms: cells.next()?,
             expires_ms: cells.next()?,
             idle_ms: cells.next()?,
-            job_expires_ms: cells.next()?,
-            job_idle_ms: cells.next()?,
-            job_left: cells.next()?,
+            job: JobFacts::default(),
         })
     }
 }
@@ -59,7 +63,12 @@ impl Due {
     }
 
     pub(super) fn ends_ms(&self) -> UnixMs {
-        run_until(self.paid_until_ms(), self.expires_ms, self.job_expires_ms)
+        run_until(self.paid_until_ms(), self.expires_ms, self.job.expires_ms)
+    }
+
+    /// What the budget of its job leaves.
+    pub(super) fn job_left(&self) -> i64 {
+        self.job.left
     }
 
     pub(super) fn facts(&self, now_ms: UnixMs, job_left: i64, free: i64) -> Facts {
@@ -68,8 +77,8 @@ impl Due {
             paid_until_ms: self.paid_until_ms(),
             expires_ms: self.expires_ms,
             idle_ms: self.idle_ms,
-            job_expires_ms: self.job_expires_ms,
-            job_idle_ms: self.job_idle_ms,
+            job_expires_ms: self.job.expires_ms,
+            job_idle_ms: self.job.idle_ms,
             price: self.price,
             cap_left: self.cap_left,
             job_left,
@@ -83,28 +92,53 @@ macro_rules! due {
         concat!(
             "SELECT r.sandbox_no, s.sandbox_id, s.job_id, s.user_id, s.status, coalesce(s.next_price, s.price),
        s.next_from_ms, r.cap - r.spent, r.paid_minutes, coalesce(r.started_ms, 0), s.expires_ms,
-       s.last_activity_ms + s.idle_timeout_ms, j.expires_ms, j.last_activity_ms + j.idle_timeout_ms,
-       j.max_spend - j.spent - j.held
+       s.last_activity_ms + s.idle_timeout_ms
      FROM (SELECT * FROM hosting_run WHERE ",
             $which,
             ") AS r
        JOIN hosting_sandbox AS s ON s.sandbox_no = r.sandbox_no
-       JOIN hosting_job AS j ON j.job_id = s.job_id
      ORDER BY r.due_ms, r.sandbox_no"
         )
     };
 }
 
-/// The longest due first. The limit comes before the join, so that no more jobs are read than sandboxes.
+/// The longest due first. The limit comes before the join, so that no more sandboxes are read than are due.
 pub(crate) const DUE: &str = due!("due_ms <= $1 ORDER BY due_ms, sandbox_no LIMIT $2");
 
 pub(super) fn read(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<Due>> {
-    Ok(rx.all(DUE, args![now_ms, limit])?)
+    let due = rx.all(DUE, args![now_ms, limit])?;
+    with_jobs(rx, due)
 }
 
 /// One of them.
 pub(super) fn read_one(rx: &mut Rx<'_>, number: i64, now_ms: UnixMs) -> Result<Option<Due>> {
-    Ok(rx.first(due!("due_ms <= $1 AND sandbox_no = $2"), args![now_ms, number])?)
+    let due = rx.all(due!("due_ms <= $1 AND sandbox_no = $2"), args![now_ms, number])?;
+    Ok(with_jobs(rx, due)?.pop())
+}
+
+/// Fills in what is known of their jobs, each of which is read once, however many sandboxes it has.
+fn with_jobs(rx: &mut Rx<'_>, mut due: Vec<Due>) -> Result<Vec<Due>> {
+    const JOBS: Sql = Sql {
+        lite:
+            "SELECT job_id, expires_ms, last_activity_ms + idle_timeout_ms, max_spend - spent - held
+               FROM hosting_job WHERE job_id = $1",
+        pg:
+            "SELECT job_id, expires_ms, last_activity_ms + idle_timeout_ms, max_spend - spent - held
+             FROM hosting_job WHERE job_id = ANY ($1::text[])",
+    };
+    let ids: BTreeSet<&str> = due.iter().map(|due| due.job_id.as_str()).collect();
+    let ids: Vec<&str> = ids.into_iter().collect();
+    if ids.is_empty() {
+        return Ok(due);
+    }
+    let jobs: Vec<(String, UnixMs, Option<UnixMs>, i64)> =
+        rx.all_set(JOBS, &[Column::Texts(&ids)])?;
+    let facts =
+        |(job_id, expires_ms, idle_ms, left)| (job_id, JobFacts { expires_ms, idle_ms, left });
+    let jobs: BTreeMap<String, JobFacts> = jobs.into_iter().map(facts).collect();
+    // There is none without a job.
+    due.retain_mut(|due| jobs.get(&due.job_id).map(|job| due.job = *job).is_some());
+    Ok(due)
 }
 
 /// The rows of sandboxes whose next minute is paid, column by column.
@@ -125,7 +159,7 @@ impl<'a> Paid<'a> {
         let mut this = Paid::default();
         for due in paid {
             let paid_until_ms = due.paid_until_ms().saturating_add(MINUTE_MS);
-            let ends_ms = run_until(paid_until_ms, due.expires_ms, due.job_expires_ms);
+            let ends_ms = run_until(paid_until_ms, due.expires_ms, due.job.expires_ms);
             this.sandbox_no.push(due.sandbox_no);
             this.paid_minutes.push(due.paid_minutes);
             this.price.push(due.price);

@@ -1,8 +1,9 @@
 //! What the owner of a sandbox may do with it.
 
 use guild_protocol::env::UnixMs;
-use guild_store::{Sql, Tx, args};
+use guild_store::{Rx, Sql, Tx, args};
 
+use super::create::minutes_bought;
 use super::life::{changed, expect};
 use super::{
     Ends, MINUTE_MS, Reason, Sandbox, SandboxId, Status, due_before, end_all, get, give_back,
@@ -12,6 +13,7 @@ use crate::clamp::{self, Answer, Bounds, Extend, Granted, Policy};
 use crate::error::code;
 use crate::job::{self, check_version};
 use crate::meter::LEAD_MS;
+use crate::money::{self, Buys};
 use crate::price::{self, Shape};
 use crate::{Error, HostingJobId, Result, UserId};
 
@@ -94,6 +96,35 @@ fn write_extended(
             ends_ms.map(due_before)
         ],
     )?)
+}
+
+/// Whether somebody can pay for another shape: what a quote would be about, if the account has not enough for one
+/// minute of it. What cap and job do not leave is refused. What gets no dearer is not asked about: it is paid like the
+/// last minute, or ends.
+pub(crate) fn short_for(
+    rx: &mut Rx<'_>,
+    sandbox: &Sandbox,
+    shape: &Shape,
+    policy: &Policy,
+    now_ms: UnixMs,
+) -> Result<Option<Buys>> {
+    policy.check_shape(shape)?;
+    let price = price::per_minute(&policy.rates, shape)?;
+    if price <= sandbox.next_price() {
+        return Ok(None);
+    }
+    let job = job::get(rx, &sandbox.user_id, &sandbox.job_id)?;
+    let left = job.left().min(sandbox.cap.saturating_sub(sandbox.spent));
+    if left < price {
+        let message = format!("a minute of it costs {price}, {left} may be spent");
+        return Err(Error::refused(&code::BUDGET, message));
+    }
+    if money::balance(rx, &sandbox.user_id)?.free >= price {
+        return Ok(None);
+    }
+    let runs_ms = sandbox.expires_ms.min(job.expires_ms).saturating_sub(now_ms);
+    let minutes = minutes_bought(price, left, runs_ms);
+    Ok(Some(Buys { shape: *shape, price, minutes }))
 }
 
 /// Gives a running sandbox another shape: at its price from the next minute on that is not paid, and in truth when that

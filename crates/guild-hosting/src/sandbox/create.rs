@@ -177,7 +177,7 @@ fn hold(
 }
 
 /// How many minutes a quote is about: an hour, or what cap and time allow; at least the first.
-fn minutes_bought(price: i64, cap: i64, runs_ms: i64) -> i64 {
+pub(super) fn minutes_bought(price: i64, cap: i64, runs_ms: i64) -> i64 {
     const HOUR: i64 = 60;
     let by_cap = cap.checked_div(price).unwrap_or(1);
     let by_time = runs_ms.saturating_add(MINUTE_MS.saturating_sub(1)).checked_div(MINUTE_MS);

@@ -60,7 +60,7 @@ fn policy() -> Policy {
     Policy {
         origins: vec![ORIGIN.parse().unwrap(), "http://127.0.0.1:4848".parse().unwrap()],
         chain_ids: BTreeSet::from([1, BASE]),
-        skew_ms: 60_000,
+        skew_ms: sign_in::SKEW_MS,
     }
 }
 

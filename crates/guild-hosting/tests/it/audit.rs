@@ -81,7 +81,7 @@ fn minute(number: i64) -> (TransferId, String) {
     (TransferId::named(begins_ms, &words), words.join(" "))
 }
 
-const PLANTS: [(&str, Plant); 25] = [
+const PLANTS: [(&str, Plant); 27] = [
     ("minute 1 of sbx_00000000000000000000000000000001 is paid twice", |tx| {
         book(tx, of(1), revenue(), odd(), &minute(1).1, T0);
     }),
@@ -125,6 +125,11 @@ const PLANTS: [(&str, Plant); 25] = [
     ("sbx_00000000000000000000000000000001 ran 1 ms that nobody has paid", |tx| {
         sql(tx, "UPDATE hosting_sandbox SET ran_ms = 240001 WHERE sandbox_no = 1");
     }),
+    ("ran 30000 ms that nobody has paid: 5 are booked as lost, not 555", |tx| {
+        sql(tx, "UPDATE hosting_sandbox SET ran_ms = 270000, lost_units = 5 WHERE sandbox_no = 1");
+        let memo = format!("sandbox.loss {} 30000", sandbox_id(1));
+        book(tx, money::loss().unwrap(), revenue(), odd(), &memo, T0);
+    }),
     ("sbx_00000000000000000000000000000001 lost 7, its transfers are 0", |tx| {
         sql(tx, "UPDATE hosting_sandbox SET lost_units = 7 WHERE sandbox_no = 1");
     }),
@@ -167,6 +172,12 @@ const PLANTS: [(&str, Plant); 25] = [
     ("sbx_00000000000000000000000000000002 ended by its cap of 3330, which pays for 3330", |tx| {
         sql(tx, "UPDATE hosting_run SET cap = 3330 WHERE sandbox_no = 2");
     }),
+    (
+        "job_00000000000000000000000000000001 ended by its budget of 1000000, which pays for 7770",
+        |tx| {
+            sql(tx, "UPDATE hosting_sandbox SET stop_reason = 'job_cap' WHERE sandbox_no = 2");
+        },
+    ),
     ("sbx_00000000000000000000000000000002 ended by its time, which is over at", |tx| {
         sql(tx, "UPDATE hosting_sandbox SET stop_reason = 'sandbox_ttl' WHERE sandbox_no = 2");
     }),

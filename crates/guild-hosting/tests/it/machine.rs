@@ -1,5 +1,6 @@
 //! Machines with real agents and real sandboxes.
 
+mod claim;
 mod driver;
 mod killed;
 mod local;

@@ -81,7 +81,7 @@ fn of_two_that_one_minute_is_left_for_the_first_gets_it() {
         fund_and_job(node, 3, &new_job(1));
         node.run(&new_sandbox(1), T0);
         node.run(&new_sandbox(2), T0);
-        let ticked = node.tick(T0 + MINUTE_MS - 2_000);
+        let ticked = node.tick(T0 + MINUTE_MS - 3_000);
         assert_eq!((ticked.paid, ticked.waiting, ticked.ended), (1, 0, 1));
         assert_eq!(node.sandbox(1).paid_minutes, 2);
         assert_eq!(node.sandbox(2).stop_reason, Some(Reason::Account));

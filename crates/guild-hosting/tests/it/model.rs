@@ -269,7 +269,7 @@ impl Fleet {
             }
             let ends_ms = ends_ms.unwrap();
             match self.blocked(*n) {
-                None if now_ms < ends_ms => self.pay(*n, now_ms),
+                None if now_ms < ends_ms - meter::LAST_MS => self.pay(*n, now_ms),
                 None => alone.push((*n, Reason::MeterGap)),
                 Some(_) if now_ms < ends_ms - meter::GRACE_MS => {}
                 Some(reason @ (Reason::JobTtl | Reason::JobIdle | Reason::JobCap)) => {

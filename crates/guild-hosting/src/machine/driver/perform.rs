@@ -3,7 +3,7 @@
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 use guild_sandbox::agent::{self, EndedBy, Health, State};
-use guild_store::Tx;
+use guild_store::{Tx, lease};
 
 use super::act::{may_run_in_all, may_run_until};
 use super::{Act, Driver, Resized};
@@ -26,7 +26,7 @@ enum Done {
 
 /// What the rows or the agent say so plainly that trying again changes nothing.
 fn is_final(error: &Error) -> bool {
-    let finals = [&code::NO_SUCH_IMAGE, &code::NOT_ATTESTED, &code::UNABLE];
+    let finals = [&code::NO_SUCH_IMAGE, &code::IMAGE_CHANGED, &code::NOT_ATTESTED, &code::UNABLE];
     finals.contains(&error.code())
 }
 
@@ -96,6 +96,16 @@ impl Driver {
             disk_mib: row.shape.disk_mib,
             image: row.image.clone(),
         };
+        // What was bought is what runs, also if the machine was started anew with other files since.
+        if let Some(digest) = self.machine.image_digest(&row.image)?
+            && digest != row.image_digest
+        {
+            let why = format!(
+                "{} was {} when it was bought, and is {digest}",
+                row.image, row.image_digest
+            );
+            return Err(Error::refused(&code::IMAGE_CHANGED, why));
+        }
         let instance = self.machine.create(&order).await?;
         let line = self.machine.line(&self.link, &instance)?;
         check_image(&line.attestation().await?, &row.image)?;
@@ -263,8 +273,15 @@ impl Driver {
         &self,
         run: impl Fn(&mut Tx<'_>, UnixMs) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let clock = self.link.clock().clone();
-        self.store.write(move |tx| run(tx, clock.now_ms())).await
+        let (clock, fence) = (self.link.clock().clone(), self.fence()?);
+        let write = self.store.write(move |tx| {
+            let now_ms = clock.now_ms();
+            if let Some(lease) = &fence {
+                lease::check(tx, lease, now_ms)?;
+            }
+            run(tx, now_ms)
+        });
+        write.await
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::{Abilities, Found, Instance, Machine, Order, Stopped, local::Local};
 use guild_hosting::sandbox::{self, Reason, Status};
 use guild_hosting::{Result, SandboxId, meter, money};
@@ -236,6 +237,25 @@ fn an_image_that_is_not_listed_never_runs_and_costs_nothing() {
     shop.order_as(1, |new| new.image = "sandbox-base:latest".to_owned());
     let row = shop.until_status(1, Status::Failed);
     assert_eq!((row.stop_reason, row.spent), (Some(Reason::NotStarted), 0));
+    shop.assert_nothing_left();
+}
+
+#[test]
+fn an_image_that_was_changed_since_it_was_bought_never_runs_and_costs_nothing() {
+    let shop = Shop::new();
+    let tree = tempfile::tempdir().unwrap();
+    std::fs::write(tree.path().join("file"), "another").unwrap();
+    let digest = tree_digest(tree.path()).unwrap();
+    let source = Source::Directory { path: tree.path().to_owned(), digest };
+    let images = Images::new().with(super::IMAGE.parse().unwrap(), source);
+    let machine = Local::new(shop.host.options(), Arc::new(images), shop.link()).unwrap();
+    shop.drive_on(Arc::new(machine));
+    let bought = format!("sha256:{}", "0".repeat(64));
+    shop.order_as(1, |new| new.image_digest.clone_from(&bought));
+    let row = shop.until_status(1, Status::Failed);
+    assert_eq!((row.stop_reason, row.spent), (Some(Reason::NotStarted), 0));
+    let words = row.words.unwrap();
+    assert!(words.contains(&bought) && words.contains(&digest.to_string()), "{words}");
     shop.assert_nothing_left();
 }
 
