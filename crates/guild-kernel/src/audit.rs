@@ -14,16 +14,18 @@
 //! | a batch has one call and one end, which follows from its tasks, and none of them is forgotten | batches, turns |
 //! | boxes have no gaps | entries |
 //! | a command is queued if and only if its call is written down | calls, their cards, the outbox |
+//! | no payload says who acts | the outbox, rows of the inbox |
+//! | the turns of an agent begin in the order in which they were asked for | the events in their order |
 //!
 //! That commands leave the node is the outbox's to keep. It forgets what it has delivered, and says from when that was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use guild_store::event::{self, Event};
 use guild_store::{Rx, args};
 use serde::Deserialize;
 
-use crate::{Result, TASK, TOPIC};
+use crate::{QUEUED, Result, TASK, TOPIC};
 
 mod batches;
 mod commands;
@@ -32,6 +34,8 @@ mod rules;
 /// More problems than these are not listed, and no more of one kind than the rules ask for.
 const PROBLEMS_MAX: usize = 1_000;
 const EVENTS_AT_ONCE: i64 = 1_000;
+/// So many turns that began too early are looked up; more of them are the same bug.
+const OVERTAKEN_MAX: usize = 1_000;
 
 /// What an audit found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -93,11 +97,20 @@ struct Seen {
     epoch: i64,
     /// The turn that it works on, from the first lease to the end.
     works_on: Option<String>,
+    /// The turns that were asked of it and have neither begun nor ended, in their order.
+    asked: VecDeque<String>,
+}
+
+/// A turn that began although another one was asked for before it.
+struct Overtaken {
+    began: String,
+    before: String,
 }
 
 /// Goes through the events in their order.
 fn walk(rx: &mut Rx<'_>, report: &mut Report) -> Result<()> {
     let mut agents: BTreeMap<(String, String), Seen> = BTreeMap::new();
+    let mut overtaken: Vec<Overtaken> = Vec::new();
     let mut after = 0;
     loop {
         let page = event::after(rx, TOPIC, after, EVENTS_AT_ONCE)?;
@@ -106,9 +119,21 @@ fn walk(rx: &mut Rx<'_>, report: &mut Report) -> Result<()> {
         for event in &page {
             report.events = report.events.saturating_add(1);
             match serde_json::from_str(&event.body) {
-                Ok(said) => look(event, &said, &mut agents, report),
+                Ok(said) => {
+                    look(event, &said, &mut agents, report);
+                    if let Some(early) = order(event, &said, &mut agents)
+                        && overtaken.len() < OVERTAKEN_MAX
+                    {
+                        overtaken.push(early);
+                    }
+                }
                 Err(error) => report.problem(format!("event {} cannot be read: {error}", event.id)),
             }
+        }
+    }
+    for Overtaken { began, before } in &overtaken {
+        if was_overtaken(rx, began, before)? {
+            report.problem(format!("{began} began before {before}, which was asked for earlier"));
         }
     }
     let heads: Vec<(String, String, i64)> =
@@ -157,4 +182,39 @@ fn look(
         }
     }
     seen.epoch = seen.epoch.max(*turn_epoch);
+}
+
+/// Turns of an agent begin in the order in which they were asked for; the one that does not.
+fn order(
+    event: &Event,
+    said: &Said,
+    agents: &mut BTreeMap<(String, String), Seen>,
+) -> Option<Overtaken> {
+    let seen = agents.get_mut(&(said.project_id.clone(), said.agent_id.clone()))?;
+    let turn = &said.agent_turn_id;
+    match event.kind.as_str() {
+        QUEUED => {
+            seen.asked.push_back(turn.clone());
+            None
+        }
+        _ => {
+            let place = seen.asked.iter().position(|asked| asked == turn)?;
+            seen.asked.remove(place);
+            let before = seen.asked.front().filter(|_| place > 0 && event.kind != TASK)?;
+            Some(Overtaken { began: turn.clone(), before: before.clone() })
+        }
+    }
+}
+
+/// Whether the rows say so too. A turn that could not be told of may be over without an event: it has no step.
+fn was_overtaken(rx: &mut Rx<'_>, began: &str, before: &str) -> Result<bool> {
+    let found: Option<(i64,)> = rx.first(
+        "SELECT count(*) FROM agent_inbox AS b JOIN agent_inbox AS e
+           ON e.message_type = 'turn' AND e.agent_turn_id = $2 AND e.seq < b.seq
+           AND e.project_id = b.project_id AND e.agent_id = b.agent_id
+         WHERE b.message_type = 'turn' AND b.agent_turn_id = $1 AND (e.closed_ms IS NULL
+           OR EXISTS (SELECT 1 FROM agent_steps AS s WHERE s.agent_turn_id = e.agent_turn_id))",
+        args![began, before],
+    )?;
+    Ok(found.is_some_and(|(count,)| count > 0))
 }

@@ -24,10 +24,6 @@ words! {
         Timeout = "timeout",
         /// A turn is to be stopped.
         Stop = "stop",
-        /// Somebody does something in a user interface.
-        UiAction = "ui_action",
-        /// A call that results can be reported for.
-        CommandAnchor = "command_anchor",
     }
 }
 
@@ -94,7 +90,7 @@ pub struct InboxRow {
     pub payload: String,
     /// How far it is.
     pub status: InboxStatus,
-    /// How the turn ended.
+    /// How the turn ended: of every turn that is closed, and of nothing else.
     pub outcome: Option<Outcome>,
     /// Why it ended so, as a code.
     pub error_code: Option<String>,

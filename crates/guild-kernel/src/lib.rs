@@ -70,5 +70,11 @@ pub fn migrations() -> Vec<Migration> {
             include_str!("../migrations/sqlite/0002_pmo.sql"),
             include_str!("../migrations/postgres/0002_pmo.sql"),
         ),
+        migration(
+            3,
+            "ends",
+            include_str!("../migrations/sqlite/0003_ends.sql"),
+            include_str!("../migrations/postgres/0003_ends.sql"),
+        ),
     ]
 }

@@ -6,6 +6,7 @@
 //! | a question about a call | `cmd.sys.kernel.call` | a tool; answered by a [`Desk`] |
 //! | a result | `cmd.sys.kernel.report` | a tool; taken by a [`Desk`] |
 //! | what has happened | `evt.agent.{agent_id}.{step\|task\|state}` | a [`Teller`], from the event table |
+//! | there is work for a target | `cmd.agent.{target}.wakeup` | a [`Teller`], once work waits; heard by a [`Doorbell`] |
 //! | what is being said | `str.agent.{agent_id}.chunk` | a [`Voice`]; nobody keeps these |
 //!
 //! Who acts in which turn stands in headers. A command carries a secret that follows from exactly these headers and a
@@ -14,6 +15,7 @@
 
 mod command;
 mod desk;
+pub(crate) mod doorbell;
 mod header;
 mod report;
 mod secret;
@@ -22,6 +24,7 @@ mod voice;
 
 pub use command::command_sink;
 pub use desk::{Desk, DeskOptions};
+pub use doorbell::Doorbell;
 pub use header::{
     AGENT_ID, CHANNEL_ID, DEADLINE, EVENT_SEQ, MSG_TYPE, PARENT_STEP_ID, PARENT_TRACEPARENT,
     PROJECT_ID, RECURSION_DEPTH, SECRET, SENDER, STEP_ID, TIMESTAMP, TOOL_CALL_ID, TRACEPARENT,

@@ -2,6 +2,7 @@
 
 use guild_store::{Column, Engine, Hooks, Migrations, Options, Rx, Service, Sql, Val};
 
+use crate::outside::doorbell;
 use crate::row::{Holds, Statement};
 use crate::turn::{statements, sweep};
 use crate::{story, worker};
@@ -77,6 +78,8 @@ fn check(options: &Options) {
             plans.push((plan(tx, sql, arguments)?, index));
         }
         let told = story::statements().into_iter().map(|statement| &**statement);
+        let heard = doorbell::statements().into_iter().map(|statement| &**statement);
+        let told = told.chain(heard);
         for statement in statements().into_iter().chain(worker::statements()).chain(told) {
             plans.push((plan_of_set(tx, statement)?, ""));
         }

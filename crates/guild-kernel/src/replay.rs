@@ -18,6 +18,9 @@ use crate::{AgentTurnId, Error, Result, ToolCallId, code};
 /// Who writes. A part of the replay's bytes, so it changes only when the lines do.
 const PRODUCER: &str = "guild-kernel@1";
 
+/// A line puts a few levels around what it tells.
+const TOLD_DEPTH_MAX: usize = 120;
+
 /// A sealed replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sealed {
@@ -50,7 +53,7 @@ fn seal(story: &Story, closed_ms: UnixMs, policy_bundle_id: &str) -> Result<Seal
         policy_bundle_id: policy_bundle_id.to_owned(),
     };
     let (mut writer, mut text) = Writer::start(&start)?;
-    let mut happened = happenings(story)?;
+    let mut happened = happenings(story);
     // Stable: what happened in one moment stays in its order. Clocks that were set back change no order of steps.
     let mut latest_ms = summary.created_ms;
     for (at_ms, event) in happened.drain(..) {
@@ -73,22 +76,22 @@ fn seal(story: &Story, closed_ms: UnixMs, policy_bundle_id: &str) -> Result<Seal
 
 /// What happened, in the order of the steps: what was asked, then each step with what was said, called and answered,
 /// then what came out.
-fn happenings(story: &Story) -> Result<Vec<Happened>> {
+fn happenings(story: &Story) -> Vec<Happened> {
     let (mut told, mut seq) = (Vec::new(), 0);
     for card in &story.context {
-        told.push((story.summary.created_ms, said(card, &mut seq)?));
+        told.push((story.summary.created_ms, said(card, &mut seq)));
     }
     for step in &story.steps {
-        tell_step(story, step, &mut told, &mut seq)?;
+        tell_step(story, step, &mut told, &mut seq);
     }
     let of_step = |card: &&Card| card.step_id.is_none() || card.card_type == CardType::Deliverable;
     for card in story.cards.iter().filter(of_step) {
-        told.push((card.created_ms, said(card, &mut seq)?));
+        told.push((card.created_ms, said(card, &mut seq)));
     }
-    Ok(told)
+    told
 }
 
-fn tell_step(story: &Story, step: &Step, told: &mut Vec<Happened>, seq: &mut u32) -> Result<()> {
+fn tell_step(story: &Story, step: &Step, told: &mut Vec<Happened>, seq: &mut u32) {
     let of_step = |card: &&Card| {
         card.step_id.as_ref() == Some(&step.step_id) && card.card_type != CardType::Deliverable
     };
@@ -99,13 +102,13 @@ fn tell_step(story: &Story, step: &Step, told: &mut Vec<Happened>, seq: &mut u32
         let event = match (card.card_type, &card.tool_call_id) {
             (CardType::ToolCall, Some(call)) => {
                 called.insert(call);
-                tool_call(card, call, step)?
+                tool_call(card, call, step)
             }
             (CardType::ToolResult, Some(call)) if called.contains(call) => {
                 answered.insert(call);
-                tool_result(story, card, call)?
+                tool_result(story, card, call)
             }
-            _ => said(card, seq)?,
+            _ => said(card, seq),
         };
         told.push((card.created_ms, event));
     }
@@ -120,39 +123,53 @@ fn tell_step(story: &Story, step: &Step, told: &mut Vec<Happened>, seq: &mut u32
         let step_id = step.step_id.to_string();
         told.push((last_ms, Event::StepComplete { step_id, status, iterations: 1 }));
     }
-    Ok(())
 }
 
-fn content(card: &Card) -> Result<Value> {
-    Ok(serde_json::from_str(&card.content).map_err(crate::row::unreadable)?)
+/// What a card says. Every turn can be exported, so what cannot be read is told as the text that it is.
+fn content(card: &Card) -> Value {
+    serde_json::from_str(&card.content).unwrap_or_else(|_| unreadable(card.content.clone()))
 }
 
-fn tool_call(card: &Card, call: &ToolCallId, step: &Step) -> Result<Event> {
-    let content = content(card)?;
-    let tool = content.get("tool_name").and_then(Value::as_str).unwrap_or_default();
-    Ok(Event::ToolCall {
+fn unreadable(text: String) -> Value {
+    json!({ "unreadable": text })
+}
+
+/// A value as a line can hold it: what no reader of replays would take, such as an integer beyond ±(2^53−1), is told as
+/// the text that it is. Cards that are written today hold no such value.
+fn plain(value: Value) -> Value {
+    let doc = guild_protocol::json::to_doc(&value);
+    match doc.and_then(|doc| doc.check_reads_back(TOLD_DEPTH_MAX)) {
+        Ok(()) => value,
+        Err(_) => unreadable(value.to_string()),
+    }
+}
+
+fn tool_call(card: &Card, call: &ToolCallId, step: &Step) -> Event {
+    let content = content(card);
+    let tool = content.get("tool_name").and_then(Value::as_str).filter(|tool| !tool.is_empty());
+    Event::ToolCall {
         id: call.to_string(),
-        tool: tool.to_owned(),
-        params: content.get("arguments").cloned().unwrap_or_default(),
+        tool: tool.unwrap_or("unknown").to_owned(),
+        params: plain(content.get("arguments").cloned().unwrap_or_default()),
         step_id: step.step_id.to_string(),
-    })
+    }
 }
 
-fn tool_result(story: &Story, card: &Card, call: &ToolCallId) -> Result<Event> {
-    let content = content(card)?;
+fn tool_result(story: &Story, card: &Card, call: &ToolCallId) -> Event {
+    let content = content(card);
     let status = content.get("status").and_then(Value::as_str);
     let good = status == Some(Outcome::Success.as_str());
     let called = story.cards.iter().find(|other| {
         other.card_type == CardType::ToolCall && other.tool_call_id.as_ref() == Some(call)
     });
     let took_ms = called.map_or(0, |called| card.created_ms.saturating_sub(called.created_ms));
-    Ok(Event::ToolResult {
+    Event::ToolResult {
         id: call.to_string(),
-        output: Output::Json(content),
+        output: Output::Json(plain(content)),
         exit_code: None,
         step_utility: if good { 1.0 } else { -1.0 },
         latency_ms: u32::try_from(took_ms.max(0)).unwrap_or(u32::MAX),
-    })
+    }
 }
 
 fn runtime_event(kind: &str, payload: Value, seq: &mut u32) -> Event {
@@ -166,14 +183,14 @@ fn runtime_event(kind: &str, payload: Value, seq: &mut u32) -> Event {
 }
 
 /// A card, in full.
-fn said(card: &Card, seq: &mut u32) -> Result<Event> {
+fn said(card: &Card, seq: &mut u32) -> Event {
     let payload = json!({
         "card_id": card.card_id,
         "role": card.role.as_str(),
         "author_id": card.author_id,
-        "content": content(card)?,
+        "content": plain(content(card)),
     });
-    Ok(runtime_event(card.card_type.as_str(), payload, seq))
+    runtime_event(card.card_type.as_str(), payload, seq)
 }
 
 fn used(step: &Step, seq: &mut u32) -> Event {

@@ -252,13 +252,39 @@ macro_rules! words {
 }
 pub(crate) use words;
 
-/// Canonical JSON of at most so many bytes.
+/// How deep what is written down may be nested. A replay puts a few levels around it, and is read with 128.
+pub(crate) const DEPTH_MAX: usize = 100;
+/// How deep what a model, a tool or a turn hands over may be nested: cards, deliverables and the results of batches put
+/// levels around it.
+pub(crate) const SAID_DEPTH_MAX: usize = 64;
+
+/// Canonical JSON of at most so many bytes, which everybody can read again.
 pub(crate) fn to_json<T: Serialize + ?Sized>(
     what: &str,
     value: &T,
     max_bytes: usize,
 ) -> Result<String> {
-    let bytes = json::to_canonical(value)?;
+    written(what, value, DEPTH_MAX, max_bytes)
+}
+
+/// The same, of what a model, a tool or a turn hands over.
+pub(crate) fn said_json<T: Serialize + ?Sized>(
+    what: &str,
+    value: &T,
+    max_bytes: usize,
+) -> Result<String> {
+    written(what, value, SAID_DEPTH_MAX, max_bytes)
+}
+
+fn written<T: Serialize + ?Sized>(
+    what: &str,
+    value: &T,
+    max_depth: usize,
+    max_bytes: usize,
+) -> Result<String> {
+    let doc = json::to_doc(value)?;
+    doc.check_reads_back(max_depth)?;
+    let bytes = doc.to_canonical();
     if bytes.len() > max_bytes {
         let message = format!("{what} has {} bytes, at most {max_bytes}", bytes.len());
         return Err(crate::Error::refused(&code::TOO_LARGE, message));
@@ -330,5 +356,16 @@ mod tests {
         }
         assert_eq!(to_json("x", &[1, 2], 4).unwrap_err().code(), &code::TOO_LARGE);
         assert_eq!(to_json("x", &[1, 2], 5), Ok("[1,2]".to_owned()));
+        assert_eq!(to_json("x", &1e16, 50).unwrap_err().code().name, "json.integer_range");
+        let deep =
+            |levels| (0..levels).fold(serde_json::json!(1), |inner, _| serde_json::json!([inner]));
+        assert!(to_json("x", &deep(DEPTH_MAX), 500).is_ok());
+        assert!(said_json("x", &deep(SAID_DEPTH_MAX), 500).is_ok());
+        for (code, depth) in [
+            (said_json("x", &deep(SAID_DEPTH_MAX + 1), 500), SAID_DEPTH_MAX),
+            (to_json("x", &deep(DEPTH_MAX + 1), 500), DEPTH_MAX),
+        ] {
+            assert_eq!(code.unwrap_err().code().name, "json.depth", "{depth}");
+        }
     }
 }

@@ -47,6 +47,7 @@ use heart::{Held, Hold};
 use queue::Queue;
 use scribe::Job;
 use task::Arrival;
+pub(crate) use toolbox::{OptionsOf, options_of};
 
 /// How a worker works.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -285,6 +286,6 @@ fn is_closed(error: &Error) -> bool {
 pub(crate) fn statements() -> Vec<&'static crate::row::Statement> {
     let mut all: Vec<&'static std::sync::LazyLock<crate::row::Statement>> = Vec::new();
     all.extend(hydrate::statements());
-    all.extend(runs::statements());
+    all.extend(toolbox::statements());
     all.into_iter().map(|statement| &**statement).collect()
 }

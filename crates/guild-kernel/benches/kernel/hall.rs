@@ -116,10 +116,17 @@ impl Hall {
         self.service.close();
     }
 
-    /// Has `count` turns of this profile done; how many in a second, from the first wish to the last terminal event.
-    #[expect(clippy::print_stderr, reason = "a benchmark prints")]
+    /// Has `count` turns of this profile done, and looks at all that there is; how many in a second.
     pub(crate) fn run(&self, profile: &str, project: &str, count: u64) -> Result<f64, String> {
         let before = self.ended()?;
+        let per_s = self.work(profile, project, count)?;
+        self.all_ended_once(before + count)?;
+        Ok(per_s)
+    }
+
+    /// Has `count` turns of this profile done; how many in a second, from the first wish to the last terminal event.
+    #[expect(clippy::print_stderr, reason = "a benchmark prints")]
+    pub(crate) fn work(&self, profile: &str, project: &str, count: u64) -> Result<f64, String> {
         let commits_before = self.commits.load(Ordering::Relaxed);
         let per_s = self.while_working(profile, project, async |working| {
             let watch = Watch::start();
@@ -129,7 +136,6 @@ impl Hall {
         })?;
         let commits = self.commits.load(Ordering::Relaxed) - commits_before;
         eprintln!("{count} turns ({profile}) took {commits} commits");
-        self.all_ended_once(before + count)?;
         Ok(per_s)
     }
 
@@ -182,7 +188,8 @@ impl Hall {
         u64::try_from(counted).map_err(said)
     }
 
-    fn all_ended_once(&self, count: u64) -> Result<(), String> {
+    /// Demands that so many turns have ended, each once.
+    pub(crate) fn all_ended_once(&self, count: u64) -> Result<(), String> {
         let ended = self.ended()?;
         assert_eq!(ended, count, "terminal events");
         let report = self.runtime.block_on(self.service.handle().read(audit::run)).map_err(said)?;

@@ -1,7 +1,9 @@
-//! Commands: each was queued with the call that it makes, and none without.
+//! Commands: each was queued with the call that it makes, and none without. And what is sent or asked never says in its
+//! payload who acts: that stands in headers, where it is checked.
 
+use guild_bus::mail::CONTROL_FIELDS;
 use guild_store::{Rx, args};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Report;
 use crate::Result;
@@ -23,6 +25,40 @@ const NOT_CALLED: &str = "SELECT o.idempotency_key FROM outbox AS o
     WHERE o.sink IN ('tool', 'pmo') AND substr(o.idempotency_key, 1, 5) = 'call_'
       AND e.edge_id IS NULL LIMIT 50";
 
+/// What leaves, by its place.
+const COMMANDS: &str = "SELECT seq, idempotency_key, body FROM outbox
+    WHERE sink IN ('tool', 'pmo') AND seq > $1 ORDER BY seq LIMIT 1000";
+/// What was asked, by its place. What could not be read is in error already.
+const MESSAGES: &str = "SELECT seq, inbox_id, payload FROM agent_inbox
+    WHERE seq > $1 AND status <> 'error' ORDER BY seq LIMIT 1000";
+
+/// A field of control at the top of a payload.
+fn control_field(payload: &Map<String, Value>) -> Option<&'static str> {
+    CONTROL_FIELDS.into_iter().find(|field| payload.contains_key(*field))
+}
+
+/// Goes through all payloads, a page at a time.
+fn look_at_payloads(
+    rx: &mut Rx<'_>,
+    sql: &'static str,
+    payload: impl Fn(Map<String, Value>) -> Option<Map<String, Value>>,
+    report: &mut Report,
+) -> Result<()> {
+    let mut after = 0;
+    loop {
+        let page: Vec<(i64, String, String)> = rx.all(sql, args![after])?;
+        let Some((last, ..)) = page.last() else { return Ok(()) };
+        after = *last;
+        for (_, name, text) in &page {
+            // What cannot be read at all is put aside by whoever reads it.
+            let said: Option<Map<String, Value>> = serde_json::from_str(text).ok();
+            if let Some(field) = said.and_then(&payload).as_ref().and_then(control_field) {
+                report.problem(format!("{name} says {field} in its payload"));
+            }
+        }
+    }
+}
+
 pub(super) fn look(rx: &mut Rx<'_>, report: &mut Report) -> Result<()> {
     let calls: Vec<(String, String)> = rx.all(NOT_QUEUED, args![])?;
     for (call, content) in calls {
@@ -35,5 +71,10 @@ pub(super) fn look(rx: &mut Rx<'_>, report: &mut Report) -> Result<()> {
     for (call,) in messages {
         report.problem(format!("{call} has a command, and was never called"));
     }
-    Ok(())
+    let of_command = |mut body: Map<String, Value>| match body.remove("payload") {
+        Some(Value::Object(payload)) => Some(payload),
+        _ => None,
+    };
+    look_at_payloads(rx, COMMANDS, of_command, report)?;
+    look_at_payloads(rx, MESSAGES, Some, report)
 }

@@ -61,13 +61,15 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "SELECT i.agent_turn_id FROM agent_inbox AS i JOIN event AS e
            ON e.topic = 'turns' AND e.id = i.agent_turn_id || '/task'
          WHERE i.message_type = 'turn' AND i.closed_ms IS NOT NULL
-           AND e.body NOT LIKE '%\"status\":\"' || coalesce(i.outcome, 'failed') || '\"%' LIMIT 50",
+           AND e.body NOT LIKE '%\"status\":\"' || i.outcome || '\"%' LIMIT 50",
         "ended otherwise than its terminal event says",
     ),
     (
-        "SELECT e.id FROM event AS e JOIN event AS t
-           ON t.topic = 'turns' AND t.id = substr(e.id, 1, 37) || '/task'
-         WHERE e.topic = 'turns' AND e.seq > t.seq LIMIT 50",
+        // For each event its turn, never the other way round: a server that has no statistics yet cannot know that only
+        // this way has an index.
+        "SELECT e.id FROM event AS e WHERE e.topic = 'turns' AND e.seq >
+           (SELECT t.seq FROM event AS t
+            WHERE t.topic = 'turns' AND t.id = substr(e.id, 1, 37) || '/task') LIMIT 50",
         "is an event after the end of its turn",
     ),
     (
@@ -229,13 +231,14 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "goes on, the turn that asked for it is over, and nobody stops it",
     ),
     (
-        // The last key of the headers.
-        "SELECT e.id FROM event AS e JOIN agent_inbox AS i
-           ON i.message_type = 'turn' AND i.agent_turn_id = substr(e.id, 1, 37)
-         WHERE e.topic = 'turns'
-           AND i.context_headers LIKE '%\"trace_id\":\"________________________________\"}'
-           AND e.body NOT LIKE '%\"traceparent\":\"00-' ||
-             substr(i.context_headers, length(i.context_headers) - 33, 32) || '-%' LIMIT 50",
+        // The last key of the headers. As above, for each event its turn.
+        "SELECT e.id FROM event AS e WHERE e.topic = 'turns' AND e.body NOT LIKE
+           (SELECT '%\"traceparent\":\"00-' ||
+              substr(i.context_headers, length(i.context_headers) - 33, 32) || '-%'
+            FROM agent_inbox AS i
+            WHERE i.message_type = 'turn' AND i.agent_turn_id = substr(e.id, 1, 37)
+              AND i.context_headers LIKE '%\"trace_id\":\"________________________________\"}' LIMIT 1)
+         LIMIT 50",
         "is told under another trace than its turn was asked under",
     ),
     (

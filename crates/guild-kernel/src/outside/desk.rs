@@ -9,7 +9,7 @@ use guild_bus::mail::{Letter, Mail};
 use guild_bus::subject::{Pattern, Prefix};
 use guild_protocol::env::{Clock, Shutdown};
 use guild_store::{Rx, Store};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::header::{Caller, of_kernel};
 use super::report::{self, Wish};
@@ -17,6 +17,7 @@ use super::secret::CallKey;
 use crate::card;
 use crate::turn::wait::{self, Wait, WaitStatus};
 use crate::turn::{Report, Reported, SET_MAX, report_all};
+use crate::worker::{OptionsOf, options_of};
 use crate::{CardId, Error, Result, ToolCallId, code};
 
 /// Those that take the letters of tools share them.
@@ -52,6 +53,7 @@ pub struct Desk {
     prefix: Prefix,
     key: CallKey,
     clock: Arc<dyn Clock>,
+    environment: BTreeMap<String, String>,
 }
 
 impl Desk {
@@ -64,7 +66,12 @@ impl Desk {
         key: CallKey,
         clock: Arc<dyn Clock>,
     ) -> Desk {
-        Desk { options, store, mail, prefix, key, clock }
+        Desk { options, store, mail, prefix, key, clock, environment: BTreeMap::new() }
+    }
+
+    /// What `envs` in the options of a tool may name. It is told to the tool that asks, and written down nowhere.
+    pub fn with_environment(self, environment: BTreeMap<String, String>) -> Desk {
+        Desk { environment, ..self }
     }
 
     /// Takes letters until the shutdown. One that was taken and not answered then is sent again by its tool.
@@ -147,11 +154,50 @@ impl Desk {
         let found = self.store.read(move |rx| find_calls(rx, &ids)).await;
         for (letter, caller) in &asked {
             let answer = match &found {
-                Ok(found) => told(found.get(&caller.tool_call_id), caller),
+                Ok(found) => self.told(found, caller),
                 Err(error) => Err(error.clone()),
             };
             self.answer(letter, answer.unwrap_or_else(|error| report::refusal(&error)));
         }
+    }
+
+    /// What a tool is told of a call that somebody waits for.
+    fn told(&self, found: &Calls, caller: &Caller) -> Result<Value> {
+        let call = found.waits.get(&caller.tool_call_id);
+        let Some((wait, Some(content))) = call.filter(|(wait, _)| wait.key == caller.key()) else {
+            let message = format!("no turn waits for {}", caller.tool_call_id);
+            return Err(Error::refused(&code::UNKNOWN_CALL, message));
+        };
+        if wait.status != WaitStatus::Waiting {
+            let message = format!("{} is {}", caller.tool_call_id, wait.status);
+            return Err(Error::refused(&code::ANSWERED, message));
+        }
+        let bad = |what: &str, why: &dyn std::fmt::Display| {
+            Error::refused(&code::MALFORMED_ROW, format!("{what}: {why}"))
+        };
+        let mut content: Value =
+            serde_json::from_str(content).map_err(|error| bad("the card of a call", &error))?;
+        let mut arguments = content.get_mut("arguments").map(Value::take).unwrap_or_default();
+        let name = (wait.key.project_id.to_string(), wait.tool_name.clone());
+        let options = found.options.get(&name).map(|options| options.as_ref()).transpose();
+        if let Some(options) = options.map_err(|why| bad(&wait.tool_name, why))? {
+            let mut secrets = Map::new();
+            let added = options.add_environment(&mut secrets, &self.environment);
+            // Another process may have it: the tool asks again.
+            added.map_err(|name| {
+                Error::refused(&code::NO_ENVIRONMENT, format!("this node has no {name}"))
+            })?;
+            if let Some(arguments) = arguments.as_object_mut() {
+                arguments.extend(secrets);
+            }
+        }
+        Ok(json!({
+            "status": "waiting",
+            "tool_name": wait.tool_name,
+            "arguments": arguments,
+            "after_execution": wait.after_execution.as_str(),
+            "deadline_ms": wait.deadline_ms,
+        }))
     }
 
     /// Answers, if somebody waits for that.
@@ -177,9 +223,14 @@ impl Desk {
     }
 }
 
-type Calls = BTreeMap<ToolCallId, (Wait, Option<String>)>;
+/// What is known of calls.
+struct Calls {
+    /// Each with what its card says.
+    waits: BTreeMap<ToolCallId, (Wait, Option<String>)>,
+    options: OptionsOf,
+}
 
-/// These calls and what their cards say.
+/// These calls, what their cards say, and what the rows of their tools do.
 fn find_calls(rx: &mut Rx<'_>, ids: &[ToolCallId]) -> Result<Calls> {
     // Two tools may ask about one call at the same moment.
     let ids: BTreeSet<&ToolCallId> = ids.iter().collect();
@@ -192,27 +243,9 @@ fn find_calls(rx: &mut Rx<'_>, ids: &[ToolCallId]) -> Result<Calls> {
     let call = |(wait, card_id): (Wait, CardId)| {
         (wait.tool_call_id.clone(), (wait, contents.remove(&card_id)))
     };
-    Ok(waits.into_iter().zip(cards).map(call).collect())
-}
-
-/// What a tool is told of a call that somebody waits for.
-fn told(found: Option<&(Wait, Option<String>)>, caller: &Caller) -> Result<Value> {
-    let Some((wait, Some(content))) = found.filter(|(wait, _)| wait.key == caller.key()) else {
-        let message = format!("no turn waits for {}", caller.tool_call_id);
-        return Err(Error::refused(&code::UNKNOWN_CALL, message));
-    };
-    if wait.status != WaitStatus::Waiting {
-        let message = format!("{} is {}", caller.tool_call_id, wait.status);
-        return Err(Error::refused(&code::ANSWERED, message));
-    }
-    let content: Value = serde_json::from_str(content).map_err(|error| {
-        Error::refused(&code::MALFORMED_ROW, format!("the card of a call: {error}"))
-    })?;
-    Ok(json!({
-        "status": "waiting",
-        "tool_name": wait.tool_name,
-        "arguments": content.get("arguments").cloned().unwrap_or(Value::Null),
-        "after_execution": wait.after_execution.as_str(),
-        "deadline_ms": wait.deadline_ms,
-    }))
+    let name = |wait: &Wait| (wait.key.project_id.to_string(), wait.tool_name.clone());
+    let names: BTreeSet<(String, String)> = waits.iter().map(name).collect();
+    let names = names.iter().map(|(project, tool)| (project.as_str(), tool.as_str()));
+    let options = options_of(rx, &names.collect())?;
+    Ok(Calls { waits: waits.into_iter().zip(cards).map(call).collect(), options })
 }

@@ -47,7 +47,8 @@ pub const TRACEPARENT: &str = "traceparent";
 pub const PARENT_TRACEPARENT: &str = "Guild-Parent-Traceparent";
 
 const FORM: &str = "1";
-const KERNEL: &str = "kernel";
+/// How the kernel names itself.
+pub(super) const KERNEL: &str = "kernel";
 
 /// Who calls a tool, as a command says it and a tool sends it back.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -1,5 +1,6 @@
 //! Tells what happens to turns: the event table, followed in order, at least once.
 
+use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use guild_store::{Rx, Store, Tx, args};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::doorbell::{self, Work};
 use super::header::{
     AGENT_ID, CHANNEL_ID, EVENT_SEQ, PARENT_TRACEPARENT, PROJECT_ID, TRACEPARENT, TURN_EPOCH,
     TURN_ID, address, of_kernel,
@@ -133,13 +135,16 @@ impl Teller {
         }
         let Some(held) = held else { return Ok(Looked::Elsewhere) };
         let (place, page) = (held.place, self.options.page);
-        let read = move |rx: &mut Rx<'_>| -> Result<Vec<Event>> {
-            Ok(event::after(rx, TOPIC, place, page)?)
+        let read = move |rx: &mut Rx<'_>| -> Result<(Vec<Event>, BTreeSet<Work>)> {
+            let events = event::after(rx, TOPIC, place, page)?;
+            let work = doorbell::due(rx, &agents_of(&events))?;
+            Ok((events, work))
         };
-        let events = self.parts.store.read(read).await?;
+        let (events, work) = self.parts.store.read(read).await?;
         if events.is_empty() {
             return Ok(Looked::Nothing);
         }
+        self.wake(&work, now_ms);
         let (told, failed) = self.tell(&events).await;
         if let Some(told) = told {
             let (lease, clock) = (held.lease.clone(), self.parts.clock.clone());
@@ -162,6 +167,16 @@ impl Teller {
             Ok(Some(Held { lease, place: place.map_or(0, |(place,)| place) }))
         });
         begun.await
+    }
+
+    /// Says where work waits for a worker. A hint, as bells are: workers look by themselves too.
+    fn wake(&self, work: &BTreeSet<Work>, now_ms: i64) {
+        for one in work {
+            match doorbell::wakeup(one, &self.parts.prefix, now_ms) {
+                Ok(letter) => self.parts.mail.cast(letter),
+                Err(error) => tracing::debug!(%error, "a wake-up cannot be told"),
+            }
+        }
     }
 
     /// The last event that is told, and whether the next one could not be. What cannot be told at all is passed over.
@@ -199,6 +214,26 @@ fn move_on(tx: &mut Tx<'_>, lease: &Lease, place: i64, now_ms: i64) -> Result<()
         args![NAME, place],
     )?;
     Ok(())
+}
+
+/// The agents whose turns may wait for a worker since these events.
+fn agents_of(events: &[Event]) -> BTreeSet<(ProjectId, AgentId)> {
+    #[derive(Deserialize)]
+    struct Agent {
+        project_id: ProjectId,
+        agent_id: AgentId,
+        status: String,
+    }
+    let waits = |event: &Event| {
+        let agent: Agent = serde_json::from_str(&event.body).ok()?;
+        let waits = ["queued", "dispatched"].contains(&agent.status.as_str());
+        waits.then_some((agent.project_id, agent.agent_id))
+    };
+    events
+        .iter()
+        .filter(|event| [QUEUED, STATE].contains(&event.kind.as_str()))
+        .filter_map(waits)
+        .collect()
 }
 
 /// Whose event it is.

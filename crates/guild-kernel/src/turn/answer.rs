@@ -101,6 +101,17 @@ impl Answer {
             "result": self.content.result,
             "error": self.content.error,
         });
+        // A row that another version has stored may hold what cannot be written any more. The turn goes on.
+        let text =
+            to_json("result", &content, CARD_MAX_BYTES.saturating_mul(3)).or_else(|error| {
+                let content = json!({
+                    "status": self.outcome.as_str(),
+                    "after_execution": after.as_str(),
+                    "result": Value::Null,
+                    "error": { "code": error.code().name, "message": error.to_string() },
+                });
+                to_json("result", &content, CARD_MAX_BYTES)
+            })?;
         let metadata = json!({ "function_name": wait.tool_name });
         Ok(Card {
             card_id: CardId::named(now_ms, &[self.tool_call_id.as_str(), "result"]),
@@ -111,7 +122,7 @@ impl Answer {
             agent_turn_id: Some(wait.agent_turn_id.clone()),
             step_id: Some(wait.step_id.clone()),
             tool_call_id: Some(self.tool_call_id.clone()),
-            content: to_json("result", &content, CARD_MAX_BYTES.saturating_mul(3))?,
+            content: text,
             metadata: to_json("metadata", &metadata, CARD_MAX_BYTES)?,
             created_ms: now_ms,
         })

@@ -156,7 +156,7 @@ impl Plan {
         self.change_row(Change {
             seq: ended.seq,
             status: ended.status,
-            outcome: (ended.status == InboxStatus::Consumed).then_some(ending.outcome),
+            outcome: Some(ending.outcome),
             error_code: ending.error_code.clone(),
             turn_epoch,
             closed_ms: Some(self.now_ms),

@@ -17,6 +17,8 @@ use crate::{AgentId, AgentTurnId, BatchId, BoxId, CardId, Result, StepId, ToolCa
 
 /// A deliverable of more than this is named in the result of a batch, and not repeated there.
 const SUMMARY_MAX_BYTES: usize = 64 * 1024;
+/// Nor is one that is nested more deeply: the result puts levels around it.
+const SUMMARY_DEPTH_MAX: usize = 80;
 
 /// Why a batch is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +158,9 @@ struct TaskResult<'a> {
     /// or how large it is, if it is too large to be repeated.
     #[serde(skip_serializing_if = "Option::is_none")]
     summary_bytes: Option<usize>,
+    /// or why it cannot be repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    warning: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
 }
@@ -167,6 +172,11 @@ impl<'a> TaskResult<'a> {
             Some(content) if content.len() > SUMMARY_MAX_BYTES => (None, Some(content.len())),
             content => (content, None),
         };
+        let (summary, warning) = match small.map(|content| summary(content.as_str())) {
+            None => (None, None),
+            Some(Ok(summary)) => (Some(summary), None),
+            Some(Err(why)) => (None, Some(why)),
+        };
         TaskResult {
             task_index: task.task_index,
             status: task.status(),
@@ -174,11 +184,24 @@ impl<'a> TaskResult<'a> {
             agent_turn_id: &task.agent_turn_id,
             output_box_id: &task.output_box_id,
             deliverable_card_id: task.deliverable_card_id.as_ref(),
-            summary: small.and_then(|content| serde_json::from_str(content).ok()),
+            summary,
             summary_bytes: large,
+            warning,
             error: task.error_code.as_ref().map(|code| json!({ "code": code })),
         }
     }
+}
+
+/// What was delivered, or why it cannot be repeated. What one turn delivers never keeps another one from ending.
+fn summary(content: &str) -> Result<Value, String> {
+    let why = |error: &dyn std::fmt::Display| {
+        format!("what was delivered is in the card, and cannot be repeated here: {error}")
+    };
+    let value: Value = serde_json::from_str(content).map_err(|error| why(&error))?;
+    let doc = guild_protocol::json::to_doc(&value);
+    let checked = doc.and_then(|doc| doc.check_reads_back(SUMMARY_DEPTH_MAX));
+    checked.map_err(|error| why(&error))?;
+    Ok(value)
 }
 
 impl Plan {

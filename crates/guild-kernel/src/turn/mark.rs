@@ -151,7 +151,7 @@ fn put_queue_aside(
 
 fn close_row(tx: &mut Tx<'_>, seq: i64, code: &Code, now_ms: UnixMs) -> Result<()> {
     tx.exec(
-        "UPDATE agent_inbox SET status = 'error', error_code = $2, closed_ms = $3
+        "UPDATE agent_inbox SET status = 'error', outcome = 'failed', error_code = $2, closed_ms = $3
          WHERE seq = $1 AND message_type = 'turn' AND status IN ('queued', 'processing')",
         args![seq, code.name, now_ms],
     )?;

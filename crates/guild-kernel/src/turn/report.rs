@@ -14,7 +14,7 @@ use super::{CALLS_MAX, check_count};
 use crate::card::{AUTHOR_MAX_BYTES, CARD_MAX_BYTES};
 use crate::inbox::{self, InboxRow, InboxStatus, MessageType, Outcome, ReportContent};
 use crate::roster::AfterExecution;
-use crate::row::{check_text, to_json};
+use crate::row::{check_text, said_json};
 use crate::{AgentKey, AgentTurnId, Error, InboxId, LeaseToken, Result, ToolCallId, code, tool};
 
 /// The result of a call.
@@ -115,7 +115,7 @@ impl Report {
     fn checked(&self) -> Result<Answer> {
         check_text("source", &self.source, AUTHOR_MAX_BYTES)?;
         let content = ReportContent { result: self.result.clone(), error: self.error.clone() };
-        to_json("result", &content, CARD_MAX_BYTES)?;
+        said_json("result", &content, CARD_MAX_BYTES)?;
         let mut answer =
             Answer::new(self.tool_call_id.clone(), &self.source, self.status, content)?;
         answer.after = tool::after_of(&self.result).or(self.after_execution);

@@ -13,7 +13,7 @@ use crate::card::{CARD_MAX_BYTES, CardType, Role};
 use crate::inbox::Outcome;
 use crate::model::{ModelCall, Reply};
 use crate::roster::{AfterExecution, check_subject};
-use crate::row::{check_text, to_json};
+use crate::row::{check_text, said_json, to_json};
 use crate::tool::{self, ToolOutcome};
 use crate::turn::{CALLS_MAX, Call, Finish, StepCard, Then};
 use crate::{AgentKey, AgentTurnId, ChannelId, StepId, ToolCallId, code};
@@ -63,8 +63,8 @@ pub(super) enum Way {
     },
     /// It is awaited.
     Awaited(Call),
-    /// It ends the turn.
-    Submit(Map<String, Value>),
+    /// It ends the turn. With a fault it is delivered all the same, as a part.
+    Submit(Map<String, Value>, Option<String>),
 }
 
 /// What a model said, understood.
@@ -108,15 +108,10 @@ pub(super) fn understand(scene: &Scene<'_>, reply: Reply) -> Thought {
             Way::Refused(&code::TOO_LARGE, message)
         };
         named.push(named_call(scene, place, &call, &way));
+        let way = scene.kept(&call, way);
         planned.push(Planned { place, tool_name: call.tool_name, way });
     }
-    let not_alone = |one: &Planned| one.tool_name == SUBMIT_RESULT && scene.toolbox.submits();
-    if planned.len() > 1 && planned.iter().any(not_alone) {
-        let message = format!("{SUBMIT_RESULT} must be the only call of its step; nothing was run");
-        for one in &mut planned {
-            one.way = Way::Refused(&code::NOT_ALONE, message.clone());
-        }
-    }
+    scene.let_one_submit(&mut planned);
     let reasoning = reasoning
         .filter(|reasoning| scene.profile.saves_reasoning() && !reasoning.is_empty())
         .map(|reasoning| shortened(reasoning, REASONING_MAX_BYTES, &mut warnings));
@@ -174,6 +169,43 @@ fn shortened(mut text: String, most: usize, warnings: &mut Vec<String>) -> Strin
 }
 
 impl Scene<'_> {
+    /// In the last step nothing is sent back: a result that cannot be read is delivered as the text that it is.
+    fn kept(&self, call: &ModelCall, way: Way) -> Way {
+        let submits = call.tool_name == SUBMIT_RESULT && self.toolbox.submits();
+        match way {
+            Way::Refused(_, why) if submits && self.budget.is_last() => {
+                let text = shortened(call.arguments.clone(), TEXT_MAX_BYTES, &mut Vec::new());
+                let said = Map::from_iter([("result".to_owned(), Value::String(text))]);
+                Way::Submit(said, Some(why))
+            }
+            way => way,
+        }
+    }
+
+    /// A result is submitted alone. In the last step the first one that can be read is delivered whatever else is
+    /// called, and nothing else runs.
+    fn let_one_submit(&self, planned: &mut [Planned]) {
+        let submits = |one: &Planned| one.tool_name == SUBMIT_RESULT && self.toolbox.submits();
+        if planned.len() < 2 || !planned.iter().any(submits) {
+            return;
+        }
+        let is_whole = |one: &Planned| matches!(one.way, Way::Submit(_, None));
+        let is_any = |one: &Planned| matches!(one.way, Way::Submit(..));
+        let first = planned.iter().position(is_whole).or_else(|| planned.iter().position(is_any));
+        let first = first.filter(|_| self.budget.is_last());
+        let message = format!("{SUBMIT_RESULT} must be the only call of its step; nothing was run");
+        for (at, one) in planned.iter_mut().enumerate() {
+            match &mut one.way {
+                Way::Submit(_, fault) if first == Some(at) => {
+                    fault.get_or_insert_with(|| {
+                        format!("{SUBMIT_RESULT} was not the only call of the last step")
+                    });
+                }
+                way => *way = Way::Refused(&code::NOT_ALONE, message.clone()),
+            }
+        }
+    }
+
     fn way(&self, place: usize, call: &ModelCall, warnings: &mut Vec<String>) -> Way {
         let arguments = match read_arguments(&call.arguments) {
             Ok(arguments) => arguments,
@@ -183,7 +215,7 @@ impl Scene<'_> {
             }
         };
         if call.tool_name == SUBMIT_RESULT && self.toolbox.submits() {
-            return Way::Submit(arguments);
+            return Way::Submit(arguments, None);
         }
         let Some(entry) = self.toolbox.get(&call.tool_name) else {
             let message = format!("there is no tool {:?}", short(&call.tool_name));
@@ -206,7 +238,9 @@ impl Scene<'_> {
         entry: &Entry,
         chosen: Map<String, Value>,
     ) -> Result<Way, (&'static Code, String)> {
-        let mut arguments = entry.options.complete(chosen);
+        let arguments = entry.options.complete(chosen);
+        said_json("arguments", &arguments, CARD_MAX_BYTES / 2)
+            .map_err(|error| (error.code(), error.to_string()))?;
         let timeout_ms = entry.options.timeout_ms(self.suspend_timeout_ms);
         let mut secrets = Map::new();
         let added = entry.options.add_environment(&mut secrets, self.environment);
@@ -217,8 +251,7 @@ impl Scene<'_> {
             }
             Runs::Later => None,
             Runs::Elsewhere(subject) => {
-                // Whoever runs it reads its arguments from the card of the call.
-                arguments.append(&mut secrets);
+                // Whoever runs it asks for its arguments, and is told what comes from the environment only then.
                 let subject = subject
                     .replace("{project_id}", self.key.project_id.as_str())
                     .replace("{channel_id}", self.channel_id.as_str())
@@ -228,8 +261,6 @@ impl Scene<'_> {
             }
         };
         let arguments = Value::Object(arguments);
-        to_json("arguments", &arguments, CARD_MAX_BYTES / 2)
-            .map_err(|error| (error.code(), error.to_string()))?;
         let named = check_text("id", &call.id, MODEL_CALL_ID_MAX_BYTES).is_ok();
         Ok(Way::Awaited(Call {
             place,
@@ -259,8 +290,8 @@ fn read_arguments(text: &str) -> Result<Map<String, Value>, (&'static Code, Stri
     let Value::Object(arguments) = value else {
         return Err(bad("the arguments are no JSON object".to_owned()));
     };
-    // What cannot be written down the same way by everybody cannot be called.
-    guild_protocol::json::to_canonical(&arguments)
+    // What cannot be written down the same way by everybody, and read again, cannot be called.
+    said_json("arguments", &arguments, CARD_MAX_BYTES)
         .map_err(|error| bad(format!("the arguments cannot be kept: {error}")))?;
     Ok(arguments)
 }
@@ -297,8 +328,8 @@ pub(super) fn conclude(
                 let outcome = outcomes.remove(&place).unwrap_or_else(missing);
                 (Some(arguments), fit(outcome), after)
             }
-            Way::Submit(arguments) => {
-                let (outcome, finish) = submit(scene, &arguments, &mut warnings);
+            Way::Submit(arguments, fault) => {
+                let (outcome, finish) = submit(scene, &arguments, fault, &mut warnings);
                 delivered = finish;
                 let after = AfterExecution::Suspend;
                 (Some(arguments), outcome, after)
@@ -380,7 +411,7 @@ fn reminder(must_end_with: &[String]) -> StepCard {
 /// A result that a card can hold, or one that says why it cannot.
 pub(super) fn fit(outcome: ToolOutcome) -> ToolOutcome {
     let held = [&outcome.result, &outcome.error];
-    match to_json("result", &held, CARD_MAX_BYTES / 2) {
+    match said_json("result", &held, CARD_MAX_BYTES / 2) {
         Ok(_) => outcome,
         Err(error) => ToolOutcome {
             after_execution: outcome.after_execution,
@@ -392,6 +423,7 @@ pub(super) fn fit(outcome: ToolOutcome) -> ToolOutcome {
 fn submit(
     scene: &Scene<'_>,
     arguments: &Map<String, Value>,
+    fault: Option<String>,
     warnings: &mut Vec<String>,
 ) -> (ToolOutcome, Option<Finish>) {
     let wanted = submit::wanted(&scene.cards.context);
@@ -407,7 +439,13 @@ fn submit(
     let finish = |outcome, deliverable| {
         Some(Finish { outcome, deliverable: Some(deliverable), error_code: None })
     };
-    match submit::submitted(arguments, &wanted, scene.budget.is_last()) {
+    let submitted = match (submit::submitted(arguments, &wanted, scene.budget.is_last()), fault) {
+        (Submitted::Whole(fields) | Submitted::Part(fields, _), Some(fault)) => {
+            Submitted::Part(fields, fault)
+        }
+        (submitted, _) => submitted,
+    };
+    match submitted {
         Submitted::Whole(fields) => {
             let said = json!({ "accepted": true });
             (outcome(Outcome::Success, said, Value::Null), finish(Outcome::Success, fields))
@@ -428,9 +466,20 @@ pub(super) fn ended_by_tool(ends: &[(Outcome, Value)]) -> Finish {
     let last = ends.last().map(|(_, result)| result.clone()).unwrap_or_default();
     Finish {
         outcome: bad.unwrap_or(Outcome::Success),
-        deliverable: Some(json!({ "fields": [{ "name": "result", "value": last }] })),
+        deliverable: Some(delivered("result", last)),
         error_code: None,
     }
+}
+
+/// A deliverable of one field. What a card cannot hold as it is, it holds as text.
+fn delivered(name: &str, value: Value) -> Value {
+    let of = |value: Value| json!({ "fields": [{ "name": name, "value": value }] });
+    let whole = of(value);
+    if to_json("deliverable", &whole, CARD_MAX_BYTES).is_ok() {
+        return whole;
+    }
+    let text = whole.pointer("/fields/0/value").map(Value::to_string).unwrap_or_default();
+    of(Value::String(shortened(text, TEXT_MAX_BYTES, &mut Vec::new())))
 }
 
 /// A turn that ends with what the model says.

@@ -1,22 +1,19 @@
 //! Runs tools in the worker's own process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use guild_protocol::env::UnixMs;
-use guild_store::Val;
 use serde_json::{Map, Value, json};
 
 use super::heart::Shown;
 use super::react::{self, Planned, Scene, Way};
 use super::task::Arrival;
-use super::toolbox::{ToolOptions, read_options};
+use super::toolbox::{OptionsOf, ToolOptions, options_of};
 use super::{Worker, is_closed};
 use crate::inbox::Outcome;
-use crate::row::{Statement, Text};
 use crate::tool::{Effect, ToolCall, ToolOutcome};
 use crate::turn::{self, Call, Claimed, Fence, PickedUp, Report, RunFence, SET_MAX, Then};
 use crate::{Error, LeaseToken, Result, ToolCallId, code};
@@ -30,17 +27,6 @@ pub(super) struct Run {
 
 /// How many runs are picked up at once.
 const AT_ONCE: i64 = 64;
-
-static OPTIONS: LazyLock<Statement> = LazyLock::new(|| {
-    let keys = [("project_id", Text), ("tool_name", Text)];
-    Statement::select("tools", &[keys[0], keys[1], ("options", Text)], &keys, "")
-});
-
-/// What workers ask again and again.
-#[cfg(test)]
-pub(super) fn statements() -> [&'static LazyLock<Statement>; 1] {
-    [&OPTIONS]
-}
 
 impl Worker {
     /// The runs that a step leads to, once it is written.
@@ -170,19 +156,14 @@ impl Worker {
         let taken = self.parts.store.write(move |tx| {
             let picked: Vec<PickedUp> =
                 turn::pick_up(tx, &asked, ttl_ms, clock.now_ms())?.into_iter().flatten().collect();
-            let keys: Vec<Vec<Val<'_>>> = picked
-                .iter()
-                .map(|one| vec![one.key.project_id.as_str().into(), (&one.tool_name).into()])
-                .collect();
-            let options: Vec<(String, String, String)> = OPTIONS.read(tx, &keys)?;
+            let of = |one: &PickedUp| (one.key.project_id.to_string(), one.tool_name.clone());
+            let names: BTreeSet<(String, String)> = picked.iter().map(of).collect();
+            let names = names.iter().map(|(project, tool)| (project.as_str(), tool.as_str()));
+            let options = options_of(tx, &names.collect())?;
             Ok((picked, options))
         });
-        let (picked, options): (Vec<PickedUp>, Vec<(String, String, String)>) =
+        let (picked, options): (Vec<PickedUp>, OptionsOf) =
             taken.await.map_err(|error: Error| error)?;
-        let options: BTreeMap<(String, String), ToolOptions> = options
-            .into_iter()
-            .filter_map(|(project, tool, text)| Some(((project, tool), read_options(&text).ok()?)))
-            .collect();
         self.counts.add("picked_up", picked.len());
         let run = |one: PickedUp| {
             let name = (one.key.project_id.as_str().to_owned(), one.tool_name.clone());
@@ -196,7 +177,10 @@ impl Worker {
                     channel_id: one.channel_id,
                     recursion_depth: one.recursion_depth,
                     tool_name: one.tool_name,
-                    arguments: self.with_secrets(&one.arguments, options.get(&name)),
+                    arguments: self.with_secrets(
+                        &one.arguments,
+                        options.get(&name).and_then(|options| options.as_ref().ok()),
+                    ),
                     deadline_ms: one.deadline_ms,
                 },
                 fence: one.fence,

@@ -94,7 +94,10 @@ impl Worker {
         let (mut fence, mut step) = (claimed.fence.clone(), claimed.step_number);
         let mind = match mind {
             Ok(mind) => mind,
-            Err((code, message)) => return self.give_up(number, fence, code, &message).await,
+            Err((code, message)) => {
+                let used = Usage::default();
+                return self.give_up(number, fence, used, (code, &message)).await;
+            }
         };
         loop {
             let most = mind.profile.max_steps.unwrap_or(self.options.max_steps);
@@ -110,6 +113,7 @@ impl Worker {
                 _ => Vec::new(),
             };
             let runs = self.runs_of(&claimed, &fence, &scene, &then);
+            let used = usage.clone();
             let commit = Commit { fence: fence.clone(), cards: written, usage, metadata, then };
             match self.commit(number, commit).await {
                 Ok(Committed::Suspended { .. }) => return self.begin_runs(runs),
@@ -121,18 +125,20 @@ impl Worker {
                 Ok(_) => return,
                 Err(error) if error.code() == &code::FENCED || is_closed(&error) => return,
                 Err(error) => {
-                    return self.give_up(number, fence, error.code(), &error.to_string()).await;
+                    let why = (error.code(), error.to_string());
+                    return self.give_up(number, fence, used, (why.0, &why.1)).await;
                 }
             }
         }
     }
 
-    /// Ends a turn that cannot go on.
-    async fn give_up(&self, number: u64, fence: Fence, code: &'static Code, message: &str) {
+    /// Ends a turn that cannot go on. What it has used is paid all the same.
+    async fn give_up(&self, number: u64, fence: Fence, used: Usage, why: (&'static Code, &str)) {
+        let (code, message) = why;
         let commit = Commit {
             fence,
             cards: Vec::new(),
-            usage: Usage::default(),
+            usage: used,
             metadata: json!({}),
             then: Then::Finish(react::failed(code, message, None)),
         };

@@ -1,17 +1,24 @@
 //! What an agent may call: rows of the project, as far as its profile allows them, and the worker's own tool.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
+use guild_store::{Rx, Val};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
 use super::profile::Profile;
 use crate::model::ToolSpec;
 use crate::roster::AfterExecution;
+use crate::row::{Statement, Text};
 use crate::tool::{Effect, Tools};
 
 /// The tool that ends a turn with a result.
 pub(super) const SUBMIT_RESULT: &str = "submit_result";
+
+/// So many options that are none are enough to tell of.
+const UNKNOWN_MAX: usize = 10;
 
 /// A row of `tools`, as it is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -27,12 +34,17 @@ pub(super) struct ToolRow {
 /// What a row says beside the rest.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub(super) struct ToolOptions {
+pub(crate) struct ToolOptions {
     args: Arguments,
     /// Which arguments are taken from the environment, by the names that they have there.
     envs: BTreeMap<String, String>,
     suspend_timeout_seconds: Option<i64>,
     timeout_seconds: Option<i64>,
+    /// Whether the node keeps the row up to date: see [`KEPT_BY_NODE`](crate::roster::KEPT_BY_NODE).
+    kept_by_node: Option<IgnoredAny>,
+    /// What nobody knows.
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -40,10 +52,12 @@ pub(super) struct ToolOptions {
 struct Arguments {
     defaults: Map<String, Value>,
     fixed: Map<String, Value>,
+    #[serde(flatten)]
+    others: BTreeMap<String, IgnoredAny>,
 }
 
 impl ToolOptions {
-    /// How long a turn waits: as long as the row says, but never shorter than usual for what goes elsewhere.
+    /// How long a turn waits: as long as the row says, and otherwise as long as is usual.
     pub(super) fn timeout_ms(&self, usual_ms: i64) -> i64 {
         let seconds = self.suspend_timeout_seconds.or(self.timeout_seconds);
         let asked_ms = seconds.map(|seconds| seconds.saturating_mul(1_000));
@@ -62,7 +76,7 @@ impl ToolOptions {
     }
 
     /// Adds what comes from the environment; the name that is missing there.
-    pub(super) fn add_environment(
+    pub(crate) fn add_environment(
         &self,
         arguments: &mut Map<String, Value>,
         environment: &BTreeMap<String, String>,
@@ -72,6 +86,12 @@ impl ToolOptions {
             arguments.insert(argument.clone(), Value::String(value.clone()));
         }
         Ok(())
+    }
+
+    /// The options that nobody knows: most likely misspelt.
+    fn unknown(&self) -> impl Iterator<Item = String> {
+        let inner = self.args.others.keys().map(|name| format!("args.{name}"));
+        self.others.keys().cloned().chain(inner)
     }
 
     fn is_hidden(&self, argument: &str) -> bool {
@@ -161,6 +181,10 @@ impl Toolbox {
         };
         let after = row.after_execution.parse().map_err(|e: crate::Error| e.to_string())?;
         let options = read_options(&row.options)?;
+        for name in options.unknown().take(UNKNOWN_MAX) {
+            let name: String = name.chars().take(80).collect();
+            self.warnings.push(format!("{} has an option {name:?}, which is none", row.tool_name));
+        }
         let schema: Value =
             serde_json::from_str(&row.parameters).map_err(|e| format!("its schema: {e}"))?;
         if !schema.is_object() {
@@ -207,8 +231,35 @@ pub(super) fn callable(tool_name: &str) -> String {
     if name.is_empty() { "_".to_owned() } else { name }
 }
 
+static OPTIONS: LazyLock<Statement> = LazyLock::new(|| {
+    let keys = [("project_id", Text), ("tool_name", Text)];
+    Statement::select("tools", &[keys[0], keys[1], ("options", Text)], &keys, "")
+});
+
+/// What is asked again and again.
+#[cfg(test)]
+pub(super) fn statements() -> [&'static LazyLock<Statement>; 1] {
+    [&OPTIONS]
+}
+
+/// What rows say beside the rest, as far as they are there and can be read, by project and tool.
+pub(crate) type OptionsOf = BTreeMap<(String, String), Result<ToolOptions, String>>;
+
+/// The options of these tools of these projects.
+pub(crate) fn options_of(
+    rx: &mut Rx<'_>,
+    tools: &BTreeSet<(&str, &str)>,
+) -> crate::Result<OptionsOf> {
+    let keys: Vec<Vec<Val<'_>>> =
+        tools.iter().map(|(project, tool)| vec![(*project).into(), (*tool).into()]).collect();
+    let rows: Vec<(String, String, String)> = OPTIONS.read(rx, &keys)?;
+    let read =
+        |(project, tool, text): (String, String, String)| ((project, tool), read_options(&text));
+    Ok(rows.into_iter().map(read).collect())
+}
+
 /// What the options of a row say; nothing is no options.
-pub(super) fn read_options(text: &str) -> Result<ToolOptions, String> {
+fn read_options(text: &str) -> Result<ToolOptions, String> {
     let options: Option<ToolOptions> =
         serde_json::from_str(text).map_err(|error| format!("its options: {error}"))?;
     Ok(options.unwrap_or_default())

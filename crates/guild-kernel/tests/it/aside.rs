@@ -3,7 +3,7 @@
 use guild_kernel::inbox::{InboxStatus, Outcome};
 use guild_kernel::turn::sweep::{self, Due};
 use guild_kernel::turn::{self, Fence, NewTurn, Parent};
-use guild_kernel::{AgentTurnId, ToolCallId, card, code};
+use guild_kernel::{AgentTurnId, Error, ToolCallId, audit, card, code};
 use guild_store::args;
 use serde_json::{Value, json};
 
@@ -110,6 +110,36 @@ fn whoever_waits_for_a_turn_that_cannot_begin_is_answered() {
         assert_eq!(result_of(node, &call)["error"]["code"], "kernel.unwritable");
         assert_eq!(node.head(1).status(), "dispatched");
         node.assert_well();
+    });
+}
+
+/// In two transactions whoever looks between them sees an agent with nothing to do for whom a turn waits.
+#[test]
+fn an_agent_whose_turn_is_put_aside_begins_the_next_at_once() {
+    both(|node| {
+        node.ask(1, 1, T0);
+        let fence = node.take(1, T0);
+        let next = node.ask(2, 1, T0);
+        let now_ms = T0 + 5;
+        let alone = fence.clone();
+        let seen = node.write::<()>(move |tx| {
+            assert!(turn::put_aside(tx, &alone, &code::UNWRITABLE, now_ms)?);
+            let between = audit::run(tx)?.problems.join("\n");
+            sweep::begin_next(tx, &alone.key, now_ms)?;
+            let after = audit::run(tx)?.problems;
+            assert_eq!(after, Vec::<String>::new());
+            Err(Error::refused(&code::MALFORMED, between))
+        });
+        let seen = seen.unwrap_err().to_string();
+        assert!(seen.contains("is idle, and turns wait for it"), "{seen}");
+        node.write(move |tx| {
+            turn::put_aside(tx, &fence, &code::UNWRITABLE, now_ms)?;
+            sweep::begin_next(tx, &fence.key, now_ms)
+        })
+        .unwrap();
+        node.assert_well();
+        assert_eq!(node.head(1).status(), "dispatched");
+        assert_eq!(node.take(2, now_ms).agent_turn_id, next);
     });
 }
 
@@ -351,7 +381,7 @@ const PLANTS: [(&str, Plant); 3] = [
 fn close_child(tx: &mut guild_store::Tx<'_>) {
     sql(
         tx,
-        "UPDATE agent_inbox SET status = 'error', error_code = 'kernel.unwritable', closed_ms = 7
+        "UPDATE agent_inbox SET status = 'error', outcome = 'failed', error_code = 'kernel.unwritable', closed_ms = 7
          WHERE correlation_id = 'c2'",
     );
 }

@@ -91,6 +91,7 @@ const PLANTS: &[(&str, Plant)] = &[
     ("has several rows", second_copy),
     ("waits for another number of calls than are open", applied_and_not_resumed),
     ("has several terminal events", |tx| {
+        tx.exec("DROP INDEX event_turn_task", args![]).unwrap();
         let turn = name(tx, OVER);
         let body = body(&turn, "a1", 1, "failed");
         tell(tx, &format!("{turn}/1/task"), "turn.task", &body);
@@ -184,6 +185,18 @@ const PLANTS: &[(&str, Plant)] = &[
     ("has a command, and was never called", |tx| {
         sql(tx, "DELETE FROM execution_edges WHERE primitive = 'tool_call'");
     }),
+    (" says agent_turn_id in its payload", |tx| {
+        sql(
+            tx,
+            "UPDATE outbox SET body = replace(body, '\"payload\":{', '\"payload\":{\"agent_turn_id\":\"x\",') WHERE sink = 'tool'",
+        );
+    }),
+    (" says project_id in its payload", |tx| {
+        sql(
+            tx,
+            "UPDATE agent_inbox SET payload = '{\"project_id\":\"q\"}' WHERE correlation_id = 'c1'",
+        );
+    }),
     ("has several results", |tx| {
         tx.exec("DROP INDEX cards_tool_result", args![]).unwrap();
         sql(
@@ -224,6 +237,32 @@ fn every_kind_of_lie_is_seen() {
     });
 }
 
+/// The turns of an agent begin in the order in which they were asked for, whatever ended before it could begin.
+#[test]
+fn a_turn_that_overtakes_another_is_seen() {
+    both(|node| {
+        node.ask(1, 1, T0);
+        node.pack(2..6);
+        let turns: Vec<_> =
+            (2..6).map(|n| node.enqueue(&new_turn(n, 1), T0 + i64::from(n)).unwrap()).collect();
+        node.cancel(&turns[0], T0 + 7).unwrap();
+        let fence = node.take(1, T0 + 8);
+        node.commit(&fence, success(), T0 + 9).unwrap();
+        node.assert_well();
+        let found = found(node, |tx| {
+            const LAST: &str = "SELECT agent_turn_id FROM agent_inbox WHERE correlation_id = 'c5'";
+            let turn = name(tx, LAST);
+            tell(tx, &format!("{turn}/9/running"), "turn.state", &body(&turn, "a1", 9, "running"));
+        });
+        let words = format!("{} began before {}, which was asked for earlier", turns[3], turns[2]);
+        assert!(found.contains(&words), "{words:?} is not in:\n{found}");
+        let fence = node.take(2, T0 + 10);
+        assert_eq!(fence.agent_turn_id, turns[1]);
+        node.commit(&fence, success(), T0 + 11).unwrap();
+        node.assert_well();
+    });
+}
+
 /// A command that was delivered and forgotten is not missed, whatever was queued since.
 #[test]
 fn a_command_that_was_forgotten_is_not_missed() {
@@ -250,7 +289,7 @@ fn a_command_that_was_forgotten_is_not_missed() {
 /// What rows must not say at all the database itself refuses.
 #[test]
 fn what_cannot_be_is_refused_by_the_tables() {
-    const LIES: [&str; 9] = [
+    const LIES: [&str; 15] = [
         "UPDATE agent_state_head SET lease_token = NULL WHERE agent_id = 'a2'",
         "UPDATE agent_state_head SET lease_until_ms = 5 WHERE agent_id = 'a3'",
         "UPDATE agent_state_head SET waiting_tool_count = 0 WHERE agent_id = 'a3'",
@@ -262,6 +301,16 @@ fn what_cannot_be_is_refused_by_the_tables() {
            tool_call_id, content, metadata, created_ms FROM cards WHERE type = 'task.deliverable'",
         "INSERT INTO cards SELECT 'card_x', project_id, type, role, author_id, agent_turn_id, step_id,
            tool_call_id, content, metadata, created_ms FROM cards WHERE type = 'tool.result'",
+        // A turn that is over says how it ended, also one that could not be done; nothing else does.
+        "UPDATE agent_inbox SET status = 'error', error_code = 'x', closed_ms = 5 WHERE correlation_id = 'c2'",
+        "UPDATE agent_inbox SET status = 'skipped', closed_ms = 5 WHERE correlation_id = 'c2'",
+        "UPDATE agent_inbox SET outcome = 'success' WHERE message_type = 'tool_result'",
+        // It ends once, whatever the event is called.
+        "INSERT INTO event (seq, topic, id, kind, at_ms, body)
+         SELECT 90000, topic, substr(id, 1, 37) || '/2/task', kind, at_ms, body FROM event WHERE kind = 'turn.task'",
+        // What nobody handles is no message.
+        "UPDATE agent_inbox SET message_type = 'ui_action' WHERE message_type = 'tool_result'",
+        "UPDATE agent_inbox SET message_type = 'command_anchor' WHERE message_type = 'tool_result'",
     ];
     both(|node| {
         busy(node);

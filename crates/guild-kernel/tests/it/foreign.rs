@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use guild_bus::Bus;
 use guild_bus::mail::{Letter, Limits, Mail, Nats};
 use guild_bus::nats::Options;
-use guild_bus::subject::Topic;
+use guild_bus::subject::{Topic, WorkerTarget};
 use guild_kernel::ToolCallId;
 use guild_kernel::inbox::Outcome;
-use guild_kernel::outside::DeskOptions;
+use guild_kernel::outside::{DeskOptions, Doorbell};
 use guild_kernel::roster::AfterExecution;
 use guild_kernel::turn::{Call, Committed, Then};
 use guild_protocol::env::{Clock, Shutdown};
@@ -207,4 +209,84 @@ fn without_streams_a_command_waits_until_its_tool_listens() {
     );
     assert_eq!(finish(&office, 1, &call)["result"], json!({ "bought": "tea" }));
     node.assert_well();
+}
+
+/// A plain client rings at the documented subject and workers wake; and hears the kernel say where work waits.
+#[test]
+fn a_foreign_client_rings_and_hears_wake_ups() {
+    let server = Server::start().unwrap();
+    let node = Node::sqlite(Default::default());
+    let office = office(&node, &server);
+    let target = |name: &str| WorkerTarget::parse(name).unwrap();
+    let targets = ["worker_generic", "svc1_clerk_p", "worker_other"].map(target).to_vec();
+    let (mail, bus, prefix) = (office.mail.clone(), office.bus.clone(), office.prefix.clone());
+    let doorbell = Doorbell::new(targets, mail, bus, prefix, office.clock.clone());
+    let run = doorbell.run(Shutdown::new());
+    office.runtime.spawn(async { run.await.unwrap() });
+    let mut bells = ["worker_generic", "svc1_clerk_p", "worker_other"]
+        .map(|name| office.bus.listen(&format!("cmd.agent.{name}.wakeup")));
+    let (client, mut ear) = office.within(async {
+        let client = async_nats::connect(server.url()).await.unwrap();
+        let ear = client.subscribe("guild.v1.*.*.cmd.agent.*.wakeup").await.unwrap();
+        client.flush().await.unwrap();
+        (client, ear)
+    });
+    let ring = |subject: &'static str, payload: &'static [u8]| {
+        office.within(async {
+            client.publish(subject, payload.into()).await.unwrap();
+            client.flush().await.unwrap();
+        });
+    };
+    // What it carries is of no importance. Subscribing takes a moment, so it is rung until it is heard.
+    for (bell, subject) in [
+        (0, "guild.v1.p.public.cmd.agent.worker_generic.wakeup"),
+        (1, "guild.v1.other-project.any-channel.cmd.agent.svc1_clerk_p.wakeup"),
+    ] {
+        let heard = (0..600).any(|_| {
+            ring(subject, b"\xff rubbish");
+            office.runtime.block_on(office.clock.sleep(10));
+            bells[bell].try_hear().is_some()
+        });
+        assert!(heard, "{subject}");
+    }
+    // Another prefix and another shape are nobody's.
+    ring("other.v1.p.public.cmd.agent.worker_other.wakeup", b"");
+    ring("guild.v1.p.cmd.agent.worker_other.wakeup", b"");
+
+    // What the kernel says: once for a project, a channel and a target, and its own bell is not rung again by it.
+    let heard = |ear: &mut async_nats::Subscriber| loop {
+        let message = office.within(ear.next()).unwrap();
+        let by = message.headers.as_ref().and_then(|headers| headers.get("Guild-Sender"));
+        if by.is_some_and(|by| by.as_str() == "kernel") {
+            return (message.subject.to_string(), message.payload);
+        }
+    };
+    for n in 1..=3 {
+        node.ask(n, n, office.clock.now_ms());
+    }
+    office.teller("teller", office.mail.clone());
+    let told = heard(&mut ear);
+    assert_eq!(told.0, "guild.v1.p.public.cmd.agent.worker_generic.wakeup");
+    assert_eq!(told.1.as_ref(), b"{}");
+    // Nothing of a turn that a worker has, or that is over: the next wake-up is about the next turn.
+    for n in 1..=3 {
+        let fence = node.take(n, office.clock.now_ms());
+        node.commit(&fence, success(), office.clock.now_ms()).unwrap();
+    }
+    office.until(|| place(&node) == happened(&node).last().map(|(seq, _)| *seq));
+    node.write(|tx| {
+        let mut agent = crate::world::agent(9);
+        agent.worker_target = "worker_other".to_owned();
+        guild_kernel::roster::put_agent(tx, &agent, &json!({}), crate::world::T0)
+    })
+    .unwrap();
+    node.ask(4, 9, office.clock.now_ms());
+    assert_eq!(heard(&mut ear).0, "guild.v1.p.public.cmd.agent.worker_other.wakeup");
+    // The kernel does not wake itself by what it says.
+    let heard = (0..600).any(|_| {
+        ring("guild.v1.p.public.cmd.agent.svc1_clerk_p.wakeup", b"");
+        office.runtime.block_on(office.clock.sleep(10));
+        bells[1].try_hear().is_some()
+    });
+    assert!(heard && bells[2].try_hear().is_none());
 }

@@ -89,6 +89,50 @@ fn a_tool_elsewhere_is_called_asks_and_reports_and_the_turn_goes_on() {
     });
 }
 
+/// What a tool takes from the environment it is told when it asks, by a process that has it, and nobody writes it down.
+#[test]
+fn a_secret_is_told_and_stands_in_no_row() {
+    const SECRET: &str = "hunter2-hunter2";
+    both(|node| {
+        let office = Office::new(node);
+        let mut shop = office.listen("cmd.tool.shop.>");
+        office.drain();
+        let without = office.desk(DeskOptions::default());
+        node.write(|tx| {
+            let mut tool = crate::rig::row("tool0", Some("cmd.tool.shop.tool0"));
+            tool.options = json!({ "envs": { "api_key": "SHOP_KEY", "place": "SHOP_PLACE" } });
+            guild_kernel::roster::put_tool(tx, &tool, T0)
+        })
+        .unwrap();
+        let (turn, _) = suspended(&office, 1, &[0]);
+        let command = office.next(&mut shop);
+        let told = office.ask(office.answer_to(&command, CALL, b""));
+        assert_eq!(status(&told), ("refused", Some("kernel.missing_environment")));
+        assert_eq!(told["retry"], json!(true), "another process may have it");
+        without.abort();
+        assert!(office.within(without).is_err(), "it hears nothing any more");
+        let of = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let environment = [of("SHOP_KEY", SECRET), of("SHOP_PLACE", "7"), of("OTHER", "hidden")];
+        office.desk_with(DeskOptions::default(), environment.into());
+        let asked = || office.mail.ask(office.answer_to(&command, CALL, b""), 1_000);
+        office.until(|| office.within(asked()).is_ok());
+        let told = office.ask(office.answer_to(&command, CALL, b""));
+        assert_eq!(told["arguments"], json!({ "api_key": SECRET, "place": "7" }), "it wins");
+        let answer = office.ask(office.answer_to(&command, REPORT, SUCCESS));
+        assert_eq!(status(&answer), ("applied", None));
+        let fence = node.take(9, office.clock.now_ms());
+        node.commit(&fence, success(), office.clock.now_ms()).unwrap();
+        let sealed = node.read(move |rx| guild_kernel::replay::export(rx, &turn, "test"));
+        assert!(!node.dump().contains(SECRET) && !sealed.text.contains(SECRET));
+        // A row that cannot be read gives nothing away.
+        node.plant("UPDATE tools SET options = '7' WHERE tool_name = 'tool0'");
+        suspended(&office, 2, &[0]);
+        let command = office.next(&mut shop);
+        let told = office.ask(office.answer_to(&command, CALL, b""));
+        assert_eq!(status(&told), ("refused", Some("kernel.malformed_row")));
+    });
+}
+
 #[test]
 fn what_is_not_proven_changes_nothing() {
     both(|node| {

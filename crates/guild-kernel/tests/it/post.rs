@@ -1,5 +1,6 @@
 //! A kernel with everything that meets the outside, running.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -112,6 +113,15 @@ impl<'n> Office<'n> {
 
     /// Takes the letters of tools from now on.
     pub(crate) fn desk(&self, options: DeskOptions) -> JoinHandle<()> {
+        self.desk_with(options, BTreeMap::new())
+    }
+
+    /// The same, of a process with this environment.
+    pub(crate) fn desk_with(
+        &self,
+        options: DeskOptions,
+        environment: BTreeMap<String, String>,
+    ) -> JoinHandle<()> {
         let desk = Desk::new(
             options,
             self.node.store.clone(),
@@ -119,7 +129,8 @@ impl<'n> Office<'n> {
             self.prefix.clone(),
             self.key.clone(),
             self.clock.clone(),
-        );
+        )
+        .with_environment(environment);
         let run = desk.run(Shutdown::new());
         self.runtime.spawn(async { run.await.unwrap() })
     }

@@ -9,6 +9,7 @@ use guild_kernel::model::Reply;
 use guild_kernel::roster::{self, Agent};
 use guild_kernel::tool::Effect;
 use guild_kernel::worker::Options;
+use guild_store::args;
 use serde_json::json;
 
 use crate::rig::{Rig, answer_all, calls, cards_of, good, plain, row, say, shown, steps};
@@ -357,7 +358,54 @@ fn what_passes_is_waited_for_and_what_does_not_ends_one_turn() {
         let counts = rig.finish(&id);
         assert_eq!(node.ended(&id), (Some(Outcome::Failed), Some("store.database".to_owned())));
         assert_eq!((counts.of("unwritten"), counts.of("marked")), (1, 0));
+        let used = &node.steps(&id)[0].usage;
+        assert_eq!(
+            (used.prompt_tokens, used.cost_micro_usd),
+            (5, 3),
+            "the model is paid all the same"
+        );
         node.assert_well();
+    });
+}
+
+/// The query that `docs/models.md` shows: what each model has used, and how often that is not known.
+#[test]
+fn what_models_cost_is_summed_by_a_query() {
+    let page = include_str!("../../../../docs/models.md");
+    let (_, rest) = page.split_once("```sql\n").unwrap();
+    let sql: &'static str = rest.split_once(";\n```").unwrap().0;
+    both(|node| {
+        let mut rig = Rig::new(node, |_| Ok(say("done")));
+        rig.saying(|prompt| {
+            let mut reply = say("done");
+            if shown(prompt).contains("do 3") {
+                reply.usage.model = Some("free".to_owned());
+                (reply.usage.cost_micro_usd, reply.usage.cost_unknown) = (0, true);
+            }
+            Ok(reply)
+        });
+        for n in 1..=3 {
+            let id = rig.ask(n, n);
+            rig.finish(&id);
+        }
+        type Row = (Option<String>, i64, i64, i64, i64);
+        let mut rows: Vec<Row> = node.read(move |rx| {
+            // A server counts sums of its largest integers without a bound.
+            let sql = format!(
+                "SELECT model, CAST(p AS BIGINT), CAST(c AS BIGINT), CAST(m AS BIGINT), CAST(u AS BIGINT)
+                 FROM ({}) AS used",
+                sql.replacen("SUM(prompt_tokens)", "SUM(prompt_tokens) AS p", 1)
+                    .replacen("SUM(completion_tokens)", "SUM(completion_tokens) AS c", 1)
+                    .replacen("SUM(cost_micro_usd)", "SUM(cost_micro_usd) AS m", 1)
+                    .replacen("SUM(cost_unknown)", "SUM(cost_unknown) AS u", 1)
+            );
+            Ok(rx.all(&*String::leak(sql), args![])?)
+        });
+        rows.sort();
+        let row = |model: &str, used: [i64; 4]| {
+            (Some(model.to_owned()), used[0], used[1], used[2], used[3])
+        };
+        assert_eq!(rows, [row("free", [5, 2, 0, 1]), row("script", [10, 4, 6, 0])]);
     });
 }
 

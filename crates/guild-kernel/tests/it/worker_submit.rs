@@ -119,6 +119,42 @@ fn a_result_is_submitted_alone() {
     });
 }
 
+/// In the last step what was submitted is delivered, whatever else was called and however it was written.
+#[test]
+fn what_is_submitted_in_the_last_step_is_never_lost() {
+    both(|node| {
+        let (one, two) = (r#"{"result":{"a":1}}"#, r#"{"result":{"a":2}}"#);
+        let large = format!(r#"{{"result":{{"a":"{}"}}}}"#, "x".repeat(200 * 1024));
+        let field =
+            |name: &str, value: Value| json!({ "fields": [{ "name": name, "value": value }] });
+        let cases = [
+            (vec![("submit_result", one), ("submit_result", two)], field("a", json!(1))),
+            (vec![("look", "{}"), ("submit_result", two)], field("a", json!(2))),
+            (vec![("submit_result", "{\"result\":")], field("result", json!("{\"result\":"))),
+            (vec![("submit_result", "[1]"), ("submit_result", two)], field("a", json!(2))),
+            (vec![("submit_result", "no"), ("look", "{}")], field("result", json!("no"))),
+            (
+                vec![("submit_result", r#"{"result":{"a":1e16}}"#)],
+                field("result", json!(r#"{"result":{"a":1e16}}"#)),
+            ),
+            (vec![("submit_result", large.as_str())], field("result", json!(large))),
+        ];
+        for (n, (called, delivered)) in (1..).zip(cases) {
+            let mut rig = Rig::new(node, steps(vec![calls(&called)]));
+            let looked = rig.tool("look", (Effect::Pure, 0), |_| good(Value::Null));
+            rig.profile(json!({ "max_steps": 1 }));
+            let id = rig.ask(n, n % 8);
+            rig.finish(&id);
+            assert_eq!(node.ended(&id), (Some(Outcome::Partial), None), "{called:?}");
+            assert_eq!(fields(node, &id), delivered);
+            assert!(looked.lock().unwrap().is_empty(), "nothing else ran");
+            let step = node.steps(&id).remove(0);
+            assert!(step.metadata.contains("warnings"), "{}", step.metadata);
+        }
+        node.assert_well();
+    });
+}
+
 #[test]
 fn a_turn_that_must_end_with_a_tool_is_reminded() {
     both(|node| {

@@ -224,6 +224,18 @@ fn what_a_model_may_not_choose_it_does_not_see() {
     let properties = json!({ "sum": text, "note": text });
     assert_eq!(offered, json!({ "type": "object", "properties": properties, "required": [] }));
     assert!(!node.dump().contains("secret"));
+    // Elsewhere too: the call is made only by a worker that has it, and the card does not say it.
+    let mut send = row("send", Some("cmd.tool.post.send"));
+    send.options = json!({ "envs": { "key": "PAY_KEY" } });
+    rig.row(send);
+    rig.saying(steps(vec![calls(&[("send", r#"{"key":"mine","x":1}"#)]), say("sent")]));
+    let id = rig.ask(3, 1);
+    let mut worker = rig.worker();
+    rig.until(&mut [&mut worker], |node| elsewhere(node).len() == 1);
+    answer_all(&node, T0 + 1);
+    rig.until(&mut [&mut worker], |node| node.row(&id).closed_ms.is_some());
+    assert!(!node.dump().contains("secret"));
+    assert!(cards_of(&node, 3).iter().any(|card| card.contains(r#""arguments":{"x":1}"#)));
     node.assert_well();
 }
 
@@ -253,6 +265,28 @@ fn a_profile_says_what_may_be_called() {
     assert!(warnings.contains("gone"), "{warnings}");
     let nothing = json!({ "allowed_tools": [], "allowed_internal_tools": [] });
     assert_eq!(offered(&mut rig, nothing), (String::new(), "{}".to_owned()));
+    node.assert_well();
+}
+
+/// A misspelt option does nothing, and is told of in every step.
+#[test]
+fn an_option_that_is_none_is_warned_of() {
+    let node = Node::sqlite(Default::default());
+    let mut rig = Rig::new(&node, |_| Ok(say("ok")));
+    rig.tool("look", (Effect::Pure, 0), |_| good(Value::Null));
+    let mut look = row("look", None);
+    look.options = json!({
+        "suspend_timeout_ms": 5, "args": { "default": {}, "fixed": {} }, "kept_by_node": true, "timeout_seconds": 3,
+    });
+    rig.row(look);
+    let id = rig.ask(1, 1);
+    rig.finish(&id);
+    let warnings = &node.steps(&id)[0].metadata;
+    let told = json!({ "warnings": [
+        "look has an option \"suspend_timeout_ms\", which is none",
+        "look has an option \"args.default\", which is none",
+    ] });
+    assert_eq!(serde_json::from_str::<Value>(warnings).unwrap(), told);
     node.assert_well();
 }
 
