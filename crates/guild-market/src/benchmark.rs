@@ -17,13 +17,16 @@ use std::collections::BTreeSet;
 
 use guild_protocol::hash::{Hash, Hasher};
 use guild_protocol::json::{self, Limits};
+use guild_protocol::schema::{Job, SchemaId};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::error::code;
 use crate::judge::{SALT_BYTES, Salt, Submission, Suite};
+use crate::routing::TaskType;
 use crate::{Error, Result};
 
+mod embedding;
 mod expected;
 mod standard;
 
@@ -47,16 +50,71 @@ const PATH_MAX_BYTES: usize = 200;
 pub enum Benchmark {
     /// `std-v3`: computation, memory and io, in Python.
     StdV3,
+    /// `embedding-v1`: vectors of texts, which are computed again.
+    EmbeddingV1,
 }
 
 impl Benchmark {
     /// All of them.
-    pub const ALL: [Benchmark; 1] = [Benchmark::StdV3];
+    pub const ALL: [Benchmark; 2] = [Benchmark::StdV3, Benchmark::EmbeddingV1];
 
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Benchmark::StdV3 => "std-v3",
+            Benchmark::EmbeddingV1 => "embedding-v1",
+        }
+    }
+
+    /// The schema of the requests.
+    pub fn schema_id(self) -> &'static str {
+        match self {
+            Benchmark::StdV3 => SCHEMA_ID,
+            Benchmark::EmbeddingV1 => embedding::SCHEMA_ID,
+        }
+    }
+
+    /// The work for which somebody is hired by it, unless other work is named.
+    pub fn task_type(self) -> &'static str {
+        match self {
+            Benchmark::StdV3 => TASK_TYPE,
+            Benchmark::EmbeddingV1 => embedding::SCHEMA_ID,
+        }
+    }
+
+    /// Whether it says something about this work. What has a schema is tested by that schema's own check; programs say
+    /// something about work that is named by a word, and about that of schemas for code.
+    ///
+    /// ```
+    /// use guild_market::benchmark::Benchmark;
+    /// let fits = |one: Benchmark, task: &str| one.fits(&task.parse().unwrap());
+    /// assert!(fits(Benchmark::StdV3, "benchmark-task") && fits(Benchmark::StdV3, "oa.code_chunk_analysis.v1"));
+    /// assert!(fits(Benchmark::EmbeddingV1, "oa.embedding.v1"));
+    /// assert!(!fits(Benchmark::StdV3, "oa.embedding.v1") && !fits(Benchmark::StdV3, "oa.sandbox_run.v1"));
+    /// assert!(!fits(Benchmark::EmbeddingV1, "benchmark-task"));
+    /// ```
+    pub fn fits(self, task: &TaskType) -> bool {
+        let schema_id = task.as_str().parse::<SchemaId>();
+        match self {
+            Benchmark::EmbeddingV1 => task.as_str() == embedding::SCHEMA_ID,
+            Benchmark::StdV3 => schema_id.is_err() || is_code(task.as_str()),
+        }
+    }
+
+    /// The benchmark that says something about this work.
+    pub fn of_task(task: &TaskType) -> Result<Benchmark> {
+        let fitting = Benchmark::ALL.into_iter().find(|one| one.fits(task));
+        fitting.ok_or_else(|| {
+            let why = format!("no benchmark says anything about {task}");
+            Error::refused(&code::MEETING_NO_BENCHMARK, why)
+        })
+    }
+
+    /// The work of this seed, if it is checked as its schema says; none if there are tests for a program.
+    pub fn job(self, seed: &[u8; SEED_BYTES]) -> Result<Option<Job>> {
+        match self {
+            Benchmark::StdV3 => Ok(None),
+            Benchmark::EmbeddingV1 => embedding::job(seed).map(Some),
         }
     }
 
@@ -74,6 +132,15 @@ impl Benchmark {
     pub fn modules(self) -> BTreeSet<Module> {
         match self {
             Benchmark::StdV3 => Module::ALL.into(),
+            Benchmark::EmbeddingV1 => BTreeSet::new(),
+        }
+    }
+
+    /// The memory that a program may use, where there is one.
+    pub fn memory_limit_bytes(self) -> Option<u64> {
+        match self {
+            Benchmark::StdV3 => Some(standard::MEMORY_BYTES),
+            Benchmark::EmbeddingV1 => None,
         }
     }
 
@@ -83,18 +150,29 @@ impl Benchmark {
             Benchmark::StdV3 => {
                 "Six small functions in Python; their details change from task to task."
             }
+            Benchmark::EmbeddingV1 => {
+                "Vectors of texts that nobody has seen; they are computed again."
+            }
         }
     }
 
     /// The task of this seed, of these modules.
     pub fn task(self, seed: &[u8; SEED_BYTES], modules: &BTreeSet<Module>) -> Result<Task> {
+        if self != Benchmark::StdV3 {
+            let why = format!("{} has no tests: what comes back is computed again", self.name());
+            return Err(Error::refused(&code::BENCHMARK_NO_TESTS, why));
+        }
         if modules.is_empty() {
             return Err(Error::refused(&code::BENCHMARK_UNKNOWN, "a task has at least one module"));
         }
-        match self {
-            Benchmark::StdV3 => standard::task(seed, modules),
-        }
+        standard::task(seed, modules)
     }
+}
+
+/// Whether a schema is of work on code.
+fn is_code(schema_id: &str) -> bool {
+    let word = schema_id.split('.').nth(1).unwrap_or_default();
+    schema_id == SCHEMA_ID || word == "code" || word.starts_with("code_")
 }
 
 /// What a part of a benchmark looks at.
@@ -248,6 +326,12 @@ mod tests {
         assert!(only.suite().tests.len() < task(1).suite().tests.len());
         assert!(Benchmark::StdV3.task(&[1; 32], &BTreeSet::new()).is_err());
         assert_eq!(Benchmark::named("std-v2").unwrap_err().code().name, "benchmark.unknown");
+        let none = Benchmark::EmbeddingV1.task(&[1; 32], &BTreeSet::new()).unwrap_err();
+        assert_eq!(none.code().name, "benchmark.no_tests");
+        let of = |task: &str| Benchmark::of_task(&task.parse().unwrap());
+        assert_eq!(of("oa.embedding.v1").unwrap(), Benchmark::EmbeddingV1);
+        assert_eq!(of("benchmark-task").unwrap(), Benchmark::StdV3);
+        assert_eq!(of("oa.sandbox_run.v1").unwrap_err().code().name, "meeting.no_benchmark");
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub use find::{How, Match, Wanted};
 pub use follow::{Follower, Place, Saved, Signs, look, open, signs, sweep};
 pub use options::Options;
 pub use registry::{Registry, Summary, Taken, Why};
-pub use rows::{Counted, Health, Logged, Loud, discrepancies, health, save};
+pub use rows::{ANSWER, Counted, Health, Logged, Loud, count_answer, discrepancies, health, save};
 
 use guild_store::{Migration, Sql};
 

@@ -20,6 +20,11 @@ pub mod code {
         WALLET = "market.wallet_empty", Conflict,
             "The wallet of the node does not hold the budget of the order.",
             "Fund it with the command named, or order with a smaller budget.";
+        BUDGET_ENVELOPE = "budget.envelope_empty", Conflict,
+            "The envelope of this kind of work has not so much left, and others cannot lend it.",
+            "Wait until the moment that is named, order for less, or raise the limit with `guild budget set`.";
+        BUDGET_MALFORMED = "budget.malformed", Invalid,
+            "An envelope cannot be set like this.", "Correct what is named.";
         UNVERIFIABLE = "market.unverifiable", Invalid,
             "Nobody here can check this work, so it is neither ordered nor paid.",
             "Order work that can be done again here: oa.embedding.v1 by the model guild-hash-v1, or \
@@ -36,6 +41,9 @@ pub mod code {
         SCHEMA_NOT_SERVED = "market.schema_not_served", NotFound,
             "The provider does not do this kind of work.",
             "Choose a provider whose announcement names the schema.";
+        INPUT_UNREACHABLE = "market.input_unreachable", Unavailable,
+            "The input that a request refers to cannot be had here, or is not what it should be.",
+            "Send it inside of the request, or name content that the provider's peers have.";
         INPUT_MISSING = "market.input_missing", Invalid,
             "A request carries no input that can be read here.",
             "Send the payload as JSON in an i tag of the type text.";
@@ -73,6 +81,31 @@ pub mod code {
         RECEIPT_MISMATCH = "market.receipt_mismatch", Invalid,
             "A receipt is not about this job: another buyer, another job or another asset.",
             "Ask the buyer for the receipt of this request.";
+        DELEGATION_MALFORMED = "delegation.malformed", Invalid,
+            "Work cannot be delegated like this.", "Correct what is named.";
+        DELEGATION_UNKNOWN = "delegation.unknown", NotFound,
+            "There is no such delegation.",
+            "`guild requests ls` lists what was ordered; its page names its delegation.";
+        DELEGATION_CONFLICT = "delegation.conflict", Conflict,
+            "A delegation with this key exists, for other work, another criticality or another budget.",
+            "Use a new key for a new delegation.";
+        DELEGATION_CLOSED = "delegation.closed", Conflict,
+            "The delegation has ended, or has results that are decided about.", "Read the delegation again.";
+        DELEGATION_OPEN = "delegation.open", Conflict,
+            "The delegation is not decided yet, so nothing of it is paid or withheld.", "Wait for its decision.";
+        DELEGATION_PART = "delegation.part", Conflict,
+            "The order is one of several of a delegation, and ends with it.", "Ask this of the delegation.";
+        DELEGATION_TOO_FEW = "delegation.too_few", Conflict,
+            "There are not as many operators for the work as its criticality asks for, within the budget of each.",
+            "Raise the budget, lower the criticality, or take fewer: `--fewer-ok`.";
+        DELEGATION_APPROVAL = "delegation.needs_approval", Denied,
+            "The policy asks a guardian about an order of this size, and a delegation is ordered at once or not at \
+             all.",
+            "Delegate with a smaller budget, or have the policy let orders of this size through.";
+        DELEGATION_DIFFERS = "delegation.differs", Invalid,
+            "The result is not the answer that counts.", "Do not pay for it.";
+        DELEGATION_NO_CONSENSUS = "delegation.no_consensus", Invalid,
+            "Nobody agreed on an answer, so none is paid.", "Delegate again, to others or to more.";
         ROUTE_TASK = "route.bad_task", Invalid,
             "The name of a task type is empty, too long, or has characters that cannot stand everywhere.",
             "Use the id of a schema, or a short word such as benchmark-task.";
@@ -82,6 +115,9 @@ pub mod code {
         ROUTE_CHANGE = "route.change_refused", Conflict,
             "A change of the routing matrix contradicts what an entry is or may become.",
             "Read the entry again. Whoever is blacklisted stays so.";
+        ROUTE_BLACKLISTED = "route.blacklisted", Denied,
+            "The provider has tried what is forbidden, so its key is neither met nor hired any more.",
+            "Choose another provider.";
         ROUTE_CONFLICT = "route.change_conflict", Conflict,
             "A change of the routing matrix has the key of another one.", "Use a new key for a new change.";
         ROUTE_LOG = "route.log_broken", Corrupt,
@@ -101,6 +137,20 @@ pub mod code {
         MEETING_CONFLICT = "meeting.conflict", Conflict,
             "A meeting with this key exists, with another provider or for other work.",
             "Use a new key for a new meeting.";
+        MEETING_NO_BENCHMARK = "meeting.no_benchmark", Invalid,
+            "No benchmark, or not the one that is named, says anything about this work.",
+            "Name other work, or another benchmark: `guild benchmark ls` lists them.";
+        BENCHMARK_NO_TESTS = "benchmark.no_tests", Invalid,
+            "This benchmark has no tests for a program: its results are checked as their schema says.",
+            "Meet a provider with it: `guild providers meet`.";
+        REVIEW_UNKNOWN = "review.unknown", NotFound,
+            "There is no such review.", "`guild reviews ls` lists those that exist.";
+        REVIEW_EARLY = "review.not_due", Conflict,
+            "A review is not published yet: it waits for later outcomes, so that one bad hour is not the last word.",
+            "Wait until the moment that is named, or publish it with --now.";
+        REVIEW_HELD = "review.held", Conflict,
+            "A review is not published while what it is about is disputed.",
+            "Resolve the dispute, or publish the review nevertheless with --now.";
         BENCHMARK_UNKNOWN = "benchmark.unknown", NotFound,
             "There is no such benchmark, or it has no such part.", "`guild benchmark ls` lists those that exist.";
         BENCHMARK_ANSWER = "benchmark.bad_answer", Invalid,

@@ -21,6 +21,7 @@ mod score;
 
 pub use attempts::{Advice, Attempt, advise};
 pub use baseline::Baseline;
+pub(crate) use baseline::percentile;
 pub use score::{
     Dimension, Evaluation, Note, Observed, Pace, Part, Resources, Standing, Tests, evaluate,
 };

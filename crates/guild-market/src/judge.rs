@@ -23,6 +23,7 @@ use crate::Result;
 mod metrics;
 mod pattern;
 mod pytest;
+mod reached;
 pub mod record;
 mod run;
 mod subject;
@@ -66,7 +67,7 @@ pub struct Options {
     pub image: Image,
     /// A directory of Python packages, shown read-only: pytest, pylint, bandit, mypy. Without one the image's are used.
     pub tools: Option<std::path::PathBuf>,
-    /// Whether the tools that look at quality are run where they are installed.
+    /// Whether the tools that look at quality are run where they are installed, and the lines that calls reach counted.
     pub quality: bool,
 }
 

@@ -5,13 +5,17 @@
 //! | [`claim`] | which of several processes works on what |
 //! | [`discovery`] | who is there: the registry of providers, and who of them can do some work |
 //! | [`verify`] | whether a result is what was ordered: the verdict, as a document with a hash |
+//! | [`bid`] | what is offered for some work, and why so much |
+//! | [`budget`] | how much may be spent on a kind of work: envelopes by day and month |
 //! | [`order`] | what we bought: from the budget that is held to the result |
+//! | [`delegation`] | one piece of work that several do: votes, the decision, who is paid and why |
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
 //! | [`judge`] | whether a delivered program does what a suite of tests asks for |
 //! | [`benchmark`] | what providers are tested by |
 //! | [`meeting`] | getting to know a provider: asked, tried, decided about |
 //! | [`evaluation`] | what a benchmark shows of a provider: score, standing, first trust |
+//! | [`review`] | what we say of providers in public, and what others say is worth |
 //! | [`routing`] | who is hired for which work, and why: the matrix, its log and its recovery |
 //! | [`overview`] | what readers need to know of many at once |
 //! | [`sandbox_run`] | commands on a tree of files: what is run, how, and what came of it |
@@ -25,7 +29,10 @@
 #![deny(clippy::indexing_slicing, clippy::panic)]
 
 pub mod benchmark;
+pub mod bid;
+pub mod budget;
 pub mod claim;
+pub mod delegation;
 pub mod discovery;
 mod error;
 pub mod evaluation;
@@ -36,6 +43,7 @@ pub mod meeting;
 pub mod order;
 pub mod overview;
 pub mod receipts;
+pub mod review;
 pub mod routing;
 mod row;
 pub mod sandbox_run;
@@ -73,6 +81,14 @@ pub fn migrations() -> Vec<Migration> {
         lite: include_str!("../migrations/sqlite/0007_choices.sql"),
         pg: include_str!("../migrations/postgres/0007_choices.sql"),
     };
+    let delegation = Sql {
+        lite: include_str!("../migrations/sqlite/0008_delegation.sql"),
+        pg: include_str!("../migrations/postgres/0008_delegation.sql"),
+    };
+    let reviews = Sql {
+        lite: include_str!("../migrations/sqlite/0011_reviews.sql"),
+        pg: include_str!("../migrations/postgres/0011_reviews.sql"),
+    };
     vec![
         Migration { area: "market", number: 1, name: "market", sql: market },
         Migration { area: "market", number: 2, name: "totals", sql: totals },
@@ -81,5 +97,8 @@ pub fn migrations() -> Vec<Migration> {
         discovery::migration(),
         Migration { area: "market", number: 6, name: "meetings", sql: meetings },
         Migration { area: "market", number: 7, name: "choices", sql: choices },
+        Migration { area: "market", number: 8, name: "delegation", sql: delegation },
+        budget::migration(),
+        Migration { area: "market", number: 11, name: "reviews", sql: reviews },
     ]
 }

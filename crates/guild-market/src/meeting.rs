@@ -14,8 +14,7 @@
 //! A result counts if its provider signed it, for this very request, and it is the first. Whatever else the provider
 //! signs is kept as evidence. What others sign is not even that.
 
-use std::collections::BTreeSet;
-
+use guild_network::delivery;
 use guild_network::publish::{self, AckState};
 use guild_protocol::amount::Msat;
 use guild_protocol::bolt11::Network;
@@ -34,9 +33,11 @@ use crate::error::code;
 use crate::evaluation::{self, Baseline};
 use crate::event::tell;
 use crate::judge::{Verdict, record};
-use crate::routing::{Cause, Change, Mutation, Status, TaskType};
+use crate::routing::TaskType;
+use crate::verify;
 use crate::{Error, Result};
 
+mod change;
 mod course;
 mod payment;
 mod read;
@@ -44,12 +45,16 @@ mod request;
 mod take;
 mod weigh;
 
+pub use change::{changes, signed_twice};
 pub use course::{Act, Course, End, Sign, Stage, Times};
 pub use payment::{Purse, Unpaid, consider};
+use read::cooling_of;
 pub use read::{
     Meeting, State, Trial, Word, due, find, get, latest_of, page_before, trial_of, trials, words,
 };
-pub use request::{INLINE_MAX_BYTES, NewTrial, Terms, kind_for};
+pub use request::{
+    BENCHMARK_TYPE, INLINE_MAX_BYTES, INPUT_HASH, NewTrial, Terms, kind_for, kind_of_work,
+};
 pub use take::{Heard, Standing, is_asked, take};
 pub use weigh::{Outcome, Tried, Weighed, weigh};
 
@@ -76,6 +81,10 @@ pub struct Options {
     pub network: Network,
     /// Whether a rail is configured that pays invoices. None exists yet.
     pub has_rail: bool,
+    /// The most that is paid for all trials of a meeting,
+    pub budget: Msat,
+    /// and within 24 hours for those of all.
+    pub budget_day: Msat,
 }
 
 impl Default for Options {
@@ -85,6 +94,8 @@ impl Default for Options {
             evaluation: evaluation::Options::default(),
             network: Network::Bitcoin,
             has_rail: false,
+            budget: Msat(100_000),
+            budget_day: Msat(1_000_000),
         }
     }
 }
@@ -128,6 +139,11 @@ impl NewMeeting {
         if !choices.into_iter().all(fits) {
             return malformed("relays are at most 20 addresses of each choice, ws:// or wss://");
         }
+        if !self.terms.benchmark.fits(&self.task) {
+            let name = self.terms.benchmark.name();
+            let why = format!("{name} says nothing about {}", self.task);
+            return Err(Error::refused(&code::MEETING_NO_BENCHMARK, why));
+        }
         Ok(())
     }
 }
@@ -167,13 +183,13 @@ pub fn begin(
         }
         return Ok(Begun::Known(known));
     }
-    if let Some(last) = latest_of(tx, &new.terms.provider, &new.task)? {
-        if last.state != State::Ended {
-            return Ok(Begun::Known(last));
-        }
-        if last.cooldown_until_ms.is_some_and(|until_ms| until_ms > now_ms) {
-            return Err(cooling(&last));
-        }
+    if let Some(last) = latest_of(tx, &new.terms.provider, &new.task)?
+        && last.state != State::Ended
+    {
+        return Ok(Begun::Known(last));
+    }
+    if let Some(last) = cooling_of(tx, &new.terms, now_ms)? {
+        return Err(cooling(&last));
     }
     insert(tx, &meeting_id, new, now_ms)?;
     add_trial(tx, &meeting_id, 1, (trial, new.terms.benchmark.name()), times, now_ms)?;
@@ -343,6 +359,10 @@ pub fn look(
         || publish::acks(tx, &trial.request_id)?.iter().any(|ack| ack.state == AckState::Acked);
     let (course, acts) = trial.course.after(times, Sign::Look { taken }, now_ms, chance);
     set_course(tx, &trial, &course)?;
+    if acts.contains(&Act::End(End::Unresponsive)) {
+        let provider = get(tx, &trial.meeting_id)?.terms.provider;
+        delivery::silent(tx, &trial.request_id, &provider, now_ms)?;
+    }
     if course.stage != trial.course.stage {
         tell_trial(tx, &trial, course.stage.name(), now_ms)?;
     }
@@ -352,8 +372,10 @@ pub fn look(
 /// What the judge found.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Judged {
-    /// A verdict.
+    /// A verdict about a program.
     Verdict(Box<Verdict>),
+    /// What the check of the work's own schema found.
+    Checked(Box<verify::Verdict>),
     /// There was nothing that could be judged: in which words.
     Nothing(String),
 }
@@ -376,6 +398,11 @@ pub fn judged(
             let quality = quality.and_then(|milli| i64::try_from(milli).ok());
             let passed = i64::try_from(verdict.passed).unwrap_or(i64::MAX);
             (verdict.class.name(), passed, peak, quality, None, Some(id.to_string()))
+        }
+        Judged::Checked(verdict) if verdict.passed => ("SUCCESS", 1, None, None, None, None),
+        Judged::Checked(verdict) => {
+            let first = verdict.checks.problems().next().map(|problem| plain(&problem.to_string()));
+            ("FAILURE", 0, None, None, first, None)
         }
         Judged::Nothing(words) => ("FAILURE", 0, None, None, Some(plain(words)), None),
     };
@@ -419,7 +446,9 @@ pub fn baseline(rx: &mut Rx<'_>, meeting: &Meeting) -> Result<Baseline> {
 
 /// What the trials of a meeting come to, beside what others took.
 pub fn weigh_all(rx: &mut Rx<'_>, meeting: &Meeting, options: &Options) -> Result<Weighed> {
-    let tried: Vec<Tried> = trials(rx, &meeting.meeting_id)?.iter().map(Trial::tried).collect();
+    let benchmark = meeting.terms.benchmark;
+    let trials = trials(rx, &meeting.meeting_id)?;
+    let tried: Vec<Tried> = trials.iter().map(|trial| trial.tried(benchmark)).collect();
     let baseline = baseline(rx, meeting)?;
     let silent_ms = options.times.unresponsive_ms;
     Ok(weigh(&options.evaluation, &baseline, silent_ms, &tried))
@@ -478,44 +507,6 @@ pub fn advance(
     Ok(Advanced::Decided(meeting))
 }
 
-/// What the routing matrix is to be told of a meeting that is decided. `is_known` says whether it has an entry for this
-/// provider and work: only who is there can be moved.
-pub fn change(meeting: &Meeting, options: &evaluation::Options, is_known: bool) -> Option<Change> {
-    let moved = |status, cause, until_ms| Mutation::Moved { status, cause: Some(cause), until_ms };
-    let until_ms = meeting.cooldown_until_ms;
-    let found = meeting.evaluation.as_ref();
-    let (pace, notes) = found.map_or((evaluation::Pace::Standard, BTreeSet::new()), |found| {
-        (found.pace, found.notes.clone())
-    });
-    let mutation = match meeting.outcome? {
-        Outcome::Active => Mutation::Admitted {
-            d: meeting.d.clone(),
-            status: Status::Active,
-            trust_bp: found.and_then(|found| found.trust_bp).unwrap_or(options.active_trust_bp),
-            pace,
-            notes,
-        },
-        Outcome::Conditional => Mutation::Admitted {
-            d: meeting.d.clone(),
-            status: Status::Conditional,
-            trust_bp: options.conditional_trust_bp,
-            pace,
-            notes,
-        },
-        _ if !is_known => return None,
-        Outcome::Rejected => moved(Status::Quarantined, Cause::Rejected, until_ms),
-        Outcome::Unresponsive => moved(Status::Unresponsive, Cause::Silent, until_ms),
-        Outcome::Forbidden => moved(Status::Blacklisted, Cause::Forbidden, None),
-        Outcome::Undelivered | Outcome::Unpaid => return None,
-    };
-    Some(Change {
-        key: format!("met:{}", meeting.meeting_id),
-        task: meeting.task.clone(),
-        provider: meeting.terms.provider,
-        mutation,
-    })
-}
-
 /// Ends a meeting whose outcome is in the routing matrix.
 pub fn end(
     tx: &mut Tx<'_>,
@@ -558,10 +549,4 @@ fn tell_trial(tx: &mut Tx<'_>, trial: &Trial, what: &str, now_ms: UnixMs) -> Res
     });
     let id = format!("trial:{}:{what}:{now_ms}", trial.request_id);
     tell(tx, &id, &format!("trial.{what}"), &body, now_ms)
-}
-
-/// What may be paid for a trial of this meeting. Nothing has been paid yet: there is no rail that could.
-fn purse(meeting: &Meeting, options: &Options) -> Purse {
-    let bid = meeting.terms.bid.unwrap_or(Msat(0));
-    Purse { bid, left: bid, network: options.network, has_rail: options.has_rail }
 }

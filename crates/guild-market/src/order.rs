@@ -19,6 +19,7 @@
 use guild_ledger::policy::Bundle;
 use guild_ledger::quote::{self, NewQuote, Quote, QuoteId};
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger, receivable};
+use guild_network::delivery;
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::Hash;
@@ -29,10 +30,11 @@ use guild_protocol::typed_id;
 use guild_store::{Rx, Tx, args};
 use serde_json::json;
 
+use crate::delegation;
 use crate::error::code;
 use crate::event::tell;
 use crate::receipts::{Role, deal_under};
-use crate::{Error, Result};
+use crate::{Error, Result, budget};
 
 mod answer;
 mod claiming;
@@ -104,8 +106,9 @@ impl Placed {
     }
 }
 
-/// Posts an order: the policy decides, the budget is held, the order is written. The caller publishes `request` in the
-/// same transaction if the order is [new](Placed::Posted).
+/// Posts an order: the policy decides, the budget is held, in the ledger and in the [envelope](crate::budget) of the
+/// work, and the order is written. The caller publishes `request` in the same transaction if the order is
+/// [new](Placed::Posted).
 pub fn post(
     tx: &mut Tx<'_>,
     new: &NewOrder,
@@ -136,6 +139,7 @@ pub fn post(
     }
     deal_under(tx, Role::Buyer, &request.pubkey, now_ms)?;
     insert(tx, new, request, &terms, now_ms)?;
+    budget::charge(tx, &order_id, new.job.schema_id().as_str(), new.budget, now_ms)?;
     let order = get(tx, &order_id)?;
     tell_of(tx, &order, now_ms)?;
     Ok(Placed::Posted(order))
@@ -308,6 +312,9 @@ pub fn expire(
     if order.state != State::Posted || order.deadline_ms > read_until_ms.min(now_ms) {
         return Ok(None);
     }
+    if let Some(provider) = &order.provider {
+        delivery::silent(tx, &order.request_id, provider, now_ms)?;
+    }
     close(tx, &order, Act::Expire, "nothing came in time", now_ms).map(Some)
 }
 
@@ -315,11 +322,13 @@ pub fn expire(
 fn close(tx: &mut Tx<'_>, order: &Order, act: Act, words: &str, now_ms: UnixMs) -> Result<Order> {
     let state = order.state.after(act)?;
     give_back(tx, order, now_ms)?;
+    budget::close(tx, &order.order_id, Msat(0), now_ms)?;
     tx.cas(
         "UPDATE market_order SET state = $2, words = $3, changed_ms = $4
          WHERE order_id = $1 AND state = 'posted'",
         args![order.order_id.as_str(), state.as_str(), words, now_ms],
     )?;
+    delegation::stir(tx, &order.order_id)?;
     let order = get(tx, &order.order_id)?;
     tell_of(tx, &order, now_ms)?;
     Ok(order)

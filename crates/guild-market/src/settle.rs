@@ -21,11 +21,12 @@ use guild_protocol::timestamp::Timestamp;
 use guild_store::{Tx, args};
 
 use crate::claim::{self, Claim};
+use crate::delegation;
 use crate::error::code;
 use crate::order::{self, Act, Order, OrderId, State, price_due, wallet};
 use crate::receipts::{self, Direction};
 use crate::verify::Verdict;
-use crate::{Error, Result};
+use crate::{Error, Result, budget};
 
 mod replay;
 
@@ -73,9 +74,11 @@ pub fn settle(
     let act = if verdict.passed { Act::Release } else { Act::Withhold };
     let state = order.state.after(act)?;
     order.claimed.check(claim)?;
+    delegation::may_settle(tx, &order, verdict)?;
     let due =
         if verdict.passed { price_due(order.price, order.asked, order.budget) } else { Msat(0) };
     let outcome = move_money(tx, &order, state, due, now_ms)?;
+    budget::close(tx, order_id, due, now_ms)?;
     let sealed = replay::seal(&order, verdict, &outcome, now_ms)?;
     let receipt = match &outcome.payment {
         Some(payment) => Some(draft(&order, verdict, payment, &sealed, now_ms)?.sign(keys.key)?),

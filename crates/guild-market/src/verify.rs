@@ -33,7 +33,7 @@ use crate::error::code;
 use crate::sandbox_run::{Bounds, SCHEMA_ID};
 use crate::{Error, Result};
 
-mod embedding;
+pub(crate) mod embedding;
 mod sandbox_run;
 
 pub use sandbox_run::{Rerun, differs};
@@ -133,9 +133,44 @@ pub fn verify_rerun(
     subject: &Subject<'_>,
     reruns: &[Rerun],
 ) -> Result<Verdict> {
+    let mode = mode_of(subject.job);
+    let method = no_method(subject.job, mode).map_or(Method::Recompute, Method::None);
+    found(registry, options, subject, (method, reruns))
+}
+
+/// Judges one of several results of the same work, by itself: what is objective as [`verify_rerun`] does, what is not
+/// by its form alone. Whether it is right is then said by the others.
+pub fn verify_ballot(
+    registry: &Registry,
+    options: &Options,
+    subject: &Subject<'_>,
+    reruns: &[Rerun],
+) -> Result<Verdict> {
+    match mode_of(subject.job) {
+        VerificationMode::Objective => verify_rerun(registry, options, subject, reruns),
+        VerificationMode::Subjective => found(registry, options, subject, (Method::Compare, &[])),
+    }
+}
+
+/// How it can be found out whether a result is right.
+enum Method {
+    /// By doing it again.
+    Recompute,
+    /// By what others say.
+    Compare,
+    /// Not at all, and why.
+    None(String),
+}
+
+fn found(
+    registry: &Registry,
+    options: &Options,
+    subject: &Subject<'_>,
+    (method, reruns): (Method, &[Rerun]),
+) -> Result<Verdict> {
     let mut checks = Verification::default();
     let mode = mode_of(subject.job);
-    let score = judge(registry, options, subject, (mode, reruns), &mut checks).map(six_decimals);
+    let score = judge(registry, options, subject, (method, reruns), &mut checks).map(six_decimals);
     let passed = checks.holds();
     let schema_id = subject.job.schema_id().to_string();
     let document = Document {
@@ -156,7 +191,7 @@ pub fn verify_rerun(
 }
 
 /// What the buyer asked for, in the payload: the mode of the schema is only its default.
-fn mode_of(job: &Job) -> VerificationMode {
+pub fn mode_of(job: &Job) -> VerificationMode {
     let mode = job.payload().get("verification").and_then(|wanted| wanted.get("mode"));
     match mode.and_then(serde_json::Value::as_str) {
         Some("objective") => VerificationMode::Objective,
@@ -209,7 +244,7 @@ fn judge(
     registry: &Registry,
     options: &Options,
     subject: &Subject<'_>,
-    (mode, reruns): (VerificationMode, &[Rerun]),
+    (method, reruns): (Method, &[Rerun]),
     checks: &mut Verification,
 ) -> Option<f64> {
     let Subject { job, provider, output_text } = subject;
@@ -218,7 +253,14 @@ fn judge(
     let output = read.ok()?;
     let provenance = provenance_problems(job, provider, &output);
     checks.record("provenance", "the output says of itself what is so", provenance);
-    let problem = no_method(job, mode).map(|why| Problem::new(&code::UNVERIFIABLE, why));
+    let problem = match method {
+        Method::None(why) => Some(Problem::new(&code::UNVERIFIABLE, why)),
+        Method::Compare => {
+            checks.record("method", "the work is judged by comparing results", []);
+            return None;
+        }
+        Method::Recompute => None,
+    };
     checks.record("method", "the work can be checked", problem.clone());
     if problem.is_some() {
         return None;

@@ -14,6 +14,8 @@ use crate::judge::{Salt, Suite};
 use crate::routing::Draws;
 use crate::{Error, Result};
 
+/// The memory that an answer may use.
+pub(super) const MEMORY_BYTES: u64 = 256 << 20;
 /// How many hidden tests each function has.
 const HIDDEN: usize = 4;
 /// A program that does what any task of this benchmark asks for, once its settings are filled in.
@@ -84,7 +86,7 @@ fn suite(tests: Vec<Value>) -> Value {
     json!({
         "schema_version": 1, "name": Benchmark::StdV3.name(), "language": "python", "entry": ENTRY,
         "call_timeout_ms": 10_000,
-        "limits": {"wall_ms": 60_000, "cpu_hard_ms": 20_000, "memory_hard_bytes": 268_435_456, "pids": 30},
+        "limits": {"wall_ms": 60_000, "cpu_hard_ms": 20_000, "memory_hard_bytes": MEMORY_BYTES, "pids": 30},
         "layers": {
             "smoke": count("smoke"), "correctness": count("correctness"), "edge": count("edge"),
             "security": count("security"),

@@ -261,6 +261,15 @@ pub struct Health {
     pub logged: Vec<Logged>,
 }
 
+/// Counts an answer to a request of ours that was refused, by the code of why.
+pub fn count_answer(tx: &mut Tx<'_>, code: &str, now_ms: UnixMs) -> Result<()> {
+    tx.exec(ADD_COUNT, args![&format!("{ANSWER}{code}"), 1_i64, now_ms])?;
+    Ok(())
+}
+
+/// How the name of what was wrong with an answer, and not with an announcement, begins.
+pub const ANSWER: &str = "answer:";
+
 /// What was wrong with what came, with at most `limit` examples of each.
 pub fn health(rx: &mut Rx<'_>, limit: i64) -> Result<Health> {
     let counts: Vec<(String, i64, i64)> =

@@ -43,7 +43,7 @@ impl Baseline {
 }
 
 /// The nearest rank: a value that was really seen.
-pub(super) fn percentile(samples: impl Iterator<Item = u64>, pct: usize) -> Option<u64> {
+pub(crate) fn percentile(samples: impl Iterator<Item = u64>, pct: usize) -> Option<u64> {
     let mut sorted: Vec<u64> = samples.collect();
     sorted.sort_unstable();
     let rank = sorted.len().saturating_mul(pct).div_ceil(100);

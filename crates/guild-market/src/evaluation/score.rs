@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::baseline::percentile;
 use super::{Baseline, Options, Weights};
-use crate::judge::{Class, Verdict};
 
 /// All of it.
 const WHOLE_BP: u64 = 10_000;
@@ -77,25 +76,6 @@ pub struct Observed {
     pub coverage_bp: Option<u64>,
     /// Whether it tried, or holds, what is forbidden.
     pub forbidden: bool,
-}
-
-impl Observed {
-    /// What a verdict of the judge shows. Its limits were those of the sandbox; one that it went beyond ended the run.
-    pub fn of_verdict(verdict: &Verdict, memory_limit_bytes: Option<u64>) -> Observed {
-        let metrics = &verdict.metrics;
-        Observed {
-            tests: Some(Tests { passed: verdict.passed, total: verdict.total }),
-            latencies_ms: vec![metrics.wall_us.div_ceil(1_000)],
-            resources: Some(Resources {
-                violations: u64::from(verdict.class == Class::Error),
-                memory_peak_bytes: Some(metrics.memory_peak_bytes),
-                memory_limit_bytes,
-            }),
-            quality_milli: metrics.pylint_milli.value(),
-            coverage_bp: metrics.coverage_bp.value(),
-            forbidden: verdict.class == Class::SecurityViolation,
-        }
-    }
 }
 
 /// How a dimension came out.

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use guild_network::content::Path;
 use guild_protocol::amount::Msat;
 use guild_protocol::error::Code;
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::Event;
-use guild_protocol::nostr::job::Request;
+use guild_protocol::nostr::job::{Input, InputType, Request};
 use guild_protocol::schema::{Job, Registry, SchemaId};
 
-use crate::benchmark;
+use crate::benchmark::{self, Benchmark};
 use crate::claim::Claimant;
 use crate::error::code;
+use crate::meeting::{BENCHMARK_TYPE, INPUT_HASH};
 use crate::order::TIME_LIMIT;
 use crate::sandbox_run;
 
@@ -30,6 +33,10 @@ pub struct Offer {
     pub credit: Msat,
     /// For how long work that was done and not paid counts against the credit.
     pub unpaid_ms: i64,
+    /// How much work an hour is done for nothing, to be met by whoever may hire us: for one buyer,
+    pub max_samples: u64,
+    /// and for all: another key costs nothing.
+    pub max_samples_of_all: u64,
 }
 
 /// What requests are decided by.
@@ -58,6 +65,17 @@ pub struct Standing {
     pub open: Msat,
     /// How many jobs of anybody we do now.
     pub open_jobs: u64,
+    /// What we did for it for nothing within an hour, to be met.
+    pub samples: u64,
+    /// The same for all.
+    pub samples_of_all: u64,
+}
+
+/// Whether a request says that it is a trial, of work that is shown for nothing.
+pub(super) fn is_sample(request: &Request) -> bool {
+    let asked = request.schema_id.as_deref().filter(|id| *id != benchmark::SCHEMA_ID);
+    let has_check = |one: &Benchmark| asked == Some(one.schema_id());
+    request.param(BENCHMARK_TYPE).is_some() && Benchmark::ALL.iter().any(has_check)
 }
 
 /// A refusal that the buyer gets to read.
@@ -114,7 +132,7 @@ pub enum Decision {
 /// | an input over our limit | `market.input_too_large` |
 /// | another job hash than that of the input | `market.job_hash_wrong` |
 /// | work that cannot be done here | what the worker says |
-/// | a bid below our price, or none | `market.bid_too_low` |
+/// | a bid below our price, or none, and no trial that we do for nothing | `market.bid_too_low` |
 /// | owed, not paid and this one are together more than the credit | `market.over_credit` |
 /// | as many jobs as we can do | `market.busy` |
 pub fn consider(
@@ -129,6 +147,10 @@ pub fn consider(
         return Decision::Ignore(why);
     }
     let agreed = terms(shop, request).and_then(|(job, price)| {
+        let has_samples = standing.samples < shop.offer.max_samples
+            && standing.samples_of_all < shop.offer.max_samples_of_all;
+        // Who wants to be hired shows for nothing what it can do, so often.
+        let price = if has_samples && is_sample(request) { Msat(0) } else { price };
         check_buyer(shop.offer, request, standing, price)?;
         Ok((job, price))
     });
@@ -198,6 +220,48 @@ pub fn payload_text(request: &Request) -> Option<&str> {
     let inline = || request.inputs.iter().filter(|input| input.input_type.is_inline());
     let marked = inline().find(|input| input.marker.as_deref() == Some("spec"));
     marked.or_else(|| inline().next()).map(|input| input.data.as_str())
+}
+
+/// An input that a request only refers to: its content id and path, and what its bytes must hash to, if the request
+/// says so. Only content is followed: any other address could make us call whomever a stranger names.
+///
+/// ```
+/// use guild_market::job::referred;
+/// use guild_protocol::nostr::job::{Input, InputType, Request};
+/// let cid = "bafkreibm6jg3ux5qumhcn2b3flc3tyu6dmlb4xa7u5bf44yegnrjhc4yeq";
+/// let asked = |url: &str| {
+///     let mut request = Request::new(5000);
+///     request.inputs.push(Input { data: url.to_owned(), input_type: InputType::Url, relay: None, marker: None });
+///     referred(&request).map(|(path, _)| path.to_string())
+/// };
+/// assert_eq!(asked(&format!("http://127.0.0.1:4848/ipfs/{cid}/a?x#y")), Some(format!("{cid}/a")));
+/// assert_eq!(asked(&format!("ipfs://{cid}")).as_deref(), Some(cid));
+/// assert_eq!(asked("http://169.254.169.254/latest/meta-data"), None);
+/// ```
+pub fn referred(request: &Request) -> Option<(Path, Option<Hash>)> {
+    if payload_text(request).is_some() {
+        return None;
+    }
+    let named = || request.inputs.iter().filter(|input| input.input_type == InputType::Url);
+    let marked = named().find(|input| input.marker.as_deref() == Some("spec"));
+    let url = marked.or_else(|| named().next()).map(|input| input.data.as_str())?;
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let path = match url.split_once("://") {
+        Some(("ipfs", path)) => path,
+        Some(("http" | "https", rest)) => rest.split_once('/')?.1.strip_prefix("ipfs/")?,
+        _ => return None,
+    };
+    let hash = request.param(INPUT_HASH).and_then(|written| written.parse().ok());
+    Some((path.parse().ok()?, hash))
+}
+
+/// The request, as if it carried its input.
+#[must_use]
+pub fn carrying(request: &Request, text: String) -> Request {
+    let mut request = request.clone();
+    request.inputs.retain(|input| input.input_type != InputType::Url);
+    request.inputs.push(Input::text(text).marked("spec"));
+    request
 }
 
 fn terms(shop: &Shop<'_>, request: &Request) -> Result<(Job, Msat), Refusal> {

@@ -6,6 +6,7 @@ use guild_sandbox::{Collected, Error as SandboxError, Limits, Spec, Usage};
 use serde::{Deserialize, Serialize};
 
 use super::Progress;
+use super::reached;
 use super::run::{JUDGE, Run, SUBMISSION, TOOLS, does_not_fit, how};
 use super::suite::Language;
 use crate::Result;
@@ -75,7 +76,7 @@ pub struct Metrics {
     pub cpu_us: u64,
     /// The most memory at one time.
     pub memory_peak_bytes: u64,
-    /// Lines and branches that the tests reached, in ten-thousandths.
+    /// Lines, and by pytest also branches, that the tests reached, in ten-thousandths.
     pub coverage_bp: Measure,
     /// The score of pylint, in thousandths of a point; 10 points are the best.
     pub pylint_milli: Measure,
@@ -92,8 +93,7 @@ impl Metrics {
             wall_us: usage.wall_us,
             cpu_us: usage.cpu_us,
             memory_peak_bytes: usage.memory_peak_bytes,
-            coverage_bp: coverage
-                .unwrap_or_else(|| Measure::absent("only pytest suites measure it")),
+            coverage_bp: coverage.unwrap_or_else(unasked),
             pylint_milli: unasked(),
             bandit_milli: unasked(),
             mypy_milli: unasked(),
@@ -167,12 +167,15 @@ pub(super) fn measure(
         return Ok(metrics);
     }
     if run.suite.language == Language::Executable {
-        for measure in
-            [&mut metrics.pylint_milli, &mut metrics.bandit_milli, &mut metrics.mypy_milli]
-        {
+        let Metrics { coverage_bp, pylint_milli, bandit_milli, mypy_milli, .. } = &mut metrics;
+        for measure in [coverage_bp, pylint_milli, bandit_milli, mypy_milli] {
             *measure = Measure::absent("only Python is looked at");
         }
         return Ok(metrics);
+    }
+    if run.suite.language == Language::Python {
+        progress(&run.progress("coverage"));
+        metrics.coverage_bp = reached::measure(run)?;
     }
     let there = installed(run)?;
     let mut score = |tool: Tool| match there.contains(tool.name()) {

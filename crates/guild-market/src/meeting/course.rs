@@ -160,6 +160,9 @@ pub struct Course {
     pub due_ms: UnixMs,
     /// How it ended, if it ended without a result.
     pub end: Option<End>,
+    /// What is owed, or was paid, for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due_msat: Option<i64>,
 }
 
 impl Course {
@@ -178,6 +181,7 @@ impl Course {
             extended: 0,
             due_ms: step_ms.min(now_ms.saturating_add(times.look_ms)),
             end: None,
+            due_msat: None,
         };
         (course, Act::Send(0))
     }

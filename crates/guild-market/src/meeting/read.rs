@@ -172,6 +172,23 @@ pub fn latest_of(
     )?)
 }
 
+/// The meeting because of which a provider is not met yet on these terms. Whoever said nothing, or tried what is
+/// forbidden, is not met for other work either; whoever failed is not met with the same benchmark.
+pub(super) fn cooling_of(
+    rx: &mut Rx<'_>,
+    terms: &Terms,
+    now_ms: UnixMs,
+) -> Result<Option<Meeting>> {
+    Ok(rx.first(
+        select!(
+            "WHERE provider = $1 AND cooldown_until_ms > $2
+               AND (benchmark = $3 OR outcome IN ('unresponsive', 'forbidden'))
+             ORDER BY cooldown_until_ms DESC, meeting_id LIMIT 1"
+        ),
+        args![&terms.provider.npub(), now_ms, terms.benchmark.name()],
+    )?)
+}
+
 /// A page of meetings, the newest first: those before this one, or the newest of all.
 pub fn page_before(
     rx: &mut Rx<'_>,
@@ -234,6 +251,8 @@ pub struct Trial {
     pub memory_peak_bytes: Option<i64>,
     /// How well it is made, in thousandths of a point.
     pub quality_milli: Option<i64>,
+    /// How much of it the tests reached, in ten-thousandths.
+    pub coverage_bp: Option<i64>,
 }
 
 impl Decode for Trial {
@@ -257,6 +276,7 @@ impl Decode for Trial {
             total: cells.next()?,
             memory_peak_bytes: cells.next()?,
             quality_milli: cells.next()?,
+            coverage_bp: cells.next()?,
         })
     }
 }
@@ -269,7 +289,7 @@ impl Trial {
     }
 
     /// What became of it, for whoever weighs.
-    pub fn tried(&self) -> Tried {
+    pub fn tried(&self, benchmark: Benchmark) -> Tried {
         let number = |value: i64| u64::try_from(value).unwrap_or(0);
         Tried {
             class: self.class,
@@ -278,7 +298,9 @@ impl Trial {
             total: number(self.total),
             latency_ms: self.latency_ms.map(number),
             memory_peak_bytes: self.memory_peak_bytes.map(number),
+            memory_limit_bytes: benchmark.memory_limit_bytes(),
             quality_milli: self.quality_milli.map(number),
+            coverage_bp: self.coverage_bp.map(number),
         }
     }
 }
@@ -287,7 +309,9 @@ macro_rules! select_trial {
     ($rest:literal) => {
         concat!(
             "SELECT request_id, meeting_id, number, request_json, seed, begun_ms, course, words, result_id, content,
-               latency_ms, class, passed, total, memory_peak_bytes, quality_milli FROM market_trial ",
+               latency_ms, class, passed, total, memory_peak_bytes, quality_milli,
+               (SELECT j.coverage_bp FROM market_judgement j WHERE j.judgement_id = market_trial.judgement_id)
+             FROM market_trial ",
             $rest
         )
     };

@@ -4,17 +4,24 @@ use std::collections::BTreeSet;
 
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Random, UnixMs};
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::json;
 use guild_protocol::nostr::job::{Input, InputType, Param, Request};
 use guild_protocol::nostr::{Event, Tag, kind, unix_s};
 
-use crate::benchmark::{Benchmark, Module, SCHEMA_ID, SEED_BYTES, TASK_TYPE, Task};
+use crate::benchmark::{Benchmark, Module, SEED_BYTES, TASK_TYPE, Task};
 use crate::error::code;
 use crate::{Error, Result};
 
 /// A specification of more bytes is not carried, only referred to: relays take events of 64 KiB, and a sealed one
 /// grows by a third.
 pub const INLINE_MAX_BYTES: usize = 40 * 1_024;
+
+/// The parameter that says what an input that is only referred to must hash to.
+pub const INPUT_HASH: &str = "input-sha256";
+/// The parameter that says that a request is a trial, and of which kind.
+pub const BENCHMARK_TYPE: &str = "benchmark-type";
 
 /// The whole time that a provider has, in seconds, as it is told.
 const TIME_LIMIT_S: u32 = 300;
@@ -74,10 +81,40 @@ pub fn kind_for<'a>(announced: impl Iterator<Item = &'a str>) -> u16 {
     }
 }
 
+/// The kind under which work is asked for that is not made for a benchmark: the usual one if it is announced, or
+/// nothing is; otherwise the first that is.
+pub fn kind_of_work<'a>(announced: impl Iterator<Item = &'a str>) -> u16 {
+    let names = announced.flat_map(|k| k.split(',')).map(str::trim).take(256);
+    let numbers: Vec<u16> = names
+        .filter_map(|name| name.parse().ok())
+        .filter(|number| kind::is_request(*number))
+        .collect();
+    match numbers.first() {
+        Some(first) if !numbers.contains(&kind::DEFAULT_REQUEST) => *first,
+        _ => kind::DEFAULT_REQUEST,
+    }
+}
+
+/// What a request of a trial asks for.
+struct Asked {
+    text: String,
+    job_hash: Option<Hash>,
+    params: Vec<Param>,
+    tests: u64,
+}
+
 impl Terms {
     /// The task of a seed.
     pub fn task(&self, seed: &[u8; SEED_BYTES]) -> Result<Task> {
         self.benchmark.task(seed, &self.modules)
+    }
+
+    /// The specification of this seed, if it has more than so many bytes: too much to be carried.
+    pub fn too_large(&self, seed: &[u8; SEED_BYTES], most_bytes: usize) -> Result<Option<Vec<u8>>> {
+        let text = self.asked(seed)?.text;
+        // What is sealed is not put where others can read it.
+        let refers = !self.encrypted && text.len() > most_bytes;
+        Ok(refers.then(|| text.into_bytes()))
     }
 
     /// A trial of this seed. `elsewhere` is where its specification can be had if it is too large to be carried.
@@ -88,12 +125,15 @@ impl Terms {
         (key, random): (&SecretKey, &dyn Random),
         now_ms: UnixMs,
     ) -> Result<NewTrial> {
-        let task = self.task(&seed)?;
+        let asked = self.asked(&seed)?;
         let mut request = Request::new(self.kind);
-        request.inputs.push(input(task.spec_text()?, elsewhere)?);
+        let hash = elsewhere.is_some().then(|| Hash::of(asked.text.as_bytes()));
+        request.inputs.push(input(asked.text, elsewhere)?);
         request.output = Some("application/json".to_owned());
-        request.schema_id = Some(SCHEMA_ID.to_owned());
-        request.params = self.params(&task);
+        request.schema_id = Some(self.benchmark.schema_id().to_owned());
+        request.job_hash = asked.job_hash;
+        request.params = asked.params;
+        request.params.extend(hash.map(|hash| Param::new(INPUT_HASH, hash.to_string())));
         request.bid = self.bid;
         request.relays.clone_from(&self.relays);
         request.providers = vec![self.provider];
@@ -108,13 +148,34 @@ impl Terms {
             false => request.draft(at)?,
         };
         in_order(&mut draft.tags);
-        let tests = u64::try_from(task.suite().tests.len()).unwrap_or(u64::MAX);
-        Ok(NewTrial { seed, request: draft.sign(key)?, tests })
+        Ok(NewTrial { seed, request: draft.sign(key)?, tests: asked.tests })
+    }
+
+    /// A program for tests that are not shown; or work as anybody orders it, marked as a trial.
+    fn asked(&self, seed: &[u8; SEED_BYTES]) -> Result<Asked> {
+        if let Some(job) = self.benchmark.job(seed)? {
+            return Ok(Asked {
+                text: String::from_utf8_lossy(&json::to_canonical(job.payload())?).into_owned(),
+                job_hash: Some(job.job_hash()),
+                params: vec![
+                    Param::new(BENCHMARK_TYPE, "standard"),
+                    Param::new("time-limit", TIME_LIMIT_S.to_string()),
+                ],
+                tests: 1,
+            });
+        }
+        let task = self.task(seed)?;
+        Ok(Asked {
+            text: task.spec_text()?,
+            job_hash: None,
+            params: self.params(&task),
+            tests: u64::try_from(task.suite().tests.len()).unwrap_or(u64::MAX),
+        })
     }
 
     fn params(&self, task: &Task) -> Vec<Param> {
         vec![
-            Param::new("benchmark-type", "standard"),
+            Param::new(BENCHMARK_TYPE, "standard"),
             Param::new("commitment", task.commitment().to_string()),
             Param::new("iterations", "1"),
             Param::new("language", "python3"),
@@ -127,8 +188,8 @@ impl Terms {
 /// What is asked, carried or referred to.
 fn input(text: String, elsewhere: Option<String>) -> Result<Input> {
     let input = match (text.len() <= INLINE_MAX_BYTES, elsewhere) {
-        (true, _) => Input::text(text),
-        (false, Some(url)) => {
+        (true, None) => Input::text(text),
+        (_, Some(url)) => {
             Input { data: url, input_type: InputType::Url, relay: None, marker: None }
         }
         (false, None) => {
@@ -225,9 +286,25 @@ mod tests {
         let names: Vec<&str> = trial.request.tags.iter().map(|tag| tag[0].as_str()).collect();
         assert_eq!(names, ["p", "output", "bid", "relays", "encrypted"]);
         let read = Request::parse(&trial.request, Some(&key(2))).unwrap();
-        assert_eq!(read.schema_id.as_deref(), Some(SCHEMA_ID));
+        assert_eq!(read.schema_id.as_deref(), Some("guild.benchmark.v1"));
         assert!(read.inputs[0].data.contains("std-v3"));
         assert!(Request::parse(&trial.request, Some(&key(3))).is_err());
+    }
+
+    #[test]
+    fn work_that_is_not_code_is_asked_for_as_anybody_orders_it() {
+        let mut terms = terms(false);
+        (terms.benchmark, terms.modules) = (Benchmark::EmbeddingV1, BTreeSet::new());
+        let trial = terms.trial([1; 32], None, (&key(1), &Dice), 1_800_000_000_000).unwrap();
+        let read = Request::parse(&trial.request, None).unwrap();
+        let job = terms.benchmark.job(&[1; 32]).unwrap().unwrap();
+        assert_eq!((read.schema_id.as_deref(), trial.tests), (Some("oa.embedding.v1"), 1));
+        assert_eq!(
+            (read.job_hash, read.param(BENCHMARK_TYPE)),
+            (Some(job.job_hash()), Some("standard"))
+        );
+        let kind = |kinds: &[&str]| kind_of_work(kinds.iter().copied());
+        assert_eq!((kind(&[]), kind(&["5000,5050"]), kind(&["5300"])), (5050, 5050, 5300));
     }
 
     #[test]

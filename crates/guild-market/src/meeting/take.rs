@@ -1,17 +1,20 @@
 //! What a provider says about a request: taken once, and only from the one who was asked.
 
+use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
+use guild_protocol::json;
 use guild_protocol::nostr::job::{Feedback, JobResult, Status, correlates, feedback_correlates};
 use guild_protocol::nostr::{EventId, tag, unix_s};
 use guild_store::{Rx, Tx, args};
 
 use super::{
-    Act, Course, Event, Meeting, Options, PublicKey, SecretKey, Sign, Trial, consider, get, kind,
-    plain, purse, set_course, tell_trial, trial_of,
+    Act, Course, Event, Meeting, Options, PublicKey, Purse, SecretKey, Sign, Trial, consider, get,
+    kind, plain, set_course, tell_trial, trial_of,
 };
 use crate::Result;
 use crate::row::unreadable;
 
+const DAY_MS: i64 = 24 * 3_600_000;
 /// How many words about one request are kept. A provider that says more has said enough.
 const WORDS_MAX: i64 = 32;
 
@@ -112,7 +115,7 @@ pub fn take(
     let Some(trial) = trial_of(tx, request_id)? else { return Ok(None) };
     let meeting = get(tx, &trial.meeting_id)?;
     let said = match event.kind {
-        kind::FEEDBACK => feedback(&meeting, &trial, event, key, options, now_ms)?,
+        kind::FEEDBACK => feedback(tx, (&meeting, &trial), event, key, options, now_ms)?,
         _ => result(&meeting, &trial, event, key)?,
     };
     let known: Option<(String,)> =
@@ -124,11 +127,46 @@ pub fn take(
     let kept = keep(tx, &trial, event, &said, now_ms)?;
     let mut acts = Vec::new();
     if let Some(sign) = said.sign {
-        let (course, follows) = trial.course.after(&options.times, sign, now_ms, 0);
+        let (mut course, follows) = trial.course.after(&options.times, sign, now_ms, 0);
+        course.due_msat = said.due_msat.or(course.due_msat);
         apply(tx, &trial, &course, &said, event, now_ms)?;
         acts = follows;
     }
     Ok(Some(Heard { standing: said.standing, known: false, kept, acts }))
+}
+
+/// What may be paid for a trial of this meeting: no more than was bid for it, and than is left of the budgets.
+fn purse(
+    rx: &mut Rx<'_>,
+    (meeting, trial): (&Meeting, &Trial),
+    options: &Options,
+    now_ms: UnixMs,
+) -> Result<Purse> {
+    let (mut own, mut all) = (0_i64, 0_i64);
+    let rows: Vec<(String, String)> = rx.all(
+        "SELECT meeting_id, course FROM market_trial
+         WHERE request_id <> $1 AND course LIKE '%\"due_msat\"%' AND (begun_ms > $2 OR meeting_id = $3)",
+        args![
+            &trial.request_id.hex(),
+            now_ms.saturating_sub(DAY_MS),
+            meeting.meeting_id.as_str()
+        ],
+    )?;
+    for (meeting_id, course) in rows {
+        let course: Course = json::decode(course.as_bytes())?;
+        let due = course.due_msat.unwrap_or(0);
+        all = all.saturating_add(due);
+        if meeting_id == meeting.meeting_id.as_str() {
+            own = own.saturating_add(due);
+        }
+    }
+    let left = options.budget.0.saturating_sub(own).min(options.budget_day.0.saturating_sub(all));
+    Ok(Purse {
+        bid: meeting.terms.bid.unwrap_or(Msat(0)),
+        left: Msat(left.max(0)),
+        network: options.network,
+        has_rail: options.has_rail,
+    })
 }
 
 /// Something that was said, and what it means.
@@ -139,11 +177,13 @@ struct Said {
     words: Option<String>,
     /// The content of the result that counts.
     content: Option<String>,
+    /// What is to be paid for it.
+    due_msat: Option<i64>,
 }
 
 fn feedback(
-    meeting: &Meeting,
-    trial: &Trial,
+    rx: &mut Rx<'_>,
+    (meeting, trial): (&Meeting, &Trial),
     event: &Event,
     key: &SecretKey,
     options: &Options,
@@ -154,17 +194,21 @@ fn feedback(
     let info = said.info.as_deref().unwrap_or_default();
     let told = |status: &str| plain(&format!("{status} {info}")).trim_end().to_owned();
     let words = Some(told(said.status.as_str()));
-    let mut heard = Said { standing: Standing::Feedback, sign: None, words, content: None };
+    let mut heard =
+        Said { standing: Standing::Feedback, sign: None, words, content: None, due_msat: None };
     heard.sign = Some(match said.status {
         Status::Processing => Sign::Processing,
         Status::Success => Sign::Done,
         Status::Error => Sign::Failed,
         Status::Partial | Status::Other(_) => Sign::Word,
         Status::PaymentRequired => {
-            let purse = purse(meeting, options);
+            let purse = purse(rx, (meeting, trial), options, now_ms)?;
             match consider(said.price.as_ref(), &purse, unix_s(now_ms)) {
-                // Whoever adds a rail pays here, and says Paid when it has.
-                Ok(_) => Sign::Word,
+                // Whoever adds a rail pays here, and says Paid when it has. It counts from now on.
+                Ok(invoice) => {
+                    heard.due_msat = invoice.amount.map(|amount| amount.0);
+                    Sign::Word
+                }
                 Err(why) => {
                     heard.standing = Standing::Unpaid;
                     heard.words = Some(plain(&format!("{}: {}", why.name(), why.words())));
@@ -188,7 +232,7 @@ fn result(meeting: &Meeting, trial: &Trial, event: &Event, key: &SecretKey) -> R
         Some(first) if *first == content => (Standing::Repeated, None),
         Some(_) => (Standing::Equivocation, None),
     };
-    Ok(Said { standing, sign, words: None, content: Some(content) })
+    Ok(Said { standing, sign, words: None, content: Some(content), due_msat: None })
 }
 
 /// Keeps it as it was signed, as long as there is room. A result that counts, and one that contradicts it, always have.

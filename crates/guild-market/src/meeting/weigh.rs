@@ -24,8 +24,12 @@ pub struct Tried {
     pub latency_ms: Option<u64>,
     /// The most memory at one time.
     pub memory_peak_bytes: Option<u64>,
+    /// What it may use.
+    pub memory_limit_bytes: Option<u64>,
     /// How well it is made, in thousandths of a point.
     pub quality_milli: Option<u64>,
+    /// How much of it the tests reached, in ten-thousandths.
+    pub coverage_bp: Option<u64>,
 }
 
 /// How a meeting ends.
@@ -130,9 +134,13 @@ pub fn weigh(
         (Advice::Reject { cooldown_ms }, _) => {
             ended(Outcome::Rejected, Some(evaluation), Some(cooldown_ms))
         }
-        (_, Standing::Rejected) => ended(Outcome::Rejected, Some(evaluation), rejected),
+        // The pattern of attempts decides before the score: it did well once, and what failed has lowered the score.
+        (Advice::Condition, _) => ended(Outcome::Conditional, Some(evaluation), None),
+        (Advice::Promote, Standing::Rejected) => {
+            ended(Outcome::Rejected, Some(evaluation), rejected)
+        }
         (Advice::Promote, Standing::Active) => ended(Outcome::Active, Some(evaluation), None),
-        (Advice::Promote | Advice::Condition, Standing::Active | Standing::Conditional) => {
+        (Advice::Promote, Standing::Conditional) => {
             ended(Outcome::Conditional, Some(evaluation), None)
         }
     }
@@ -143,26 +151,37 @@ fn observed(trials: &[Tried]) -> Observed {
     let sum = |of: fn(&Tried) -> u64| trials.iter().map(of).fold(0_u64, u64::saturating_add);
     let judged = || trials.iter().filter(|one| one.class.is_some());
     let violations = judged().filter(|one| one.class == Some(Class::Error)).count();
-    let quality: Vec<u64> = judged().filter_map(|one| one.quality_milli).collect();
-    let count = u64::try_from(quality.len()).unwrap_or(u64::MAX);
-    let whole = quality.iter().copied().fold(0, u64::saturating_add);
+    // Who delivered no program used nothing that could be measured.
+    let is_measured = judged().any(|one| one.memory_peak_bytes.is_some());
     Observed {
         tests: Some(Tests { passed: sum(|one| one.passed), total: sum(|one| one.total) }),
         latencies_ms: judged().filter_map(|one| one.latency_ms).collect(),
-        resources: judged().next().is_some().then(|| Resources {
+        resources: is_measured.then(|| Resources {
             violations: u64::try_from(violations).unwrap_or(u64::MAX),
             memory_peak_bytes: judged().filter_map(|one| one.memory_peak_bytes).max(),
-            memory_limit_bytes: None,
+            memory_limit_bytes: judged().filter_map(|one| one.memory_limit_bytes).min(),
         }),
-        quality_milli: whole.checked_div(count),
-        coverage_bp: None,
+        quality_milli: mean(judged().filter_map(|one| one.quality_milli)),
+        coverage_bp: mean(judged().filter_map(|one| one.coverage_bp)),
         forbidden: trials.iter().any(|one| one.class == Some(Class::SecurityViolation)),
     }
 }
 
+/// The mean of what was measured; none if nothing was.
+fn mean(measured: impl Iterator<Item = u64>) -> Option<u64> {
+    let (mut sum, mut count) = (0_u64, 0_u64);
+    for one in measured {
+        (sum, count) = (sum.saturating_add(one), count.saturating_add(1));
+    }
+    sum.checked_div(count)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::evaluation::{Dimension, Note};
 
     fn judged(class: Class, passed: u64) -> Tried {
         Tried {
@@ -172,7 +191,9 @@ mod tests {
             total: 10,
             latency_ms: Some(100),
             memory_peak_bytes: Some(1 << 20),
+            memory_limit_bytes: Some(1 << 28),
             quality_milli: None,
+            coverage_bp: None,
         }
     }
 
@@ -182,6 +203,7 @@ mod tests {
             end: Some(end),
             passed: 0,
             latency_ms: None,
+            memory_peak_bytes: None,
             ..judged(Class::Error, 0)
         }
     }
@@ -203,10 +225,18 @@ mod tests {
             (vec![good.clone(); 2], None),
             (vec![good.clone(); 3], Some(("active", None))),
             (vec![good.clone(), good.clone(), most.clone()], None),
-            (vec![most; 3], Some(("conditional", None))),
+            (vec![most.clone(); 3], Some(("conditional", None))),
             (vec![bad.clone(); 3], Some(("rejected", days))),
             (vec![ended(End::Timeout), ended(End::Failed), bad.clone()], Some(("rejected", days))),
-            (vec![good.clone(), ended(End::Timeout), bad], Some(("rejected", days))),
+            // One success and two failures: conditional, however low the score is.
+            (vec![good.clone(), ended(End::Timeout), bad.clone()], Some(("conditional", None))),
+            (vec![bad.clone(), good.clone(), bad.clone()], Some(("conditional", None))),
+            (vec![ended(End::Failed), bad.clone(), good.clone()], Some(("conditional", None))),
+            (vec![bad.clone(), most.clone(), most], Some(("rejected", days))),
+            (
+                vec![good.clone(), bad.clone(), good.clone(), bad.clone(), bad],
+                Some(("rejected", days)),
+            ),
             (vec![ended(End::Unresponsive)], Some(("unresponsive", Some(7)))),
             (vec![good.clone(), ended(End::Unresponsive)], Some(("unresponsive", Some(7)))),
             (vec![ended(End::Undelivered)], Some(("undelivered", None))),
@@ -218,6 +248,38 @@ mod tests {
         for outcome in Outcome::ALL {
             assert_eq!(Outcome::named(outcome.name()), Some(outcome));
         }
+    }
+
+    fn found(trials: &[Tried]) -> Evaluation {
+        match weigh(&Options::default(), &Baseline::default(), 7, trials) {
+            Weighed::Ended { evaluation: Some(evaluation), .. } => evaluation,
+            weighed => panic!("{weighed:?}"),
+        }
+    }
+
+    #[test]
+    fn what_was_measured_counts_and_what_was_not_takes_no_part() {
+        let plain = judged(Class::Success, 10);
+        let seen = found(&[plain.clone(), plain.clone(), plain.clone()]);
+        assert_eq!((seen.score_bp, &seen.notes), (10_000, &BTreeSet::from([Note::Efficient])));
+        assert!(!seen.parts.contains_key(&Dimension::Quality), "nobody looked at it");
+        let made = |milli, bp| Tried {
+            quality_milli: Some(milli),
+            coverage_bp: Some(bp),
+            ..plain.clone()
+        };
+        let seen = found(&[made(9_000, 9_400), made(8_000, 9_000), made(4_000, 9_200)]);
+        // The mean of three; without others to compare with, 50, 15 and 10 are all of it.
+        assert_eq!(seen.parts[&Dimension::Quality].score_bp, 7_000);
+        assert_eq!(seen.score_bp, (50 * 10_000 + 15 * 10_000 + 10 * 7_000) / 75);
+        assert_eq!(seen.notes, BTreeSet::from([Note::Efficient, Note::Thorough]));
+        let greedy = Tried { memory_peak_bytes: Some(250 << 20), ..made(9_000, 9_000) };
+        assert_eq!(found(&[greedy.clone(), greedy.clone(), greedy]).notes, BTreeSet::new());
+        // Work that is not code: its schema's check decides alone, as nothing else was looked at.
+        let checked = Tried { memory_peak_bytes: None, passed: 1, total: 1, ..plain };
+        let seen = found(&[checked.clone(), checked.clone(), checked]);
+        assert_eq!(seen.parts.keys().collect::<Vec<_>>(), [&Dimension::Correctness]);
+        assert_eq!((seen.score_bp, seen.standing), (10_000, Standing::Active));
     }
 
     #[test]

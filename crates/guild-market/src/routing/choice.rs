@@ -8,7 +8,7 @@ use guild_protocol::identity::PublicKey;
 use serde::{Serialize, Serializer};
 
 use super::matrix::Task;
-use super::{Draws, Entry, Matrix, Parts, TaskType, Tier, thompson, tiered};
+use super::{Draws, Entry, Hearsays, Matrix, Parts, TaskType, Tier, thompson, tiered};
 
 /// So many who were passed over are named.
 const NAMED_MAX: usize = 16;
@@ -167,6 +167,8 @@ pub(super) struct Look<'a> {
     pub(super) matrix: &'a Matrix,
     pub(super) task: &'a Task,
     pub(super) wanted: &'a Wanted<'a>,
+    /// What others say.
+    pub(super) said: &'a Hearsays,
     /// Whether one provider's part of the work is limited.
     pub(super) limited: bool,
     pub(super) passed_over: Vec<(PublicKey, Reason)>,
@@ -219,11 +221,28 @@ impl<'a> Look<'a> {
 /// One provider gets at most its part of the jobs of an hour, rounded up, also if it is by far the best: at every job
 /// that it is given, the hour until then is looked at. Only if nobody else can be taken is that left out, and said.
 pub fn choose(matrix: &Matrix, policy: Policy, wanted: &Wanted<'_>, random: &dyn Random) -> Choice {
-    again(matrix, policy, wanted, random.next_u64())
+    choose_with(matrix, policy, wanted, &Hearsays::new(), random)
+}
+
+/// The same, where others have said something of those whom nobody here has hired yet. Only the policy `thompson`
+/// listens.
+pub fn choose_with(
+    matrix: &Matrix,
+    policy: Policy,
+    wanted: &Wanted<'_>,
+    said: &Hearsays,
+    random: &dyn Random,
+) -> Choice {
+    again(matrix, policy, (wanted, said), random.next_u64())
 }
 
 /// The choice of this seed.
-pub(super) fn again(matrix: &Matrix, policy: Policy, wanted: &Wanted<'_>, seed: u64) -> Choice {
+pub(super) fn again(
+    matrix: &Matrix,
+    policy: Policy,
+    (wanted, said): (&Wanted<'_>, &Hearsays),
+    seed: u64,
+) -> Choice {
     let mut choice = Choice {
         task: wanted.task.clone(),
         policy,
@@ -240,7 +259,8 @@ pub(super) fn again(matrix: &Matrix, policy: Policy, wanted: &Wanted<'_>, seed: 
     choice.tiers = Tier::ALL.map(|tier| task.pool(tier).len());
     choice.short_of_active = choice.short_of_active.saturating_sub(task.active());
     let passed_over = Vec::new();
-    let mut look = Look { matrix, task, wanted, limited: true, passed_over, passed_over_count: 0 };
+    let mut look =
+        Look { matrix, task, wanted, said, limited: true, passed_over, passed_over_count: 0 };
     for limited in [true, false] {
         look.begin_again(limited);
         let mut draws = Draws::new(seed);

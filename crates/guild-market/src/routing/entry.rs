@@ -6,7 +6,7 @@ use guild_protocol::env::UnixMs;
 use serde::{Deserialize, Serialize};
 
 use super::Evidence;
-use crate::evaluation::{Note, Pace};
+use crate::evaluation::{Note, Pace, percentile};
 
 /// The longest name of a service that is kept.
 pub(super) const D_MAX_BYTES: usize = 256;
@@ -179,6 +179,14 @@ impl Entry {
     /// How long a job of its takes: the median of the latest.
     pub fn latency_ms(&self) -> Option<i64> {
         middle(self.samples.iter().filter_map(|sample| sample.latency_ms))
+    }
+
+    /// In this time all but five of a hundred of its latest jobs were done; nothing if fewer than so many are known.
+    pub fn latency_p95_ms(&self, least: usize) -> Option<i64> {
+        let known = self.samples.iter().filter_map(|sample| sample.latency_ms);
+        let known: Vec<u64> = known.filter_map(|ms| u64::try_from(ms).ok()).collect();
+        let p95_ms = percentile(known.iter().copied(), 95).filter(|_| known.len() >= least)?;
+        i64::try_from(p95_ms).ok()
     }
 
     /// Counts an outcome of a day.

@@ -7,7 +7,9 @@ use guild_protocol::identity::PublicKey;
 use serde::Serialize;
 
 use super::choice::{Look, again};
-use super::{Choice, Entry, Matrix, Parts, Policy, Reason, TaskType, Tier, Wanted};
+use super::{
+    Choice, Entry, Hearsay, Hearsays, Matrix, Parts, Policy, Reason, TaskType, Tier, Wanted,
+};
 
 /// One who could be hired, or could not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -30,6 +32,9 @@ pub struct Candidate {
     pub share_of: usize,
     /// The part of its outcomes of 30 days that were successes, in ten-thousandths.
     pub success_rate_30d_bp: Option<u32>,
+    /// What others say of it, as far as that counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hearsay: Option<Hearsay>,
     /// What is believed of it.
     pub entry: Entry,
 }
@@ -58,6 +63,17 @@ pub struct Explanation {
 /// Explains the routing of some work at this moment, with choices of this seed; nothing if nobody was ever admitted for
 /// it.
 pub fn explain(matrix: &Matrix, task: &TaskType, now_ms: UnixMs, seed: u64) -> Option<Explanation> {
+    explain_with(matrix, task, &Hearsays::new(), now_ms, seed)
+}
+
+/// The same, with what others say.
+pub fn explain_with(
+    matrix: &Matrix,
+    task: &TaskType,
+    said: &Hearsays,
+    now_ms: UnixMs,
+    seed: u64,
+) -> Option<Explanation> {
     let shelf = matrix.task(task)?;
     let except = BTreeSet::new();
     let wanted = Wanted { task, except: &except, max_cost_msat: None, now_ms };
@@ -65,6 +81,7 @@ pub fn explain(matrix: &Matrix, task: &TaskType, now_ms: UnixMs, seed: u64) -> O
         matrix,
         task: shelf,
         wanted: &wanted,
+        said,
         limited: true,
         passed_over: Vec::new(),
         passed_over_count: 0,
@@ -79,8 +96,8 @@ pub fn explain(matrix: &Matrix, task: &TaskType, now_ms: UnixMs, seed: u64) -> O
         }
     }
     candidates.sort_by_key(|one| (one.tier.is_none(), one.tier, one.rank));
-    let choices =
-        [Policy::Tiered, Policy::Thompson].map(|policy| again(matrix, policy, &wanted, seed));
+    let choices = [Policy::Tiered, Policy::Thompson]
+        .map(|policy| again(matrix, policy, (&wanted, said), seed));
     Some(Explanation {
         task: task.clone(),
         at_ms: now_ms,
@@ -112,6 +129,7 @@ fn candidate(look: &Look<'_>, provider: &PublicKey, entry: &Entry) -> Candidate 
         share_jobs,
         share_of,
         success_rate_30d_bp: entry.success_rate_30d_bp(look.wanted.now_ms),
+        hearsay: look.said.get(provider).map(|said| said.beside(entry)),
         entry: entry.clone(),
     }
 }

@@ -7,9 +7,11 @@ use guild_protocol::env::UnixMs;
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 
+use super::entry::D_MAX_BYTES;
 use super::shares::Shares;
 use super::{Change, Entry, Mutation, Options, Parts, Status, TaskType, Tier, next};
 use crate::error::code;
+use crate::evaluation::Pace;
 use crate::{Error, Result};
 
 /// Something that has happened to an entry: what a row of the log says.
@@ -305,6 +307,45 @@ impl Matrix {
                     });
                 }
             }
+        }
+        changes
+    }
+
+    /// Whether a provider has ever tried what is forbidden, whatever the work was. Such a key is neither met nor hired.
+    pub fn is_blacklisted(&self, provider: &PublicKey) -> bool {
+        self.tasks_of(provider).any(|task| {
+            self.entry(task, provider).is_some_and(|entry| entry.status == Status::Blacklisted)
+        })
+    }
+
+    /// The changes that blacklist whoever tried what is forbidden in some work: for that, also if it was never admitted
+    /// for anything, and for everything else that it is known for.
+    pub fn shutting_out(
+        &self,
+        (task, provider): (&TaskType, &PublicKey),
+        d: &str,
+        reason: &str,
+    ) -> Vec<Change> {
+        let mut changes = self.blacklisting(&[*provider], reason);
+        if self.entry(task, provider).is_none() && !self.is_blacklisted(provider) {
+            let key = |what: &str| format!("{what}:{reason}:{task}:{provider}");
+            let change =
+                |key, mutation| Change { key, task: task.clone(), provider: *provider, mutation };
+            // Only who has an entry can be shut out. Nobody sees the one between the two: both are one transaction.
+            let known = Mutation::Admitted {
+                d: if d.len() <= D_MAX_BYTES { d.to_owned() } else { String::new() },
+                status: Status::Conditional,
+                trust_bp: 0,
+                pace: Pace::Standard,
+                notes: BTreeSet::new(),
+            };
+            let moved = Mutation::Moved {
+                status: Status::Blacklisted,
+                cause: Some(super::Cause::Forbidden),
+                until_ms: None,
+            };
+            changes.push(change(key("known"), known));
+            changes.push(change(key("blacklist"), moved));
         }
         changes
     }

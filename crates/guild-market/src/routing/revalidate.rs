@@ -54,7 +54,7 @@ pub fn over(matrix: &Matrix, now_ms: UnixMs) -> Vec<Change> {
     let mut changes = Vec::new();
     for task in matrix.task_types() {
         for (provider, entry) in matrix.providers_of(task) {
-            let is_over = entry.status == Status::Quarantined
+            let is_over = matches!(entry.status, Status::Quarantined | Status::Unresponsive)
                 && entry.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
             if is_over {
                 let key = format!("over:{task}:{provider}:{}", entry.version);

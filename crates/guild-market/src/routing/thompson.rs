@@ -1,7 +1,8 @@
 //! The policy `thompson`: how well somebody will do is drawn from what is known of it, for everybody; the best is
 //! taken. So somebody is tried as often as it may be the best.
 //!
-//! - Whoever is new is believed to be like the others, weakly.
+//! - Whoever is new is believed to be like the others, weakly; and like [others say](super::Hearsay), as long as it has
+//!   done little here.
 //! - A job that has not ended counts as a failure: whoever never answers does not get ever more.
 //! - Outcomes fade, and who may have become worse is drawn for as such: see its [evidence](super::Evidence).
 //! - What it costs and how long it takes are taken off.
@@ -9,7 +10,7 @@
 use guild_protocol::env::UnixMs;
 
 use super::choice::{How, Look};
-use super::{Draws, Entry, Options, Parts};
+use super::{Draws, Entry, Hearsay, Options, Parts};
 
 /// What is believed of whoever is new.
 #[derive(Debug, Clone, Copy)]
@@ -22,6 +23,13 @@ impl Prior {
     pub(super) fn of(options: &Options, mean: f64) -> Prior {
         let strength = f64::from(options.thompson.prior_milli) / 1_000.0;
         Prior { good: strength * mean, bad: strength * (1.0 - mean) }
+    }
+
+    /// The same with what others say of this one.
+    fn and(self, said: Option<&Hearsay>, entry: &Entry) -> Prior {
+        let Some(said) = said else { return self };
+        let (good, bad) = said.beside(entry).counts();
+        Prior { good: self.good + good, bad: self.bad + bad }
     }
 }
 
@@ -36,6 +44,7 @@ pub(super) fn pick(look: &mut Look<'_>, draws: &mut Draws) -> Option<(usize, How
             continue;
         }
         of = of.saturating_add(1);
+        let prior = prior.and(look.said.get(provider), entry);
         let success = success(options, prior, entry, look.wanted.now_ms, draws);
         let worth = success - expense(options, parts);
         if worth > highest {
@@ -43,7 +52,8 @@ pub(super) fn pick(look: &mut Look<'_>, draws: &mut Draws) -> Option<(usize, How
         }
     }
     let (place, success) = best?;
-    let (_, entry) = look.at(place)?;
+    let (provider, entry) = look.at(place)?;
+    let prior = prior.and(look.said.get(provider), entry);
     let known_bp = bp(mean(prior, entry));
     Some((place, How::Drawn { success_bp: bp(success), known_bp, of }))
 }

@@ -9,6 +9,7 @@
 //! | runs out | `outcome` `ERROR` | −0.20 |
 //! | is given up by its provider | `outcome` `ERROR` | −0.05: it said so at once |
 //! | is cancelled | `returned` | |
+//! | is withheld because no answer of a delegation was agreed on | `returned` | nobody knows who was right |
 //! | has a result of somebody known that is not what all could do | `outcome` `FAILURE` | −0.15 |
 //! | has two different results of one provider | `moved` to `QUARANTINED`, for a day | |
 //!
@@ -27,12 +28,13 @@ use super::entry::D_MAX_BYTES;
 use super::log::{self, Appended};
 use super::{Cause, Change, Mutation, Options, Status, TaskType};
 use crate::Result;
+use crate::error::code;
 use crate::evaluation::Pace;
 use crate::judge::Class;
 use crate::order::{Order, State};
 
 /// How long whoever signed two results of one order is not asked.
-const TWO_RESULTS_MS: i64 = 24 * 3_600_000;
+pub(crate) const TWO_RESULTS_MS: i64 = 24 * 3_600_000;
 
 /// How trust moves by a success, at least and at most; a failure moves it as far the other way.
 const LEAST_BP: i64 = 1_000;
@@ -161,6 +163,7 @@ fn end_of(order: &Order) -> Option<Mutation> {
     let (class, step_bp) = match order.state {
         State::Posted | State::Delivered => return None,
         State::Cancelled => return Some(Mutation::Returned),
+        State::Withheld if is_unjudged(order) => return Some(Mutation::Returned),
         State::Released => (Class::Success, between(order)),
         // The nearer to what was ordered, the less it counts.
         State::Withheld => {
@@ -172,6 +175,15 @@ fn end_of(order: &Order) -> Option<Mutation> {
     let paid = order.paid.filter(|_| order.state == State::Released).map(|paid| paid.0);
     let latency_ms = order.delivered_ms.map(|at_ms| at_ms.saturating_sub(order.posted_ms));
     Some(Mutation::Outcome { class, step_bp, cost_msat: paid, latency_ms })
+}
+
+/// Whether nobody could tell if it was right.
+fn is_unjudged(order: &Order) -> bool {
+    let verdict = order.verdict.as_deref().map(serde_json::from_str::<Value>);
+    let Some(Ok(verdict)) = verdict else { return false };
+    let checks = verdict.get("checks").and_then(Value::as_array);
+    let last = checks.and_then(|checks| checks.last()?.get("code")?.as_str());
+    last == Some(code::DELEGATION_NO_CONSENSUS.name)
 }
 
 /// Where between the least and the most a verdict is: by its score, in the middle if it has none but was accepted.

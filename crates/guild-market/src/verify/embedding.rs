@@ -71,7 +71,7 @@ fn texts_of(job: &Job) -> impl Iterator<Item = &str> {
     texts.into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn vectors_of(output: &Output) -> Vec<Vec<f64>> {
+pub(crate) fn vectors_of(output: &Output) -> Vec<Vec<f64>> {
     let vectors = output.value().get("embeddings").and_then(Value::as_array);
     let numbers = |vector: &Value| {
         let numbers = vector.as_array().into_iter().flatten();
@@ -138,7 +138,7 @@ fn compare(
 }
 
 /// The cosine, times the quotient of the lengths: the model says how long its vectors are, too. Never below zero.
-fn likeness(a: &[f64], b: &[f64]) -> Option<f64> {
+pub(crate) fn likeness(a: &[f64], b: &[f64]) -> Option<f64> {
     let (long_a, long_b) = (length(a)?, length(b)?);
     Some((cosine(a, b)? * (long_a.min(long_b) / long_a.max(long_b))).clamp(0.0, 1.0))
 }

@@ -22,7 +22,14 @@ fn asked() -> Request {
 }
 
 fn standing() -> Standing {
-    Standing { credit: Msat(1_000), owed: Msat(0), open: Msat(0), open_jobs: 0 }
+    Standing {
+        credit: Msat(1_000),
+        owed: Msat(0),
+        open: Msat(0),
+        open_jobs: 0,
+        samples: 0,
+        samples_of_all: 0,
+    }
 }
 
 fn decided(request: &Request, offer: &Offer, standing: &Standing, event: &Event) -> String {
@@ -55,6 +62,20 @@ type Change = fn(&mut Request, &mut Offer, &mut Standing);
 fn every_request_is_decided_as_the_table_says() {
     let cases: &[(&str, Change)] = &[
         ("accept 100 Some(1768465860)", |_, _, _| {}),
+        ("accept 0 Some(1768465860)", |r, _, _| {
+            (r.bid, r.params) = (None, vec![Param::new("benchmark-type", "standard")]);
+            r.params.push(Param::new("time-limit", "60"));
+        }),
+        ("market.bid_too_low", |r, _, s| {
+            (r.bid, r.params, s.samples) = (None, vec![Param::new("benchmark-type", "x")], 2);
+        }),
+        ("market.bid_too_low", |r, _, s| {
+            (r.bid, r.params, s.samples_of_all) =
+                (None, vec![Param::new("benchmark-type", "x")], 3);
+        }),
+        ("accept 100 None", |r, _, s| {
+            (r.params, s.samples) = (vec![Param::new("benchmark-type", "x")], 9);
+        }),
         ("accept 100 None", |r, _, _| r.params.clear()),
         ("accept 100 Some(1768465860)", |r, _, _| r.providers.push(key(9).public_key())),
         ("accept 100 Some(1768465860)", |r, _, _| r.providers.clear()),

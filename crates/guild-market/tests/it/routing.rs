@@ -1,6 +1,7 @@
 //! The routing matrix: its log, its snapshots, and what is chosen from it.
 
 mod killed;
+mod met;
 mod model;
 mod regret;
 mod store;

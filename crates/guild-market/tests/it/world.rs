@@ -133,6 +133,8 @@ pub(crate) fn offer(price: i64) -> Offer {
         max_open_jobs: 8,
         credit: Msat(1_000),
         unpaid_ms: UNPAID_MS,
+        max_samples: 2,
+        max_samples_of_all: 3,
     }
 }
 

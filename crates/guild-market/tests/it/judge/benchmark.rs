@@ -1,7 +1,7 @@
 //! The tasks of benchmarks, before the judge with a real sandbox.
 
 use guild_market::benchmark::{Benchmark, Task, read_answer, reference};
-use guild_market::judge::{Class, Judge, Options, Submission, Verdict};
+use guild_market::judge::{Class, Judge, Measure, Options, Submission, Verdict};
 
 use super::{Ticks, Urandom, sandbox};
 
@@ -28,6 +28,29 @@ fn the_answer_that_is_built_in_is_right_whatever_the_seed() {
         assert_eq!(verdict.class, Class::Success, "{n}: {verdict:#?}");
         assert_eq!(verdict.suite_hash, task.suite().hash());
     }
+}
+
+#[test]
+fn the_lines_that_calls_reach_are_counted_if_quality_is_asked_for() {
+    let options = Options { quality: true, ..Options::default() };
+    let judge =
+        Judge { sandbox: sandbox(), random: &Urandom, stopwatch: &Ticks, options: &options };
+    let task = task(6);
+    let whole = judge.judge(task.suite(), &answer(&task), &mut |_| {}).unwrap();
+    // All but one way to write runs: the task asks for the other one.
+    let whole = whole.metrics.coverage_bp.value().unwrap();
+    assert!((9_001..10_000).contains(&whole), "{whole}");
+    let text = String::from_utf8_lossy(&answer(&task).files()["solution.py"]).into_owned();
+    let never = "def never(x):\n    if x:\n        return 1\n    return 2\n".repeat(20);
+    let padded = read_answer(&format!("{text}\n{never}")).unwrap();
+    let verdict = judge.judge(task.suite(), &padded, &mut |_| {}).unwrap();
+    assert_eq!(verdict.class, Class::Success);
+    let padded = verdict.metrics.coverage_bp.value().unwrap();
+    assert!(padded < 7_000, "{padded}");
+    // What is not installed is absent, and never counted as passed.
+    let pylint = &verdict.metrics.pylint_milli;
+    let absent = Measure::Absent("pylint is not installed".to_owned());
+    assert!(pylint.value().is_some() || *pylint == absent, "{pylint:?}");
 }
 
 #[test]

@@ -9,10 +9,7 @@ use super::{HONEST, doubled, doubling, error, is, judge, statuses};
 fn a_good_one_succeeds() {
     let verdict = is(Class::Success, HONEST);
     assert_eq!((verdict.passed, verdict.total, verdict.mode), (5, 5, Mode::Trusted));
-    assert_eq!(
-        verdict.metrics.coverage_bp,
-        Measure::Absent("only pytest suites measure it".into())
-    );
+    assert_eq!(verdict.metrics.coverage_bp, Measure::Absent("not asked for".into()));
     assert_eq!(verdict.metrics.pylint_milli, Measure::Absent("not asked for".into()));
     assert!(verdict.metrics.wall_us > 0 && verdict.metrics.cpu_us > 0);
     assert!(verdict.metrics.memory_peak_bytes > 100_000);
