@@ -13,27 +13,32 @@
 //! Every step is one transaction: the row, the money, and whatever is published because of it. What is to be done is
 //! found by reading rows, so it does not matter who dies when.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures_util::future::{join, select};
+use futures_util::future::{join3, select};
 use guild_bus::Bus;
 use guild_ledger::policy::Bundle;
 use guild_market::claim::{self, Claimant};
+use guild_market::delegation;
 use guild_market::order;
+use guild_market::review;
 use guild_market::routing::chosen;
 use guild_market::verify::Verdict;
-use guild_market::{TOPIC, routing, verify};
-use guild_network::archive::Verified;
+use guild_market::{TOPIC, bid, routing, verify};
+use guild_network::archive::{self, Verified};
 use guild_network::index::{self, Answer};
 use guild_network::publish::{self, Destinations};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_protocol::nostr::job::{Feedback, Status};
 use guild_protocol::nostr::{Draft, EventId, kind, tag, unix_s};
 use guild_protocol::schema::{Registry, SchemaId};
-use guild_store::{Store, Tx};
+use guild_store::{Rx, Store, Tx};
 use serde_json::Value;
 
+use crate::budget::Budgets;
 use crate::later::Later;
 use crate::router::{Copies, Policy, Router};
 use crate::workshop::Workshop;
@@ -41,17 +46,27 @@ use crate::{Counts, Error, Result};
 
 mod answer;
 mod choose;
+mod council;
+mod delegate;
 mod hire;
 mod judge;
+mod propose;
 mod rerun;
 mod routed;
 
 pub use choose::{Candidate, best};
+pub use delegate::{Course, Wanted};
+pub use guild_market::delegation::judge::{Ask, Prompt};
+pub use guild_market::delegation::{Criticality, Delegation, DelegationId};
 pub use guild_market::order::{Order, OrderId, State};
 pub use guild_market::routing::chosen::Why;
+pub use propose::{Enquiry, Proposed};
 
 /// How many answers to one order are shown: anybody may send any number.
 const ANSWERS_MAX: usize = 60;
+/// How many parts of a result that came ahead are shown, and how much of each.
+const PARTIALS_MAX: usize = 10;
+const PARTIAL_MAX_CHARS: usize = 4_000;
 
 /// How a buyer works.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,8 +89,14 @@ pub struct Options {
     pub policy: Policy,
     /// Whether what is significant in the matrix is copied to the relays, as private messages to ourselves.
     pub copies: bool,
+    /// How many do work that matters, and when they say the same.
+    pub delegation: delegation::Options,
+    /// How what became of orders is reviewed.
+    pub reviews: review::Options,
     /// How long what a process that died was judging waits for another one that shares the database.
     pub claim_ms: i64,
+    /// What is offered where nobody says how much.
+    pub bid: bid::Options,
 }
 
 impl Default for Options {
@@ -90,7 +111,10 @@ impl Default for Options {
             sweep_ms: 1_000,
             policy: Policy::Tiered,
             copies: false,
+            delegation: delegation::Options::default(),
+            reviews: review::Options::default(),
             claim_ms: claim::TTL_MS,
+            bid: bid::Options::default(),
         }
     }
 }
@@ -147,6 +171,8 @@ pub struct Node {
     pub policy: Arc<Bundle>,
     /// Where commands are run again; none if nothing of that kind is ordered here.
     pub workshop: Option<Workshop>,
+    /// Who chooses among answers that nobody agrees on and nobody can check; none if such work stays undecided.
+    pub judge: Option<Ask>,
 }
 
 /// The handle of a buyer: cheap to clone.
@@ -182,6 +208,8 @@ pub struct Progress {
     pub why: Option<Why>,
     /// Feedback and results that its provider has sent, in the order in which they came; of an open order those of all.
     pub answers: Vec<Answer>,
+    /// What parts of the result said that came ahead, by their events; as much of it as is shown.
+    pub partials: BTreeMap<EventId, String>,
 }
 
 impl Buyer {
@@ -206,6 +234,11 @@ impl Buyer {
         self.0.router.clone()
     }
 
+    /// How much may be spent on which kind of work.
+    pub fn budgets(&self) -> Budgets {
+        Budgets::new(self.0.node.store.clone(), self.0.node.clock.clone())
+    }
+
     /// What it has done and met since it started.
     pub fn counts(&self) -> Counts {
         self.0.counts.clone()
@@ -223,13 +256,10 @@ impl Buyer {
 
     /// An order and what was answered to it.
     pub async fn progress(&self, order_id: OrderId) -> Result<Progress> {
+        let shared = self.0.clone();
         let read = self.0.node.store.read(move |rx| {
             let order = order::get(rx, &order_id)?;
-            let authors: Vec<PublicKey> = order.provider.into_iter().collect();
-            let mut answers = index::answers_within(rx, &order.request_id, &authors, ANSWERS_MAX)?;
-            answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
-            let why = chosen::find(rx, &order.order_id)?;
-            Ok(Progress { order, why, answers })
+            shared.progress(rx, order)
         });
         read.await
     }
@@ -253,6 +283,7 @@ impl Buyer {
         let shared = self.0.clone();
         let called = self.0.node.store.write(move |tx| {
             let now_ms = shared.node.clock.now_ms();
+            delegation::not_alone(tx, &order_id)?;
             let order = order::cancel(tx, &order_id, now_ms)?;
             shared.ended(tx, &order, now_ms)?;
             shared.take_back(tx, &order, now_ms)?;
@@ -276,7 +307,9 @@ impl Service {
     /// Takes results, judges and pays until the shutdown. What is being judged then is given back.
     pub async fn run(self, shutdown: Shutdown) {
         let judging = rerun::judge(self.0.clone(), shutdown.clone());
-        join(Box::pin(answer::follow(self.0.clone(), shutdown)), Box::pin(judging)).await;
+        let deciding = council::decide(self.0.clone(), shutdown.clone());
+        let following = answer::follow(self.0.clone(), shutdown);
+        join3(Box::pin(following), Box::pin(judging), Box::pin(deciding)).await;
         let claimant = self.0.claimant.clone();
         let released = self.0.node.store.write(move |tx| order::release(tx, &claimant)).await;
         if let Err(error) = released {
@@ -312,6 +345,26 @@ impl Shared {
         let named_by = order.provider.unwrap_or_else(|| self.key.public_key());
         let named = order.relays.iter().map(String::as_str);
         Destinations::own(&self.options.relays).and_of(&named_by, named, order.relays.len())
+    }
+
+    /// An order, and what was answered to it.
+    fn progress(&self, rx: &mut Rx<'_>, order: Order) -> Result<Progress> {
+        let authors: Vec<PublicKey> = order.provider.into_iter().collect();
+        let mut answers = index::answers_within(rx, &order.request_id, &authors, ANSWERS_MAX)?;
+        answers.retain(|answer| order.is_open || Some(answer.author) == order.provider);
+        let mut partials = BTreeMap::new();
+        let feedback = answers.iter().filter(|answer| answer.kind == kind::FEEDBACK);
+        for answer in feedback.rev().take(PARTIALS_MAX) {
+            let Some(event) = archive::event(rx, &answer.event_id)? else { continue };
+            // What cannot be read is shown as what it is: somebody said something.
+            let Ok(said) = Feedback::parse(&event, Some(&self.key)) else { continue };
+            if said.status == Status::Partial {
+                let shown = said.content.chars().take(PARTIAL_MAX_CHARS).collect();
+                partials.insert(answer.event_id, shown);
+            }
+        }
+        let why = chosen::find(rx, &order.order_id)?;
+        Ok(Progress { order, why, answers, partials })
     }
 
     fn shrug(&self, word: &'static str, id: &EventId, error: &Error) {

@@ -10,16 +10,16 @@ use guild_bus::{Bus, Listener};
 use guild_market::discovery::{self, Follower};
 use guild_network::archive;
 use guild_network::intake::Intake;
-use guild_protocol::env::{Clock, Random, Shutdown, UnixMs};
+use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::identity::PublicKey;
 use guild_store::Store;
 
 use crate::Result;
-use crate::router::{Options as RouterOptions, Router, TaskType};
+use crate::router::{Router, TaskType};
 
 pub use guild_market::discovery::{
-    Card, Claim, Claims, Entry, Health, How, Logged, Match, Options, Registry, Standing, State,
-    Summary, Wanted, discrepancies, health,
+    ANSWER, Card, Claim, Claims, Counted, Entry, Health, How, Logged, Match, Options, Registry,
+    Standing, State, Summary, Wanted, discrepancies, health,
 };
 
 /// How often it is asked who was heard, who is gone and who may come in now.
@@ -49,8 +49,8 @@ pub struct Node {
     pub bus: Arc<dyn Bus>,
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// For the matrix.
-    pub random: Arc<dyn Random>,
+    /// The matrix that is compared with who is there.
+    pub router: Router,
     /// What takes events in, if this process does.
     pub intake: Option<Intake>,
 }
@@ -240,9 +240,7 @@ impl Service {
     /// Compares the matrix with who is there. Whoever has not read the whole archive, or has nobody in it, concludes
     /// nothing.
     async fn revalidate(&self) -> Result<usize> {
-        let Node { store, clock, random, .. } = &self.node;
-        let (store, clock, random) = (store.clone(), clock.clone(), random.clone());
-        let router = Router::open(RouterOptions::default(), store, clock, random, None).await?;
+        let router = &self.node.router;
         let matrix = router.current().await?;
         let mut known: BTreeMap<PublicKey, BTreeSet<TaskType>> = BTreeMap::new();
         for task in matrix.task_types() {

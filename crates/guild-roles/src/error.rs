@@ -8,6 +8,9 @@ pub mod code {
         NO_PROVIDER = "buyer.no_provider", NotFound,
             "Nobody who is known, alive and within the budget does this kind of work.",
             "`guild providers ls` lists who is known; raise the budget, or name a provider.";
+        UNHEARD = "meeting.provider_unheard", NotFound,
+            "A provider that was to be met announces nothing that was heard here.",
+            "`guild market watch` shows who is heard; check the key, or add a relay where it announces itself.";
         KIND = "buyer.kind_not_allowed", Invalid,
             "The kind of a request is not one of those that ask for work.", "Use 5000 to 5999.";
         OFFER = "provider.offer_malformed", Invalid,

@@ -3,6 +3,8 @@
 //! Three sorts of requests stand side by side: those that were only seen, those that this node bought, and those that
 //! it was hired for. Nothing here changes anything.
 
+mod budget;
+mod delegation;
 mod follow;
 mod matrix;
 mod offer;
@@ -10,14 +12,18 @@ mod page;
 mod people;
 mod receipt;
 mod request;
+mod review;
 mod story;
 mod view;
 mod words;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_bus::Bus;
+use guild_market::delegation::DelegationId;
 use guild_market::overview;
+use guild_market::review::{Options as Reviewing, ReviewId};
 use guild_market::routing::{Matrix, Options as Routing, Status, TaskType, Tier};
 use guild_network::index;
 use guild_protocol::env::{Clock, UnixMs};
@@ -33,11 +39,14 @@ use crate::{Error, Result};
 
 pub use guild_network::index::COUNT_MAX;
 
+pub use budget::Budgets;
+pub use delegation::{Delegated, DelegatedDetail, ReplicaView};
 pub use follow::{Follower, Happening};
 pub use matrix::{
     Belief, COLUMNS_MAX, Curve, Explained, Point, Row as MatrixRow, Sheet, Stance, Work,
 };
 pub use page::{Cursor, Listed, NoCursor, PAGE_MAX, Page};
+pub use review::{OtherReview, OwnReview, ProviderReviews, Weighing, Words};
 pub use view::{
     Counts, Offer, Party, Provider, Receipt, Recommendations, Record, Request, RequestDetail, Side,
     Standing, Step, StepKind, Summary, Tone,
@@ -57,6 +66,8 @@ pub struct Options {
     pub summary_ms: i64,
     /// Whether strangers may see what this node believes of providers.
     pub matrix_public: bool,
+    /// Keys whose reviews weigh something although nothing is known of them.
+    pub trusted_reviewers: BTreeSet<PublicKey>,
 }
 
 impl Default for Options {
@@ -67,6 +78,7 @@ impl Default for Options {
             summary_lines: 6,
             summary_ms: 1_000,
             matrix_public: false,
+            trusted_reviewers: BTreeSet::new(),
         }
     }
 }
@@ -212,9 +224,49 @@ impl Explorer {
         self.turns
             .read(move |rx| {
                 let matrix = mind.read(rx)?;
-                offer::provider(rx, &key, since_ms, (&matrix, now_ms))
+                let Some(mut found) = offer::provider(rx, &key, since_ms, (&matrix, now_ms))?
+                else {
+                    return Ok(None);
+                };
+                let may = mind.is_open.then_some((&mind.reviewing, now_ms));
+                found.reviews = review::of_provider(rx, &key, may)?;
+                Ok(Some(found))
             })
             .await
+    }
+
+    /// A page of what this node says of providers, the newest first. Drafts are for those who may see the matrix.
+    pub async fn reviews(&self, page: Page) -> Result<Listed<OwnReview>> {
+        let with_drafts = self.mind().is_open;
+        self.turns.read(move |rx| review::page(rx, &page, with_drafts)).await
+    }
+
+    /// One review of this node.
+    pub async fn review(&self, id: ReviewId) -> Result<Option<OwnReview>> {
+        let with_drafts = self.mind().is_open;
+        self.turns.read(move |rx| review::get(rx, &id, with_drafts)).await
+    }
+
+    /// A page of what others say of providers, the newest first.
+    pub async fn reviews_of_others(&self, page: Page) -> Result<Listed<OtherReview>> {
+        self.turns.read(move |rx| review::others(rx, &page)).await
+    }
+
+    /// What all that others say of a provider weighs, for some work or for all; nothing for strangers, unless they may
+    /// see the matrix.
+    pub async fn weighed(
+        &self,
+        key: PublicKey,
+        task: Option<TaskType>,
+    ) -> Result<Option<Vec<Weighing>>> {
+        let (mind, now_ms) = (self.mind(), self.clock.now_ms());
+        if !mind.is_open {
+            return Ok(None);
+        }
+        let read = self.turns.read(move |rx| {
+            review::weighings(rx, (&key, task.clone()), &mind.reviewing, (true, now_ms)).map(Some)
+        });
+        read.await
     }
 
     /// A page of requests, the newest first.
@@ -227,6 +279,18 @@ impl Explorer {
     pub async fn request(&self, id: EventId) -> Result<Option<RequestDetail>> {
         let reader = self.reader;
         self.turns.read(move |rx| request::detail(rx, &id, reader)).await
+    }
+
+    /// A page of work that several do, the newest first.
+    pub async fn delegations(&self, page: Page) -> Result<Listed<Delegated>> {
+        let reader = self.reader;
+        self.turns.read(move |rx| delegation::page(rx, &page, reader)).await
+    }
+
+    /// Work that several do, with all of them.
+    pub async fn delegation(&self, id: DelegationId) -> Result<Option<DelegatedDetail>> {
+        let reader = self.reader;
+        self.turns.read(move |rx| delegation::detail(rx, &id, reader)).await
     }
 
     /// A page of receipts, the newest first.
@@ -261,6 +325,16 @@ impl Explorer {
         read.await
     }
 
+    /// How much may be spent on which kind of work, and how much of it is. Nothing for strangers, unless they may see
+    /// the matrix.
+    pub async fn budgets(&self) -> Result<Option<Budgets>> {
+        if !self.mind().is_open {
+            return Ok(None);
+        }
+        let now_ms = self.clock.now_ms();
+        self.turns.read(move |rx| budget::read(rx, now_ms).map(Some)).await
+    }
+
     /// Everybody for some work, and whom either policy would choose; nothing if nobody was ever admitted for it.
     pub async fn explained(&self, task: TaskType) -> Result<Option<Explained>> {
         let (mind, now_ms) = (self.mind(), self.clock.now_ms());
@@ -274,7 +348,9 @@ impl Explorer {
     /// What is believed here, as far as whoever reads may know.
     fn mind(&self) -> Mind {
         let is_open = self.reader == Reader::Owner || self.options.matrix_public;
-        Mind { known: self.known.clone(), is_open }
+        let trusted = self.options.trusted_reviewers.clone();
+        let reviewing = Reviewing { trusted, ..Reviewing::default() };
+        Mind { known: self.known.clone(), is_open, reviewing }
     }
 
     fn live_since_ms(&self) -> i64 {
@@ -286,6 +362,7 @@ impl Explorer {
 struct Mind {
     known: Known,
     is_open: bool,
+    reviewing: Reviewing,
 }
 
 impl Mind {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use guild_bus::{Bus, Listener};
+use guild_market::discovery;
 use guild_network::archive::{self, Reach, Reached};
-use guild_protocol::env::{Clock, Shutdown};
+use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::nostr::Event;
 use guild_store::Store;
 
-use crate::{Result, cursor};
+use crate::{Error, Result, cursor};
 
 /// How often the cursor is written although nothing of interest came: so many events are read again after a crash.
 const IDLE_STEP: i64 = 10_000;
@@ -99,4 +100,10 @@ impl Feed {
             Either::Right(_) => !shutdown.is_triggered(),
         }
     }
+}
+
+/// Counts an answer that was refused, for whoever asks what is wrong with what others send.
+pub(crate) async fn count_refused(store: &Store, error: &Error, now_ms: UnixMs) -> Result<()> {
+    let code = error.code().name;
+    Ok(store.write(move |tx| discovery::count_answer(tx, code, now_ms)).await?)
 }

@@ -3,6 +3,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
+//! | [`budget`] | how much may be spent on which kind of work |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
 //! | [`meeting`] | gets to know providers: benchmarks them, and tells the routing matrix |
 //! | [`workshop`] | runs commands in sandboxes, for both |
@@ -11,15 +12,18 @@
 //! | [`live`] | what their models are saying right now |
 //! | [`explorer`] | reads the market, for people and programs |
 //! | [`turn`] | lets strangers read without keeping the node from its work |
+//! | [`judge_model`] | a model as the judge of what nobody agrees on |
 //! | [`judgements`] | verdicts of the judge over time |
 //! | [`discovery`] | who is there: the registry of providers, kept up to date and compared with the matrix |
 //! | [`router`] | who is hired for which work: the routing matrix, its log and its snapshots |
+//! | [`reviews`] | says in public what became of providers, and listens to what others say |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
 
 pub mod agents;
 mod alone;
 pub mod audit_log;
+pub mod budget;
 pub mod buyer;
 mod counts;
 mod cursor;
@@ -28,13 +32,16 @@ mod error;
 pub mod explorer;
 mod feed;
 mod holding;
+pub mod judge_model;
 pub mod judgements;
 mod later;
 pub mod live;
 pub mod meeting;
 pub mod outbox;
 pub mod provider;
+pub mod reference;
 pub mod relays;
+pub mod reviews;
 pub mod router;
 pub mod sweeper;
 pub mod tools;

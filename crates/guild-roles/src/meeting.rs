@@ -13,13 +13,16 @@ use std::sync::Arc;
 
 use futures_util::future::{join, select};
 use guild_bus::Bus;
-use guild_market::benchmark::{SEED_BYTES, TASK_TYPE};
+use guild_market::TOPIC;
+use guild_market::benchmark::SEED_BYTES;
 use guild_market::claim::{self, Claimant};
 use guild_market::meeting::{self, Begun, NewMeeting, Terms};
-use guild_market::{TOPIC, meeting::kind_for};
+use guild_market::meeting::{kind_for, kind_of_work};
+use guild_market::review;
 use guild_network::archive::Verified;
 use guild_network::index;
 use guild_network::publish::{self, Destinations};
+use guild_network::ways;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::hash::to_hex;
@@ -29,7 +32,8 @@ use guild_store::{Store, Tx};
 
 use crate::error::code;
 use crate::later::Later;
-use crate::router::TaskType;
+use crate::reference::Refer;
+use crate::router::{Router, TaskType};
 use crate::{Counts, Error, Result};
 
 mod answer;
@@ -54,12 +58,16 @@ pub struct Options {
     pub max_hints: usize,
     /// The numbers of a meeting.
     pub market: meeting::Options,
+    /// A specification of more bytes is referred to.
+    pub inline_max_bytes: usize,
     /// How many meetings are looked at, and results judged, at once.
     pub at_once: usize,
     /// How many events are read at once.
     pub page_max: usize,
     /// How often it looks without a bell.
     pub sweep_ms: i64,
+    /// How what came of meetings is reviewed.
+    pub reviews: review::Options,
     /// How long the meeting of a process that died waits for another one that shares the database.
     pub claim_ms: i64,
 }
@@ -70,9 +78,11 @@ impl Default for Options {
             relays: Vec::new(),
             max_hints: 2,
             market: meeting::Options::default(),
+            inline_max_bytes: meeting::INLINE_MAX_BYTES,
             at_once: 2,
             page_max: 256,
             sweep_ms: 250,
+            reviews: review::Options::default(),
             claim_ms: claim::TTL_MS,
         }
     }
@@ -108,8 +118,12 @@ pub struct Node {
     pub clock: Arc<dyn Clock>,
     /// For seeds, names, and what travels encrypted.
     pub random: Arc<dyn Random>,
+    /// The matrix that is told, with whoever gets copies of it.
+    pub router: Router,
     /// Who judges; none where there is no sandbox.
     pub examine: Option<Examine>,
+    /// Where a specification is kept that is too large for a request; none if such a one is not asked for.
+    pub refer: Option<Refer>,
     /// How a request is offered again.
     pub resend: Resend,
     /// How relays are asked.
@@ -221,8 +235,9 @@ impl Shared {
     }
 
     async fn meet(self: &Arc<Shared>, wish: Wish) -> Result<Meeting> {
+        self.node.router.refuse_blacklisted(&wish.provider).await?;
         let new = self.plan(wish).await?;
-        let trial = self.trial(&new.terms)?;
+        let trial = self.trial(&new.terms).await?;
         let request = Verified::check(trial.request.clone())?;
         let this = self.clone();
         let called = self.node.store.write(move |tx| {
@@ -242,29 +257,41 @@ impl Shared {
     }
 
     /// A trial of a task that nobody has seen.
-    fn trial(&self, terms: &Terms) -> Result<meeting::NewTrial> {
+    async fn trial(&self, terms: &Terms) -> Result<meeting::NewTrial> {
         let seed = self.made_up::<SEED_BYTES>();
+        let large = terms.too_large(&seed, self.options.inline_max_bytes)?;
+        let elsewhere = match (large, &self.node.refer) {
+            (Some(bytes), Some(refer)) => Some(refer(bytes).await?),
+            _ => None,
+        };
         let hand = (&self.key, &*self.node.random);
-        Ok(terms.trial(seed, None, hand, self.now_ms())?)
+        Ok(terms.trial(seed, elsewhere, hand, self.now_ms())?)
     }
 
-    /// From a wish to terms: what the provider announces decides the kind and the relays.
+    /// From a wish to terms: what the provider announces decides the kind, what is known of the ways to it the relays.
     async fn plan(&self, wish: Wish) -> Result<NewMeeting> {
         let provider = wish.provider;
-        let cards = self.node.store.read(move |rx| Ok::<_, Error>(index::provider(rx, &provider)?));
-        let cards = cards.await?;
+        let now_ms = self.now_ms();
+        let known = self.node.store.read(move |rx| {
+            let ways = ways::ways(rx, &provider, now_ms)?;
+            Ok::<_, Error>((index::provider(rx, &provider)?, ways))
+        });
+        let (cards, ways) = known.await?;
         if cards.is_empty() {
             let why = format!("{provider} announces nothing that was heard here");
-            return Err(Error::refused(&code::NO_PROVIDER, why));
+            return Err(Error::refused(&code::UNHEARD, why));
         }
+        let work = wish.benchmark.task_type();
         let serving = cards.iter().find(|one| {
             let card = &one.card;
-            card.topics.iter().chain(&card.kinds).any(|name| name == TASK_TYPE)
+            let mut names = card.topics.iter().chain(&card.kinds);
+            names.any(|name| name == work) || card.schema_ids().contains(&work)
         });
         let card = serving.or(cards.first()).map(|one| &one.card);
         let kinds = card.map(|card| card.kinds.as_slice()).unwrap_or_default();
-        let hints = card.map(|card| card.relays.as_slice()).unwrap_or_default();
+        let kinds = kinds.iter().map(String::as_str);
         let own = Destinations::own(&self.options.relays);
+        let hints: Vec<String> = ways::open(&ways).map(str::to_owned).collect();
         let hinted = hints.iter().map(String::as_str);
         let all = own.clone().and_of(&provider, hinted, self.options.max_hints).urls();
         let modules = match wish.modules.is_empty() {
@@ -278,7 +305,10 @@ impl Shared {
                 provider,
                 benchmark: wish.benchmark,
                 modules,
-                kind: kind_for(kinds.iter().map(String::as_str)),
+                kind: match wish.benchmark {
+                    Benchmark::StdV3 => kind_for(kinds),
+                    Benchmark::EmbeddingV1 => kind_of_work(kinds),
+                },
                 encrypted: wish.encrypted,
                 bid: wish.bid,
                 relays: own.urls(),
@@ -286,9 +316,9 @@ impl Shared {
             d: card.map(|card| card.d.clone()).unwrap_or_default(),
             task: match wish.task {
                 Some(task) => task,
-                None => TASK_TYPE.parse()?,
+                None => work.parse()?,
             },
-            choices: choices(&self.options.relays, &provider, hints, &all),
+            choices: choices(&self.options.relays, &provider, &hints, &all),
         })
     }
 
@@ -317,7 +347,7 @@ impl Shared {
     }
 }
 
-/// Where a request goes: what the provider names first; what it names next, or ours; all of them.
+/// Where a request goes: the best way to the provider; the next one, or ours; all of them.
 fn choices(
     own: &[String],
     provider: &PublicKey,

@@ -27,6 +27,7 @@ use guild_store::Store;
 
 use crate::error::code;
 use crate::later::Later;
+use crate::reference::Fetch;
 use crate::{Counts, Error, Result};
 
 mod answer;
@@ -70,6 +71,10 @@ pub struct Options {
     pub credit: Msat,
     /// For how long work that was done and not paid counts against the credit.
     pub unpaid_ms: i64,
+    /// How many trials an hour are done for nothing, for one buyer,
+    pub max_samples: u64,
+    /// and for all.
+    pub max_samples_of_all: u64,
     /// How long one job may take.
     pub job_timeout_ms: i64,
     /// How long the job of a process that died waits for another one that shares the database.
@@ -78,6 +83,8 @@ pub struct Options {
     pub max_age_ms: i64,
     /// How many refusals are sent in a minute. Anybody can make us refuse; what is more than this gets no answer.
     pub max_refusals_per_minute: u64,
+    /// How many inputs that are only referred to are fetched in a minute. Others are refused.
+    pub max_fetches_per_minute: u64,
     /// Where everything is published.
     pub relays: Vec<String>,
     /// How many of the relays that a buyer names are used too.
@@ -113,10 +120,13 @@ impl Default for Options {
             max_open_jobs: 64,
             credit: Msat(1_000_000),
             unpaid_ms: 7 * 24 * HOUR_MS,
+            max_samples: 10,
+            max_samples_of_all: 100,
             job_timeout_ms: MINUTE_MS,
             claim_ms: claim::TTL_MS,
             max_age_ms: HOUR_MS,
             max_refusals_per_minute: 60,
+            max_fetches_per_minute: 30,
             relays: Vec::new(),
             max_hints: 2,
             heartbeat_ms: 5 * MINUTE_MS,
@@ -164,6 +174,8 @@ pub struct Node {
     pub random: Arc<dyn Random>,
     /// The schemas that are known.
     pub registry: Arc<Registry>,
+    /// How inputs are read that requests only refer to; none if such requests are refused.
+    pub fetch: Option<Fetch>,
 }
 
 /// The handle of a provider: cheap to clone.
@@ -205,6 +217,8 @@ impl Provider {
             max_open_jobs: options.max_open_jobs,
             credit: options.credit,
             unpaid_ms: options.unpaid_ms,
+            max_samples: options.max_samples,
+            max_samples_of_all: options.max_samples_of_all,
         };
         let counts = Counts::of_role("provider");
         let later = Later::new(options.sweep_ms);

@@ -7,10 +7,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::{Either, select};
+use guild_market::code::ROUTE_BLACKLISTED;
+use guild_market::review;
 use guild_market::routing::log::{self, Appended};
 use guild_market::routing::snapshot::{self, Snapshot};
 use guild_market::routing::{
-    self, Change, Mutation, Wanted, choose, copy, explain, over, revalidate,
+    self, Change, Hearsays, Mutation, Wanted, choose_with, copy, explain_with, over, revalidate,
 };
 use guild_market::settle::Keys;
 use guild_network::archive;
@@ -196,6 +198,15 @@ impl Router {
         Ok(rows)
     }
 
+    /// Refuses a key that has ever tried what is forbidden, whatever the work was.
+    pub async fn refuse_blacklisted(&self, provider: &PublicKey) -> Result<()> {
+        if self.current().await?.is_blacklisted(provider) {
+            let why = format!("{provider} has tried what is forbidden");
+            return Err(guild_market::Error::refused(&ROUTE_BLACKLISTED, why).into());
+        }
+        Ok(())
+    }
+
     /// Compares the matrix with the announcements that are there, if somebody could look; how many entries changed.
     pub async fn revalidate(&self, live: Option<&[Live]>) -> Result<usize> {
         let matrix = self.current().await?;
@@ -260,14 +271,22 @@ impl Router {
     ) -> Result<Choice> {
         let matrix = self.current().await?;
         let wanted = Wanted { task, except, max_cost_msat, now_ms: self.clock.now_ms() };
-        Ok(choose(&matrix, policy, &wanted, &*self.random))
+        let said = self.said(task).await?;
+        Ok(choose_with(&matrix, policy, &wanted, &said, &*self.random))
     }
 
     /// Everybody for some work, and what either policy would choose now; nothing if nobody was ever admitted for it.
     pub async fn explain(&self, task: &TaskType, seed: Option<u64>) -> Result<Option<Explanation>> {
         let seed = seed.unwrap_or_else(|| self.random.next_u64());
         let matrix = self.current().await?;
-        Ok(explain(&matrix, task, self.clock.now_ms(), seed))
+        let said = self.said(task).await?;
+        Ok(explain_with(&matrix, task, &said, self.clock.now_ms(), seed))
+    }
+
+    /// What others say of those who do some work.
+    async fn said(&self, task: &TaskType) -> Result<Hearsays> {
+        let task = task.clone();
+        Ok(self.store.read(move |rx| review::hearsay(rx, &task)).await?)
     }
 
     /// What is believed of a provider, for each kind of work.

@@ -10,6 +10,7 @@ use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
 use guild_protocol::nostr::Limits;
 use guild_protocol::nostr::message::RelayMessage;
 use guild_roles::discovery::{Discovery, Node, Options};
+use guild_roles::router::{Options as RouterOptions, Router};
 use guild_store::{Hooks, Migrations, Service};
 use testbed::bench::Watch;
 
@@ -63,7 +64,9 @@ pub(crate) fn run(
     let (store, clock) = (database.handle(), Arc::new(Still));
     let (intake, taking) =
         Intake::new(IntakeOptions::default(), store.clone(), &*bus, clock.clone());
-    let node = Node { store, bus: bus.clone(), clock, random: Arc::new(Dice), intake: None };
+    let random = Arc::new(Dice);
+    let router = Router::new(RouterOptions::default(), store.clone(), clock.clone(), random, None);
+    let node = Node { store, bus: bus.clone(), clock, router, intake: None };
     let (discovery, keeping) = Discovery::new(without_bounds(), node);
     let shutdown = Shutdown::new();
     let stop = shutdown.clone();

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use guild_market::code::ROUTE_BLACKLISTED;
+use guild_market::delegation;
 use guild_market::order::{self, Brief, Delivery, Order, Standing, State, Waits};
 use guild_network::{archive, index};
 use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
@@ -13,7 +15,7 @@ use guild_store::{Rx, Tx};
 use super::Shared;
 use crate::Result;
 use crate::alone::{self, Alone};
-use crate::feed::{Feed, Page};
+use crate::feed::{self, Feed, Page};
 
 /// How many orders end at once.
 const EXPIRED_MAX: i64 = 50;
@@ -122,7 +124,10 @@ impl Shared {
         Box::pin(async move {
             match called.await? {
                 Ok(word) => this.counts.add(word),
-                Err(error) => this.shrug("answer_refused", &id, &error),
+                Err(error) => {
+                    this.shrug("answer_refused", &id, &error);
+                    feed::count_refused(&this.node.store, &error, this.now_ms()).await?;
+                }
             }
             Ok(())
         })
@@ -131,6 +136,12 @@ impl Shared {
     /// Judges a result for an order that is open to all, and takes it only if it is what was ordered.
     async fn try_out(self: Arc<Shared>, heard: Heard) -> Alone<&'static str> {
         let request_id = heard.brief.request_id;
+        // Whoever tried what is forbidden is not hired by answering what is open to all, either.
+        match self.router.refuse_blacklisted(&heard.event.pubkey).await {
+            Err(error) if error.code() == &ROUTE_BLACKLISTED => return Ok(Err(error)),
+            Err(error) => return Err(error),
+            Ok(()) => {}
+        }
         let store = &self.node.store;
         let read = alone::read(store, move |rx| Ok(order::of_request(rx, &request_id)?));
         let passed = match read.await? {
@@ -177,6 +188,9 @@ impl Shared {
         }
         if !known && standing == Standing::Equivocation {
             self.signed_twice(tx, &order, now_ms)?;
+        }
+        if !known && standing == Standing::Late {
+            delegation::late(tx, &order.order_id)?;
         }
         Ok(match (known, standing) {
             (true, _) => "result_known",

@@ -10,7 +10,7 @@ use guild_market::verify;
 use guild_network::archive::Verified;
 use guild_network::index::{self, Wanted};
 use guild_network::publish::{self, Destinations};
-use guild_network::ways::{self, Reason, Way};
+use guild_network::ways::{self, Way};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::to_hex;
@@ -30,11 +30,7 @@ const CANDIDATES_MAX: usize = 1_000;
 impl Shared {
     pub(super) async fn hire(self: &Arc<Shared>, wish: Wish) -> Result<Order> {
         let job = self.node.registry.validate_input(&wish.schema_id, &wish.input)?;
-        let kind = wish.kind.unwrap_or(kind::DEFAULT_REQUEST);
-        if !kind::is_request(kind) {
-            let message = format!("{kind} is not the kind of a request");
-            return Err(Error::refused(&code::KIND, message));
-        }
+        let kind = kind_of(&wish)?;
         let key = wish.idempotency_key.clone().unwrap_or_else(|| self.made_up_key());
         if let Some(known) = self.known(&key, &wish, &job).await? {
             return Ok(known);
@@ -54,9 +50,7 @@ impl Shared {
         let mut to = Destinations::own(&self.options.relays);
         if let Some(one) = &chosen {
             let ways = self.ways(one.provider).await?;
-            let hints = ways.iter().filter(|way| way.reason != Reason::Banned);
-            let hints = hints.map(|way| way.relay.as_str());
-            to = to.and_of(&one.provider, hints, self.options.max_hints);
+            to = to.and_of(&one.provider, ways::open(&ways), self.options.max_hints);
         }
         let new = NewOrder {
             order_key: key,
@@ -75,14 +69,14 @@ impl Shared {
     }
 
     /// By which relays a provider is reached, the best first.
-    async fn ways(&self, provider: PublicKey) -> Result<Vec<Way>> {
+    pub(super) async fn ways(&self, provider: PublicKey) -> Result<Vec<Way>> {
         let now_ms = self.now_ms();
         let read =
             self.node.store.read(move |rx| Ok::<_, Error>(ways::ways(rx, &provider, now_ms)?));
         read.await
     }
 
-    fn made_up_key(&self) -> String {
+    pub(super) fn made_up_key(&self) -> String {
         let mut bytes = [0; 16];
         self.node.random.fill(&mut bytes);
         to_hex(&bytes)
@@ -113,11 +107,14 @@ impl Shared {
         match wish.provider {
             Choice::Any => Ok(None),
             Choice::Chosen(provider) => {
+                self.router.refuse_blacklisted(&provider).await?;
                 let candidate = self.named(provider, job).await?;
                 Ok(Some(Picked { candidate, why: None }))
             }
             Choice::Best => {
                 let mut candidates = self.candidates(job).await?;
+                let matrix = self.router.current().await?;
+                candidates.retain(|one| !matrix.is_blacklisted(&one.provider));
                 let all = candidates.len();
                 let best = match self.quoted(key).await? {
                     // A guardian was asked about one of them, and about nobody else.
@@ -142,7 +139,7 @@ impl Shared {
     }
 
     /// Those who are alive and announce this kind of work, we aside.
-    async fn candidates(&self, job: &Job) -> Result<Vec<Candidate>> {
+    pub(super) async fn candidates(&self, job: &Job) -> Result<Vec<Candidate>> {
         let wanted = Wanted {
             schema_id: Some(job.schema_id().to_string()),
             live_since_ms: Some(self.now_ms().saturating_sub(self.options.live_ms)),
@@ -191,9 +188,19 @@ impl Shared {
     }
 }
 
+/// The kind of the event of a request.
+pub(super) fn kind_of(wish: &Wish) -> Result<u16> {
+    let kind = wish.kind.unwrap_or(kind::DEFAULT_REQUEST);
+    if kind::is_request(kind) {
+        return Ok(kind);
+    }
+    let message = format!("{kind} is not the kind of a request");
+    Err(Error::refused(&code::KIND, message))
+}
+
 /// To the second, as the request says it, so that both sides mean the same moment. What has no whole second left is
 /// kept as it is.
-fn deadline_ms(now_ms: UnixMs, time_limit_ms: i64) -> UnixMs {
+pub(super) fn deadline_ms(now_ms: UnixMs, time_limit_ms: i64) -> UnixMs {
     let exact_ms = now_ms.saturating_add(time_limit_ms);
     let whole_ms = exact_ms.saturating_sub(exact_ms.rem_euclid(1_000));
     if whole_ms.saturating_sub(now_ms) >= 1_000 { whole_ms } else { exact_ms }

@@ -6,13 +6,14 @@ use guild_market::claim::Claim;
 use guild_market::code::CLAIM_LOST;
 use guild_market::order::{self, Order, Waits};
 use guild_market::settle::{Keys, settle};
-use guild_market::verify::{Subject, Verdict, verify};
+use guild_market::verify::{Rerun, Subject, Verdict, verify, verify_rerun};
 use guild_network::archive::Verified;
 use guild_network::publish;
 use guild_protocol::nostr::Event;
 use guild_protocol::nostr::job::JobResult;
 
 use super::Shared;
+use super::council::{Judged, Place};
 use crate::alone::{self, Alone};
 use crate::{Error, Result};
 
@@ -35,8 +36,8 @@ impl Shared {
                     continue;
                 }
             };
-            match self.judge(&order) {
-                Ok(verdict) => self.settle(order, claim, verdict).await?,
+            match self.judge(&order).await? {
+                Ok(judged) => self.conclude(order, claim, judged).await?,
                 Err(error) => self.not_settled(&order, None, &error),
             }
         }
@@ -98,16 +99,42 @@ impl Shared {
         Ok(verify(&self.node.registry, &self.options.verify, &subject)?.passed)
     }
 
-    fn judge(&self, order: &Order) -> Result<Verdict> {
+    /// Outside of the transaction: a verdict may mean doing the work again.
+    async fn judge(&self, order: &Order) -> Alone<Judged> {
         if let Some(verdict) = self.later.kept(&order.order_id) {
-            return Ok(verdict);
+            return Ok(Ok(Judged::Verdict(verdict)));
         }
+        let place = match self.place_of(order).await? {
+            Ok(place) => place,
+            Err(error) => return Ok(Err(error)),
+        };
+        Ok(match place {
+            Place::Alone => self.found(order, &[]).map(Judged::Verdict),
+            Place::Replica => self.ballot(order, &[]),
+            Place::Decided(verdict) => Ok(Judged::Verdict(*verdict)),
+        })
+    }
+
+    /// What a result is worth by itself.
+    pub(super) fn found(&self, order: &Order, reruns: &[Rerun]) -> Result<Verdict> {
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         let provider = order.deliverer()?;
         let subject = Subject { job: &job, provider: &provider, output_text };
-        // Outside of the transaction: a verdict may mean doing the work again.
-        Ok(verify(&self.node.registry, &self.options.verify, &subject)?)
+        Ok(verify_rerun(&self.node.registry, &self.options.verify, &subject, reruns)?)
+    }
+
+    /// What follows from what was found.
+    pub(super) async fn conclude(
+        self: &Arc<Shared>,
+        order: Order,
+        claim: Claim,
+        judged: Judged,
+    ) -> Result<()> {
+        match judged {
+            Judged::Verdict(verdict) => self.settle(order, claim, verdict).await,
+            Judged::Ballot(verdict, says) => self.vote(order, claim, (verdict, says)).await,
+        }
     }
 
     /// Pays, or does not, by a verdict. Only a store that cannot be used is an error.

@@ -7,12 +7,13 @@ use futures_util::future::{Either, select};
 use guild_market::claim::Claim;
 use guild_market::order::{self, Order, OrderId, Waits};
 use guild_market::sandbox_run::Plan;
-use guild_market::verify::{Rerun, Subject, Verdict, differs, verify_rerun};
+use guild_market::verify::{Rerun, differs};
 use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::error::Kind;
 use guild_protocol::schema::Job;
 
 use super::Shared;
+use super::council::{Judged, Place};
 use crate::error::code;
 use crate::holding::until_lost;
 use crate::workbench::Workbench;
@@ -60,9 +61,9 @@ impl Shared {
             }
         };
         match judged {
-            Ok(verdict) => {
+            Ok(judged) => {
                 // An error is counted, and the order is found again by its row.
-                let _ = self.settle(order, claim, verdict).await;
+                let _ = self.conclude(order, claim, judged).await;
             }
             Err(error) => self.not_settled(&order, None, &error),
         }
@@ -77,16 +78,24 @@ impl Shared {
         Box::pin(called)
     }
 
-    async fn judge_again(&self, order: &Order) -> Result<Verdict> {
+    async fn judge_again(&self, order: &Order) -> Result<Judged> {
         if let Some(verdict) = self.later.kept(&order.order_id) {
-            return Ok(verdict);
+            return Ok(Judged::Verdict(verdict));
+        }
+        let place = self.place_of(order).await??;
+        if let Place::Decided(verdict) = place {
+            return Ok(Judged::Verdict(*verdict));
         }
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
-        let reruns = self.run_again(&job, output_text).await?;
-        let provider = order.deliverer()?;
-        let subject = Subject { job: &job, provider: &provider, output_text };
-        Ok(verify_rerun(&self.node.registry, &self.options.verify, &subject, &reruns)?)
+        match place {
+            Place::Replica if self.is_compared(&job) => self.ballot(order, &[]),
+            Place::Replica => self.ballot(order, &self.run_again(&job, output_text).await?),
+            _ => {
+                let reruns = self.run_again(&job, output_text).await?;
+                self.found(order, &reruns).map(Judged::Verdict)
+            }
+        }
     }
 
     /// Runs the commands of a job again: once, and once more before a provider is blamed. What is not even of the right

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use guild_market::review;
 use guild_market::routing::chosen::Why;
 use guild_market::routing::log::Appended;
-use guild_market::routing::{self, Chosen, Tier, choose, work};
+use guild_market::routing::{self, Chosen, Hearsays, Tier, choose_with, work};
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
@@ -12,7 +13,8 @@ use guild_store::Tx;
 
 use super::choose::{Candidate, best, fits};
 use super::{Order, Shared, Wish};
-use crate::router::{Matrix, TaskType};
+use crate::reviews::drafted;
+use crate::router::{Matrix, Policy, TaskType};
 use crate::{Error, Result};
 
 /// Somebody, and why it is this one.
@@ -40,7 +42,8 @@ impl Shared {
         }
         let (familiar, strangers): (Vec<Candidate>, Vec<Candidate>) =
             candidates.into_iter().partition(|one| known.contains(&one.provider));
-        let routed = self.routed(&matrix, &task, (&known, familiar), wish);
+        let said = self.said(&task, wish).await?;
+        let routed = self.routed((&matrix, &said), &task, (&known, familiar), wish);
         let trusted = routed.as_ref().is_some_and(|(_, tier)| *tier != Tier::Below);
         let stranger = match trusted {
             true => None,
@@ -52,10 +55,19 @@ impl Shared {
         Ok(stranger.or(routed.map(|(picked, _)| picked)))
     }
 
+    /// What others say of those who do some work, where that is listened to.
+    async fn said(&self, task: &TaskType, wish: &Wish) -> Result<Hearsays> {
+        if wish.policy.unwrap_or(self.options.policy) != Policy::Thompson {
+            return Ok(Hearsays::new());
+        }
+        let task = task.clone();
+        Ok(self.node.store.read(move |rx| review::hearsay(rx, &task)).await?)
+    }
+
     /// Whom the matrix chooses among those who are there, and from which tier.
     fn routed(
         &self,
-        matrix: &Matrix,
+        (matrix, said): (&Matrix, &Hearsays),
         task: &TaskType,
         (known, mut familiar): (&BTreeSet<PublicKey>, Vec<Candidate>),
         wish: &Wish,
@@ -66,7 +78,7 @@ impl Shared {
         let now_ms = self.now_ms();
         let wanted = routing::Wanted { task, except: &except, max_cost_msat: None, now_ms };
         let policy = wish.policy.unwrap_or(self.options.policy);
-        let choice = choose(matrix, policy, &wanted, &*self.node.random);
+        let choice = choose_with(matrix, policy, &wanted, said, &*self.node.random);
         let Chosen { provider, .. } = choice.chosen.as_ref()?;
         let tier = Tier::of(matrix.options(), matrix.entry(task, provider)?)?;
         let candidate = familiar.into_iter().find(|one| one.provider == *provider)?;
@@ -91,7 +103,19 @@ impl Shared {
     /// Writes down how an order ended.
     pub(super) fn ended(&self, tx: &mut Tx<'_>, order: &Order, now_ms: UnixMs) -> Result<()> {
         let rows = work::ended(tx, self.router.options(), order, now_ms);
+        self.reviewed(tx, order, rows.as_deref().unwrap_or_default(), now_ms)?;
         self.learnt(tx, rows, now_ms)
+    }
+
+    /// Scores who foretold an outcome, and drafts what is said of it. What cannot be said holds up no money.
+    fn reviewed(
+        &self,
+        tx: &mut Tx<'_>,
+        order: &Order,
+        rows: &[Appended],
+        now_ms: UnixMs,
+    ) -> Result<()> {
+        drafted(review::ended(tx, &self.options.reviews, order, rows, now_ms), &self.counts)
     }
 
     /// Writes down that somebody sent rubbish for an order that is open to all.
@@ -103,6 +127,7 @@ impl Shared {
         now_ms: UnixMs,
     ) -> Result<()> {
         let rows = work::rejected(tx, self.router.options(), (order, author), now_ms);
+        self.reviewed(tx, order, rows.as_deref().unwrap_or_default(), now_ms)?;
         self.learnt(tx, rows, now_ms)
     }
 

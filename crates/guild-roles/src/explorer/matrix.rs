@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use guild_market::evaluation::Pace;
+use guild_market::review;
 use guild_market::routing::{
     self, Entry, Explanation, Matrix, Mutation, Status, TaskType, Tier, log,
 };
@@ -249,7 +250,9 @@ pub(super) fn explained(
     now_ms: i64,
 ) -> Result<Option<Explained>> {
     let seed = u64::try_from(matrix.seq()).unwrap_or(0);
-    let Some(explanation) = routing::explain(matrix, task, now_ms, seed) else { return Ok(None) };
+    let said = review::hearsay(rx, task)?;
+    let explanation = routing::explain_with(matrix, task, &said, now_ms, seed);
+    let Some(explanation) = explanation else { return Ok(None) };
     let people = People::of(rx, explanation.candidates.iter().map(|one| one.provider))?;
     let parties = explanation.candidates.iter().map(|one| people.party(&one.provider)).collect();
     Ok(Some(Explained { explanation, parties }))

@@ -156,5 +156,6 @@ pub(super) fn provider(
         trust: matrix::curves(rx, key, &routing)?,
         routing,
         receipts: receipt::lines(rx, &receipts)?,
+        reviews: Default::default(),
     }))
 }

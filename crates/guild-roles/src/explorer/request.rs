@@ -1,5 +1,6 @@
 //! What is asked, and how it stands.
 
+use guild_market::delegation;
 use guild_market::job::{self, TakenJob};
 use guild_market::order::{self, Order};
 use guild_market::overview::{self, Concern};
@@ -160,6 +161,10 @@ pub(super) fn detail(
         Some(order) => chosen::find(rx, &order.order_id)?,
         None => None,
     };
+    let replica = match &order {
+        Some(order) => delegation::replica_of(rx, &order.order_id)?,
+        None => None,
+    };
     let keys = heard.iter().map(|heard| heard.answer.author).chain(listed(&row).copied());
     let people = People::of(rx, keys.chain([row.buyer]))?;
     let may_tell = reader.may_see(row.is_private);
@@ -185,6 +190,7 @@ pub(super) fn detail(
             .filter(|_| may_tell)
             .map(|words| clipped(&words, SAID_MAX_CHARS)),
         receipt_id: receipt_id.map(ToString::to_string),
+        delegation_id: replica.map(|replica| replica.delegation_id.to_string()),
         timeline: story.steps(),
         request,
     }))

@@ -7,6 +7,7 @@ use guild_protocol::receipt::Status;
 use serde::Serialize;
 
 use super::matrix::{Belief, Curve, Stance};
+use super::review::ProviderReviews;
 use super::words::{NAME_MAX_CHARS, clipped};
 
 /// Somebody who takes part. The name is what that key says about itself, and proves nothing.
@@ -86,6 +87,8 @@ pub struct Provider {
     pub trust: Vec<Curve>,
     /// The latest receipts between it and this node.
     pub receipts: Vec<Receipt>,
+    /// What is said of it.
+    pub reviews: ProviderReviews,
 }
 
 /// Counts of somebody's work, from what this node itself bought.
@@ -212,6 +215,9 @@ pub struct RequestDetail {
     pub reason: Option<String>,
     /// The receipt, if there is one.
     pub receipt_id: Option<String>,
+    /// The delegation that it is a part of, if it is one of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delegation_id: Option<String>,
     /// What happened, oldest first.
     pub timeline: Vec<Step>,
 }

@@ -10,7 +10,7 @@ use guild_protocol::nostr::{Event, EventId, kind};
 
 use super::Shared;
 use crate::alone::{self, Alone};
-use crate::feed::Feed;
+use crate::feed::{self, Feed};
 use crate::{Error, Result};
 
 /// Follows the archive until the shutdown.
@@ -53,7 +53,10 @@ async fn round(shared: &Arc<Shared>, feed: &mut Feed) -> Result<bool> {
                 let id = event.id;
                 match shared.asked(vec![event]).await? {
                     Ok(one) => heard.extend(one),
-                    Err(error) => shared.shrug("answer_refused", &id, &error),
+                    Err(error) => {
+                        shared.shrug("answer_refused", &id, &error);
+                        feed::count_refused(&shared.node.store, &error, shared.now_ms()).await?;
+                    }
                 }
             }
             heard
@@ -101,12 +104,18 @@ impl Shared {
             if heard.as_ref().is_some_and(|heard| heard.kept && !heard.known) {
                 archive::pin(tx, &event.id)?;
             }
+            if heard.as_ref().is_some_and(|heard| heard.standing == Standing::Equivocation) {
+                that.signed_twice(tx, &request_id, now_ms)?;
+            }
             Ok::<_, Error>(heard)
         });
         Box::pin(async move {
             match called.await? {
                 Ok(heard) => this.counts.add(word(heard.as_ref())),
-                Err(error) => this.shrug("answer_refused", &id, &error),
+                Err(error) => {
+                    this.shrug("answer_refused", &id, &error);
+                    feed::count_refused(&this.node.store, &error, this.now_ms()).await?;
+                }
             }
             Ok(())
         })

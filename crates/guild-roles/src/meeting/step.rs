@@ -8,14 +8,18 @@ use guild_market::benchmark::read_answer;
 use guild_market::claim::Claim;
 use guild_market::code::JUDGE_SUBMISSION;
 use guild_market::meeting::{self, Act, Advanced, Judged, Meeting, MeetingId, Stage, State, Trial};
+use guild_market::review;
+use guild_market::verify::{self, Subject, verify};
 use guild_network::archive::{self, Verified};
-use guild_protocol::env::{BoxFuture, Shutdown};
-use guild_protocol::nostr::{Event, Filter, kind};
+use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
+use guild_protocol::nostr::{Event, EventId, Filter, kind};
+use guild_protocol::schema::{Job, Registry};
+use guild_store::Tx;
 
 use super::Shared;
 use crate::alone::{self, Alone};
 use crate::holding::{is_lost, until_lost};
-use crate::router::{Options as RouterOptions, Router};
+use crate::reviews::drafted;
 use crate::workbench::Workbench;
 use crate::{Error, Result};
 
@@ -37,6 +41,14 @@ pub(super) async fn look_after(shared: Arc<Shared>, shutdown: Shutdown) {
     };
     let go_on = |meeting_id: MeetingId| shared.clone().go_on(meeting_id).boxed();
     bench.work(&shutdown, waiting, MeetingId::clone, go_on).await;
+}
+
+/// What work that is not code is worth, by the check of its schema.
+fn checked(meeting: &Meeting, trial: &Trial, job: &Job) -> Result<Judged> {
+    let output_text = trial.content.as_deref().unwrap_or_default();
+    let subject = Subject { job, provider: &meeting.terms.provider, output_text };
+    let verdict = verify(&Registry::builtin(), &verify::Options::default(), &subject)?;
+    Ok(Judged::Checked(Box::new(verdict)))
 }
 
 /// A meeting at its moment, and the right to go on with it.
@@ -192,24 +204,9 @@ impl Shared {
     /// Has a result judged, outside of any transaction.
     async fn judge(self: &Arc<Shared>, held: Held) -> Result<()> {
         let Held { meeting, trial, claim } = held;
-        let content = trial.content.as_deref().unwrap_or_default();
-        let found = match (read_answer(content), &self.node.examine) {
-            (Err(error), _) => Judged::Nothing(error.to_string()),
-            (Ok(_), None) => {
-                let why = "results cannot be judged here: there is no sandbox";
-                return Err(Error::refused(&crate::error::code::WORKSHOP, why));
-            }
-            (Ok(submission), Some(examine)) => {
-                let suite = meeting.terms.task(&trial.seed)?.suite().clone();
-                match examine(suite, submission).await {
-                    Ok(verdict) => Judged::Verdict(Box::new(verdict)),
-                    // What was sent is no program; anything else says nothing about it, and is tried again.
-                    Err(refusal) if refusal.code == &JUDGE_SUBMISSION => {
-                        Judged::Nothing(refusal.words)
-                    }
-                    Err(refusal) => return Err(Error::refused(refusal.code, refusal.words)),
-                }
-            }
+        let found = match meeting.terms.benchmark.job(&trial.seed)? {
+            Some(job) => checked(&meeting, &trial, &job)?,
+            None => self.examined(&meeting, &trial).await?,
         };
         let this = self.clone();
         let written = self.node.store.write(move |tx| {
@@ -220,10 +217,30 @@ impl Shared {
         Ok(())
     }
 
+    /// What a program that was delivered is worth.
+    async fn examined(&self, meeting: &Meeting, trial: &Trial) -> Result<Judged> {
+        let content = trial.content.as_deref().unwrap_or_default();
+        let submission = match read_answer(content) {
+            Ok(submission) => submission,
+            Err(error) => return Ok(Judged::Nothing(error.to_string())),
+        };
+        let Some(examine) = &self.node.examine else {
+            let why = "results cannot be judged here: there is no sandbox";
+            return Err(Error::refused(&crate::error::code::WORKSHOP, why));
+        };
+        let suite = meeting.terms.task(&trial.seed)?.suite().clone();
+        match examine(suite, submission).await {
+            Ok(verdict) => Ok(Judged::Verdict(Box::new(verdict))),
+            // What was sent is no program; anything else says nothing about it, and is tried again.
+            Err(refusal) if refusal.code == &JUDGE_SUBMISSION => Ok(Judged::Nothing(refusal.words)),
+            Err(refusal) => Err(Error::refused(refusal.code, refusal.words)),
+        }
+    }
+
     /// The next trial, or the end.
     async fn advance(self: &Arc<Shared>, held: Held) -> Result<()> {
         let Held { meeting, claim, .. } = held;
-        let next = self.trial(&meeting.terms)?;
+        let next = self.trial(&meeting.terms).await?;
         let request = Verified::check(next.request.clone())?;
         let this = self.clone();
         let called = self.node.store.write(move |tx| {
@@ -241,18 +258,30 @@ impl Shared {
         Ok(())
     }
 
+    /// Writes down what follows from two results of one request, if there are two; copies of it leave with it.
+    pub(super) fn signed_twice(
+        &self,
+        tx: &mut Tx<'_>,
+        request_id: &EventId,
+        now_ms: UnixMs,
+    ) -> Result<()> {
+        let router = &self.node.router;
+        let rows = meeting::signed_twice(tx, router.options(), request_id, now_ms)?;
+        Ok(router.copy(tx, &rows, now_ms)?)
+    }
+
     /// Tells the routing matrix, once whoever dies, and ends the meeting.
     async fn route(self: &Arc<Shared>, held: Held) -> Result<()> {
         let Held { meeting, claim, .. } = held;
-        let node = &self.node;
-        let (store, clock, random) = (node.store.clone(), node.clock.clone(), node.random.clone());
-        let router = Router::open(RouterOptions::default(), store, clock, random, None).await?;
-        let entries = router.entries(&meeting.terms.provider).await?;
-        let is_known = entries.iter().any(|(task, _)| *task == meeting.task);
-        let evaluation = &self.options.market.evaluation;
-        let told = match meeting::change(&meeting, evaluation, is_known) {
-            None => None,
-            Some(change) => match router.record(vec![change]).await {
+        let router = &self.node.router;
+        let matrix = router.current().await?;
+        let provider = &meeting.terms.provider;
+        let changes = meeting::changes(&meeting, &self.options.market.evaluation, &matrix);
+        let is_admitted = meeting.outcome.is_some_and(meeting::Outcome::is_admitted);
+        let told = match (changes.is_empty(), is_admitted && matrix.is_blacklisted(provider)) {
+            (_, true) => Some(format!("{provider} is blacklisted, and stays so")),
+            (true, false) => None,
+            (false, false) => match router.record(changes).await {
                 Ok(_) => None,
                 // Somebody has blacklisted it meanwhile: that stands.
                 Err(error) if error.code() == &guild_market::code::ROUTE_CHANGE => {
@@ -264,7 +293,13 @@ impl Shared {
         let this = self.clone();
         let ended = self.node.store.write(move |tx| {
             let now_ms = this.now_ms();
-            Ok::<_, Error>(meeting::end(tx, &meeting, &claim, told.as_deref(), now_ms)?)
+            // What came while it was decided, or before: who was hired just now may have signed twice.
+            for trial in meeting::trials(tx, &meeting.meeting_id)? {
+                this.signed_twice(tx, &trial.request_id, now_ms)?;
+            }
+            let ended = meeting::end(tx, &meeting, &claim, told.as_deref(), now_ms)?;
+            drafted(review::met(tx, &this.options.reviews, &ended, now_ms), &this.counts)?;
+            Ok::<_, Error>(ended)
         });
         let ended = ended.await?;
         self.counts.add("meeting_ended");

@@ -3,10 +3,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::future::join_all;
+use guild_market::code::INPUT_UNREACHABLE;
 use guild_market::job::{self, Refusal, Shop, Taken};
 use guild_market::order::TIME_LIMIT;
 use guild_network::archive;
+use guild_network::content::Path;
 use guild_protocol::env::{BoxFuture, Shutdown, UnixMs};
+use guild_protocol::hash::Hash;
 use guild_protocol::nostr::job::Request;
 use guild_protocol::nostr::receipt_notice::is_notice;
 use guild_protocol::nostr::{Event, Limits, kind, nip44, tag, unix_s};
@@ -26,7 +29,10 @@ pub(super) async fn follow(shared: Arc<Shared>, shutdown: Shutdown) {
         (shared.options.page_max, shared.options.sweep_ms),
         (&node.store, &*node.bus, &node.clock),
     );
-    let pace = Arc::new(Pace::new(shared.options.max_refusals_per_minute));
+    let pace = Arc::new(Paces {
+        refusals: Pace::new(shared.options.max_refusals_per_minute),
+        fetches: Pace::new(shared.options.max_fetches_per_minute),
+    });
     let mut failing = false;
     loop {
         match read(&shared, &mut feed, &pace).await {
@@ -47,7 +53,7 @@ pub(super) async fn follow(shared: Arc<Shared>, shutdown: Shutdown) {
 }
 
 /// Does what a page asks for; whether it was the last.
-async fn read(shared: &Arc<Shared>, feed: &mut Feed, pace: &Arc<Pace>) -> Result<bool> {
+async fn read(shared: &Arc<Shared>, feed: &mut Feed, pace: &Arc<Paces>) -> Result<bool> {
     let page: Page = feed.page().await?;
     // All are queued before the first is awaited, so that they share a commit. A deletion is queued behind the request.
     let calls: Vec<_> = page.events.iter().filter_map(|event| shared.call(event, pace)).collect();
@@ -61,7 +67,7 @@ async fn read(shared: &Arc<Shared>, feed: &mut Feed, pace: &Arc<Pace>) -> Result
 impl Shared {
     /// What an event asks for. Only a store that cannot be used is an error: whatever else is wrong, is so with this
     /// event alone.
-    fn call(self: &Arc<Shared>, event: &Event, pace: &Arc<Pace>) -> Option<BoxFuture<Result<()>>> {
+    fn call(self: &Arc<Shared>, event: &Event, pace: &Arc<Paces>) -> Option<BoxFuture<Result<()>>> {
         if event.pubkey == self.us() {
             return None;
         }
@@ -84,14 +90,53 @@ impl Shared {
         addressed.peek().is_none() || addressed.any(|key| key == us)
     }
 
-    fn take(self: Arc<Shared>, event: Event, pace: Arc<Pace>) -> BoxFuture<Result<()>> {
-        let (this, id) = (self.clone(), event.id);
+    fn take(self: Arc<Shared>, event: Event, pace: Arc<Paces>) -> BoxFuture<Result<()>> {
         // Opened once, and counted once, whatever becomes of the transaction.
         let read = Request::parse(&event, Some(&self.key));
+        let referred = read.as_ref().ok().filter(|request| request.providers.contains(&self.us()));
+        match referred.and_then(job::referred) {
+            None => self.take_read(event, read, pace),
+            Some(reference) => Box::pin(async move {
+                let read = match read {
+                    Ok(request) => self.fetched(request, reference, &pace).await,
+                    Err(error) => Err(error),
+                };
+                self.take_read(event, read, pace).await
+            }),
+        }
+    }
+
+    /// The request with the input that it only refers to; or why it is not to be had.
+    async fn fetched(
+        &self,
+        request: Request,
+        (path, hash): (Path, Option<Hash>),
+        pace: &Paces,
+    ) -> guild_protocol::Result<Request> {
+        let Some(fetch) = self.node.fetch.as_ref().filter(|_| pace.fetches.may(self.now_ms()))
+        else {
+            return Ok(request);
+        };
+        let refused = |refusal: Refusal| guild_protocol::Error::new(refusal.code, refusal.words);
+        let text = fetch(path, self.options.max_input_bytes).await.map_err(refused)?;
+        if hash.is_some_and(|hash| hash != Hash::of(text.as_bytes())) {
+            let why = "the input is not what its request says that it hashes to";
+            return Err(guild_protocol::Error::new(&INPUT_UNREACHABLE, why));
+        }
+        Ok(job::carrying(&request, text))
+    }
+
+    fn take_read(
+        self: Arc<Shared>,
+        event: Event,
+        read: guild_protocol::Result<Request>,
+        pace: Arc<Paces>,
+    ) -> BoxFuture<Result<()>> {
+        let (this, id) = (self.clone(), event.id);
         let has_room = OnceLock::new();
         let called = alone::write(&self.node.store, move |tx| {
             let now_ms = this.now_ms();
-            let may_refuse = || *has_room.get_or_init(|| pace.may(now_ms));
+            let may_refuse = || *has_room.get_or_init(|| pace.refusals.may(now_ms));
             this.take_in(tx, &event, &read, &may_refuse, now_ms)
         });
         Box::pin(async move {
@@ -197,7 +242,13 @@ impl Shared {
     }
 }
 
-/// How many refusals a minute has room for.
+/// What strangers can make us do only so often.
+struct Paces {
+    refusals: Pace,
+    fetches: Pace,
+}
+
+/// How often a minute has room for something.
 struct Pace {
     max: u64,
     minute: Mutex<(UnixMs, u64)>,

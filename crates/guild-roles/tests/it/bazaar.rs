@@ -248,6 +248,8 @@ impl Bazaar {
             max_open_jobs: 8,
             credit: Msat(100_000),
             unpaid_ms: 3_600_000,
+            max_samples: 0,
+            max_samples_of_all: 0,
         };
         let event = request.clone();
         self.write(move |tx| {

@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::attacks::{Alone, honest, result};
 use crate::town::{PRICE, T0, Town, embedding, key, payable, until_known, wallet, wish};
 
-fn card(by: &SecretKey, price: Msat) -> Event {
+pub(crate) fn card(by: &SecretKey, price: Msat) -> Event {
     let mut card = Announcement::new("main");
     card.kinds.push("5050".to_owned());
     card.topics.push(embedding().to_string());

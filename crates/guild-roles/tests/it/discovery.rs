@@ -7,13 +7,17 @@ use std::sync::Arc;
 
 use futures_util::future::join3;
 use guild_bus::{Bus, Local};
+use guild_market::evaluation::Pace;
+use guild_market::routing::{Change, Mutation};
 use guild_network::intake::{Intake, Options as IntakeOptions, Origin, Verdict};
+use guild_network::publish::Destinations;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::heartbeat::Heartbeat;
 use guild_protocol::nostr::{Draft, Event, kind, tag, unix_s};
 use guild_roles::discovery::{Discovery, Entry, Health, Node, Options, Wanted, health};
+use guild_roles::router::{Cause, Copies, Options as RouterOptions, Router, Status, TaskType};
 use guild_store::{Hooks, Migrations, Service, Store};
 use tokio::sync::watch;
 
@@ -67,6 +71,12 @@ struct Hall {
     clock: Arc<Hand>,
     intake: Intake,
     discovery: Discovery,
+    router: Router,
+}
+
+/// Who hires, and gets copies of its matrix.
+fn own() -> SecretKey {
+    SecretKey::from_bytes([99; 32]).unwrap()
 }
 
 impl Hall {
@@ -150,17 +160,28 @@ fn run<F: Future<Output = ()>>(
     let store = database.handle();
     let (intake, taking) =
         Intake::new(IntakeOptions::default(), store.clone(), &*bus, clock.clone());
+    let copies = Copies {
+        key: Arc::new(own()),
+        to: Destinations::own(&["wss://copies.example".to_owned()]),
+    };
+    let router = Router::new(
+        RouterOptions::default(),
+        store.clone(),
+        clock.clone(),
+        Arc::new(Dice),
+        Some(copies),
+    );
     let node = Node {
         store: store.clone(),
         bus,
         clock: clock.clone(),
-        random: Arc::new(Dice),
+        router: router.clone(),
         intake: Some(intake.clone()),
     };
     let (discovery, keeping) = Discovery::new(options, node);
     let shutdown = Shutdown::new();
     let stop = shutdown.clone();
-    let test = test(Hall { store, clock, intake, discovery });
+    let test = test(Hall { store, clock, intake, discovery, router });
     let test = async move {
         test.await;
         stop.trigger();
@@ -230,6 +251,35 @@ fn providers_appear_are_matched_and_leave() {
         hall.pass(30_000).await;
         until(async || hall.entry(1, "a").is_none()).await;
         assert!(hall.is_sound());
+    });
+}
+
+#[test]
+fn whoever_is_stale_is_quarantined_and_a_copy_of_that_leaves() {
+    both(&Options::default(), async |hall| {
+        hall.announce(1, &card("a"), "ws://honest").await;
+        until(async || hall.entry(1, "a").is_some()).await;
+        let task: TaskType = WORK.parse().unwrap();
+        let admitted = Mutation::Admitted {
+            d: "a".to_owned(),
+            status: Status::Active,
+            trust_bp: 6_000,
+            pace: Pace::Standard,
+            notes: [].into(),
+        };
+        let change = Change {
+            key: "met:1".to_owned(),
+            task: task.clone(),
+            provider: who(1),
+            mutation: admitted,
+        };
+        hall.router.record(vec![change]).await.unwrap();
+        hall.pass(31 * 24 * HOUR_MS).await;
+        let entry = async || hall.router.current().await.unwrap().entry(&task, &who(1)).cloned();
+        until(async || entry().await.unwrap().status == Status::Quarantined).await;
+        assert_eq!(entry().await.unwrap().cause, Some(Cause::Stale));
+        let found = hall.router.copies(Arc::new(own())).await.unwrap();
+        assert_eq!((found.messages, found.same, found.other.len()), (2, 2, 0));
     });
 }
 

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use guild_market::benchmark::{self, Benchmark};
+use guild_market::evaluation::{Dimension, Note};
 use guild_market::job::Refusal;
 use guild_market::judge::{
-    Class, Count, Measure, Metrics, Mode, Status as TestStatus, Submission, Suite, Tally,
+    Class, Count, Finding, Measure, Metrics, Mode, Status as TestStatus, Submission, Suite, Tally,
     TestResult, Verdict,
 };
 use guild_market::meeting::{Options as MarketOptions, Stage, Times};
@@ -21,10 +22,11 @@ use guild_roles::meeting::{
     Examine, MeetingId, Meetings, Options, Outcome, Query, State, Story, Wish,
 };
 use guild_roles::provider::{self, Solver};
-use guild_roles::router::{Entry, Options as RouterOptions, Router, TaskType};
+use guild_roles::router::{Entry, Matrix, Options as RouterOptions, Router, TaskType};
 use guild_store::Store;
 
 mod attacks;
+mod schema;
 mod shared;
 
 use crate::town::{Hand, Hold, Hub, RELAY, Town, key, until, until_known};
@@ -74,7 +76,12 @@ fn verdict(suite: &Suite, submission: &Submission) -> Verdict {
         count.total += 1;
         count.passed += u64::from(good);
     }
-    let tally = Tally::of(&tests, false);
+    let forbidden = text.contains("import socket").then(|| Finding {
+        file: "solution.py".to_owned(),
+        line: 1,
+        name: "socket".to_owned(),
+    });
+    let tally = Tally::of(&tests, forbidden.is_some());
     let absent = || Measure::Absent("not asked for".to_owned());
     Verdict {
         schema_version: 1,
@@ -89,14 +96,14 @@ fn verdict(suite: &Suite, submission: &Submission) -> Verdict {
         layers,
         tests,
         flags: Vec::new(),
-        findings: Vec::new(),
+        findings: forbidden.into_iter().collect(),
         trust: tally.trust(),
         metrics: Metrics {
             wall_us: 1_000,
             cpu_us: 1_000,
             memory_peak_bytes: 1 << 20,
-            coverage_bp: absent(),
-            pylint_milli: absent(),
+            coverage_bp: Measure::Value(9_200),
+            pylint_milli: Measure::Value(8_000),
             bandit_milli: absent(),
             mypy_milli: absent(),
         },
@@ -122,8 +129,8 @@ fn task() -> TaskType {
     "benchmark-task".parse().unwrap()
 }
 
-/// What the matrix of a node believes of somebody.
-async fn believed(store: &Store, town: &Meet, provider: PublicKey) -> Option<Entry> {
+/// The matrix of a node.
+async fn matrix(store: &Store, town: &Meet) -> Arc<Matrix> {
     let router = Router::open(
         RouterOptions::default(),
         store.clone(),
@@ -131,7 +138,12 @@ async fn believed(store: &Store, town: &Meet, provider: PublicKey) -> Option<Ent
         Arc::new(crate::town::Dice::default()),
         None,
     );
-    router.await.unwrap().current().await.unwrap().entry(&task(), &provider).cloned()
+    router.await.unwrap().current().await.unwrap()
+}
+
+/// What the matrix of a node believes of somebody.
+async fn believed(store: &Store, town: &Meet, provider: PublicKey) -> Option<Entry> {
+    matrix(store, town).await.entry(&task(), &provider).cloned()
 }
 
 /// What a provider of our own offers, benchmarks among it.
@@ -293,8 +305,18 @@ fn an_honest_provider_is_met(encrypted: bool, mut town: Town, nodes: (usize, usi
             assert_eq!(said, ["feedback", "delivered"]);
             assert_eq!(words[0].words.as_deref(), Some("processing"));
         }
+        // What the judge measured is in the evaluation: a quarter less for nobody to compare with.
+        let found = meeting.evaluation.as_ref().unwrap();
+        assert_eq!(found.parts[&Dimension::Quality].score_bp, 8_000);
+        assert_eq!(found.score_bp, (50 * 10_000 + 15 * 10_000 + 10 * 8_000) / 75);
+        assert_eq!(found.notes, BTreeSet::from([Note::Efficient, Note::Thorough]));
         let entry = believed(&meet.store, &meet, them).await.unwrap();
         assert_eq!((entry.status, entry.trust_bp, entry.version), (Status::Active, 6_000, 1));
+        assert_eq!(entry.notes, found.notes);
+        // A copy of what is significant left with it, for ourselves alone.
+        let copies = Filter::kinds([kind::GIFT_WRAP]).tag('p', [key(1).public_key().hex()]);
+        until(&meet.clock, "a copy", || async { !meet.hub.published(&copies).is_empty() }).await;
+        assert_eq!(meet.hub.published(&copies).len(), 1);
         // Each trial asked for something else, and each result was judged once.
         let judged: Vec<usize> = meet.judged.lock().unwrap().values().copied().collect();
         assert_eq!(judged, [1, 1, 1]);
@@ -329,6 +351,6 @@ fn who_is_not_known_is_not_met() {
     let meet = Meet::in_town(&mut town, node);
     town.tell(async move {
         let refused = meet.meetings.meet(wish(key(9).public_key(), false)).await.unwrap_err();
-        assert_eq!(refused.code().name, "buyer.no_provider");
+        assert_eq!(refused.code().name, "meeting.provider_unheard");
     });
 }

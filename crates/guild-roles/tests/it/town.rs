@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use guild_bus::{Bus, Local};
 use guild_ledger::policy::Bundle;
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, ledger, receivable};
+use guild_network::content::Content;
 use guild_network::intake::{Intake, Options as IntakeOptions, Origin};
 use guild_network::{archive, publish};
 use guild_protocol::amount::{Amount, AssetId, Msat};
@@ -21,6 +22,9 @@ use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
 use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
+use guild_roles::reference::{fetch_from, refer_to};
+use guild_roles::reviews::{self, Reviews};
+use guild_roles::router::{Copies, Options as RouterOptions, Router};
 use guild_roles::workshop::Workshop;
 use guild_store::outbox::{Deliver, Drainer, Failure, Message, Options as OutboxOptions, TOPIC};
 use guild_store::{Hooks, Migrations, Options, Service, Store, Tx};
@@ -196,6 +200,8 @@ pub(crate) struct Town {
     nodes: Vec<Node>,
     running: FuturesUnordered<BoxFuture<()>>,
     shutdown: Shutdown,
+    /// What requests may refer to; everybody reads the same here.
+    pub(crate) content: Option<Content>,
 }
 
 impl Town {
@@ -207,7 +213,14 @@ impl Town {
             nodes: Vec::new(),
             running: FuturesUnordered::new(),
             shutdown: Shutdown::new(),
+            content: None,
         }
+    }
+
+    /// What is kept at a node is what requests refer to from now on.
+    pub(crate) fn share_content_of(&mut self, node: usize) {
+        let (store, clock) = (self.nodes[node].store.clone(), self.clock.clone());
+        self.content = Some(Content::new(Default::default(), store, clock, self.random.clone()));
     }
 
     /// One more node, on a file; its number.
@@ -310,6 +323,7 @@ impl Town {
             clock: self.clock.clone(),
             random: self.random.clone(),
             registry: Arc::new(Registry::builtin()),
+            fetch: self.content.clone().map(|content| fetch_from(content, self.clock.clone())),
         };
         let (provider, service) = Provider::new(options, key, worker, broadcast, parts).unwrap();
         self.running.push(hold.over(Box::pin(service.run(self.shutdown.clone()))));
@@ -331,11 +345,25 @@ impl Town {
             let hub = hub.clone();
             Box::pin(async move { hub.post(event).await })
         });
+        let store = self.nodes[node].store.clone();
+        let copies = Copies {
+            key: Arc::new(SecretKey::from_bytes(key.to_bytes()).unwrap()),
+            to: publish::Destinations::own(&[RELAY.to_owned()]),
+        };
+        let router = Router::new(
+            RouterOptions::default(),
+            store.clone(),
+            self.clock.clone(),
+            self.random.clone(),
+            Some(copies),
+        );
         let parts = meeting::Node {
-            store: self.nodes[node].store.clone(),
+            store,
             bus: self.nodes[node].bus.clone(),
             clock: self.clock.clone(),
             random: self.random.clone(),
+            router,
+            refer: self.content.clone().map(|content| refer_to(content, "http://town.example")),
             examine: Some(examine),
             resend,
             query,
@@ -343,6 +371,30 @@ impl Town {
         let (meetings, service) = Meetings::new(options, key, parts);
         self.running.push(hold.over(Box::pin(service.run(self.shutdown.clone()))));
         meetings
+    }
+
+    /// Who says what became of providers, and listens to others.
+    pub(crate) fn reviews(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        market: guild_market::review::Options,
+    ) -> Reviews {
+        let options = reviews::Options {
+            relays: vec![RELAY.to_owned()],
+            market,
+            sweep_ms: 20,
+            ..reviews::Options::default()
+        };
+        let parts = reviews::Node {
+            store: self.nodes[node].store.clone(),
+            bus: self.nodes[node].bus.clone(),
+            clock: self.clock.clone(),
+            is_disputed: None,
+        };
+        let (reviews, service) = Reviews::new(options, key, parts);
+        self.running.push(Box::pin(service.run(self.shutdown.clone())));
+        reviews
     }
 
     /// A buyer with a full wallet.
@@ -360,6 +412,24 @@ impl Town {
         self.buyer_who_runs(node, key, (options, policy), None)
     }
 
+    /// A buyer with somebody who chooses where nobody agrees.
+    pub(crate) fn buyer_with_judge(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        options: buyer::Options,
+        judge: Option<buyer::Ask>,
+    ) -> Buyer {
+        let hold = Hold::default();
+        self.any_buyer(node, key, (options, Bundle::builtin().unwrap()), (None, judge), hold)
+    }
+
+    /// A buyer that can be stopped and let go on, as a process can.
+    pub(crate) fn buyer_held(&mut self, node: usize, key: SecretKey, hold: Hold) -> Buyer {
+        let options = (buyer::Options::default(), Bundle::builtin().unwrap());
+        self.any_buyer(node, key, options, (None, None), hold)
+    }
+
     /// A buyer that runs commands again, if there is a workshop.
     pub(crate) fn buyer_who_runs(
         &mut self,
@@ -367,6 +437,17 @@ impl Town {
         key: SecretKey,
         (options, policy): (buyer::Options, Bundle),
         workshop: Option<Workshop>,
+    ) -> Buyer {
+        self.any_buyer(node, key, (options, policy), (workshop, None), Hold::default())
+    }
+
+    fn any_buyer(
+        &mut self,
+        node: usize,
+        key: SecretKey,
+        (options, policy): (buyer::Options, Bundle),
+        (workshop, judge): (Option<Workshop>, Option<buyer::Ask>),
+        hold: Hold,
     ) -> Buyer {
         let options = buyer::Options { relays: vec![RELAY.to_owned()], sweep_ms: 20, ..options };
         let parts = buyer::Node {
@@ -377,13 +458,15 @@ impl Town {
             registry: Arc::new(Registry::builtin()),
             policy: Arc::new(policy),
             workshop,
+            judge,
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);
         let stop = self.shutdown.clone();
+        let running = hold.over(Box::pin(service.run(stop)));
         self.running.push(Box::pin(async move {
             funded.await.unwrap();
-            service.run(stop).await;
+            running.await;
         }));
         buyer
     }

@@ -35,6 +35,7 @@ fn an_announcement_from_the_future_is_refused_and_counted() {
         until(async || hall.entry(5, "a").is_some()).await;
         hall.pass(30_000).await;
         until(async || hall.counted("network.event_from_the_future").await == 3).await;
+        until(async || hall.entry(5, "a").is_some_and(|one| one.life.heard_ms.is_some())).await;
         let heard_ms = hall.entry(5, "a").unwrap().life.heard_ms;
         assert!(heard_ms.is_some_and(|at| at <= hall.clock.now_ms()), "{heard_ms:?}");
         assert_eq!(hall.found(WORK).first(), Some(&who(1)));
@@ -150,6 +151,7 @@ fn malformed_announcements_are_counted_by_reason() {
         until(async || hall.health().await.counts.iter().map(|one| one.count).sum::<i64>() == 9)
             .await;
         // What has too much of everything is kept as far as it is read.
+        until(async || hall.entry(18, "b").is_some()).await;
         let entry = hall.entry(18, "b").unwrap();
         assert_eq!(entry.card.claims.iter().count(), 64);
         assert_eq!(hall.found(WORK), [who(1)]);

@@ -1,0 +1,79 @@
+//! What a request only refers to: kept by its hash, so whoever reads it can check it.
+
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use guild_market::code::INPUT_UNREACHABLE;
+use guild_market::job::Refusal;
+use guild_network::content::{Content, FoundNode, Path, Pin, Reach};
+use guild_protocol::content::Options as Layout;
+use guild_protocol::env::{BoxFuture, Clock};
+
+use crate::Result;
+
+/// Keeps bytes where others can have them; the address.
+pub type Refer = Arc<dyn Fn(Vec<u8>) -> BoxFuture<Result<String>> + Send + Sync>;
+/// Reads a file of content, of at most so many bytes; or why not, for whoever sent the reference.
+pub type Fetch = Arc<dyn Fn(Path, usize) -> BoxFuture<Result<String, Refusal>> + Send + Sync>;
+
+/// How long content may take.
+const FETCH_MS: i64 = 5_000;
+/// Who keeps what requests refer to.
+const OWNER: &str = "market";
+
+/// Keeps bytes in the content of a node, pinned, for whoever asks at this address.
+pub fn refer_to(content: Content, url: &str) -> Refer {
+    let url = url.trim_end_matches('/').to_owned();
+    Arc::new(move |bytes| {
+        let (content, url) = (content.clone(), url.clone());
+        Box::pin(async move {
+            let pin = Pin::new(OWNER, "the input of a request")?;
+            let mut adding = content.begin().await?;
+            let mut file = adding.file(Layout::default())?;
+            file.push(&bytes).await?;
+            let tree = file.finish().await?;
+            adding.keep(&[tree.cid], &pin).await?;
+            Ok(format!("{url}/ipfs/{}", tree.cid))
+        })
+    })
+}
+
+/// Reads content that is here, or that the peers of this node have. Nobody else is asked: the host that a stranger
+/// names is not called, and every block is hashed.
+pub fn fetch_from(content: Content, clock: Arc<dyn Clock>) -> Fetch {
+    Arc::new(move |path, most_bytes| {
+        let (content, clock) = (content.clone(), clock.clone());
+        Box::pin(async move {
+            let late = clock.sleep(FETCH_MS);
+            match select(Box::pin(read(&content, &path, most_bytes)), late).await {
+                Either::Left((read, _)) => read,
+                Either::Right(_) => Err(refused("it did not come in time")),
+            }
+        })
+    })
+}
+
+fn refused(why: &str) -> Refusal {
+    Refusal::new(&INPUT_UNREACHABLE, format!("the input cannot be had: {why}"))
+}
+
+async fn read(content: &Content, path: &Path, most_bytes: usize) -> Result<String, Refusal> {
+    let unreachable = |error: guild_network::Error| refused(&error.to_string());
+    let found = content.resolve(path, Reach::Peers).await.map_err(unreachable)?;
+    let FoundNode::File(content_bytes) = found.node else {
+        return Err(refused("it is no file"));
+    };
+    let most = u64::try_from(most_bytes).unwrap_or(u64::MAX);
+    if content_bytes > most {
+        return Err(refused(&format!("{content_bytes} bytes are more than {most}")));
+    }
+    let mut reader = content.read_file(&found.cid, content_bytes, (0, content_bytes), Reach::Peers);
+    let mut bytes = Vec::new();
+    while let Some(part) = reader.next().await.map_err(unreachable)? {
+        if bytes.len().saturating_add(part.len()) > most_bytes {
+            return Err(refused("it has more bytes than it says"));
+        }
+        bytes.extend(part);
+    }
+    String::from_utf8(bytes).map_err(|_| refused("it is no text"))
+}
