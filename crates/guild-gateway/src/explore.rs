@@ -14,7 +14,8 @@ use guild_protocol::id::ReceiptId;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_protocol::{receipt, replay};
-use guild_roles::explorer::{Kept, Listed};
+use guild_roles::buyer::DelegationId;
+use guild_roles::explorer::{Kept, Listed, Page};
 use guild_roles::router::TaskType;
 use serde::Serialize;
 use serde_json::json;
@@ -23,6 +24,9 @@ use self::answer::{Asked, Form};
 use self::query::{ListQuery, Named, parsed};
 use crate::guard::Market;
 use crate::{Error, Result, Shared, web};
+
+/// So many reviews of others stand beside ours.
+const OTHERS_MAX: usize = 50;
 
 pub(crate) use self::answer::{names, wants_page};
 pub use self::query::encoded;
@@ -86,6 +90,16 @@ pub(crate) async fn matrix(
     Ok(asked.answer(json, || web::matrix(&sheet, next.as_deref())))
 }
 
+pub(crate) async fn budgets(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+) -> Result<Response> {
+    let budgets = market.budgets().await?;
+    let budgets = budgets.ok_or_else(|| Error::NoSuchPath(asked.path().to_owned()))?;
+    Ok(asked.answer(|| json!(budgets), || web::budgets(&budgets, shared.clock.now_ms())))
+}
+
 pub(crate) async fn explained(
     Market(market): Market,
     asked: Asked,
@@ -119,6 +133,29 @@ pub(crate) async fn request(
     Ok(asked.answer(|| json!(detail), || web::request(&detail, shared.clock.now_ms())))
 }
 
+pub(crate) async fn delegations(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+    query: ListQuery,
+) -> Result<Response> {
+    let listed = market.delegations(query.unfiltered()?).await?;
+    Ok(list(&asked, &query, "delegations", &listed, |delegations, next| {
+        web::delegations(delegations, next, shared.clock.now_ms())
+    }))
+}
+
+pub(crate) async fn delegation(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+    Named(id): Named,
+) -> Result<Response> {
+    let id: DelegationId = parsed("delegation_id", &id)?;
+    let detail = known("delegation", id.as_str(), market.delegation(id.clone()).await?)?;
+    Ok(asked.answer(|| json!(detail), || web::delegation(&detail, shared.clock.now_ms())))
+}
+
 pub(crate) async fn receipts(
     State(shared): State<Shared>,
     Market(market): Market,
@@ -143,6 +180,22 @@ pub(crate) async fn receipt(
         Form::Json => Ok(file(&asked, "application/json", receipt::FILE_NAME, kept.bytes)),
         Form::Page => Ok(asked.page(receipt_page(&kept, shared.clock.now_ms())?)),
     }
+}
+
+/// What this node says of providers, and the newest of what others say.
+pub(crate) async fn reviews(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+    query: ListQuery,
+) -> Result<Response> {
+    let listed = market.reviews(query.unfiltered()?).await?;
+    let others = market.reviews_of_others(Page::first(OTHERS_MAX)).await?.items;
+    let next = query.next(asked.path(), listed.next.as_ref());
+    Ok(asked.answer(
+        || json!({ "reviews": listed.items, "next": listed.next, "others": others }),
+        || web::reviews(&listed.items, &others, next.as_deref(), shared.clock.now_ms()),
+    ))
 }
 
 /// The relays of others: the connections that there are, and all that are known.

@@ -6,6 +6,10 @@
 //! | `GET /api/summary`, `/api/providers`, `/api/requests`, `/api/receipts`, and one of each | the same as JSON |
 //! | the same with the node's token | also what is private |
 //! | `GET /matrix`, `/matrix/{task}`, and below `/api` | what this node believes of providers, and whom it would hire |
+//! | `GET /budgets`, `/api/budgets` | how much may be spent on which kind of work, to whoever sees the matrix |
+//! | `POST /api/budgets/set` | set that (with the node's token) |
+//! | `GET /reviews`, `GET /api/reviews` | what this node says of providers, and what others say |
+//! | `POST /api/reviews/publish` | publish a review of ours (with the node's token) |
 //! | `POST /api/routing/quarantine` | take a provider out of the choice, or back into it (with the node's token) |
 //! | `GET /api/receipts/{id}/replay` | what a receipt's trajectory hash seals; of private work with the node's token |
 //! | `GET /api/market/events` | what happens on the market, as a server-sent stream |
@@ -33,6 +37,8 @@
 //! | `GET /relay`, also at `/` | the Nostr relay, by WebSocket; what it is, as `application/nostr+json` |
 
 mod body;
+mod budgets;
+mod delegations;
 mod dress;
 mod error;
 mod events;
@@ -49,8 +55,10 @@ mod meetings;
 mod meter;
 mod orders;
 mod outbox;
+mod proxy;
 mod relay;
 mod relays;
+mod reviews;
 mod routing;
 mod socket;
 mod turns;
@@ -61,7 +69,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{any, get, post};
+use axum::routing::{any, delete, get, post};
 use futures_util::future::{Either, select};
 use guild_hosting::desk::Desk;
 use guild_network::content::Content;
@@ -76,6 +84,7 @@ use guild_roles::judgements::Judgements;
 use guild_roles::meeting::Meetings;
 use guild_roles::outbox::Outbox;
 use guild_roles::relays::Relays;
+use guild_roles::reviews::Reviews;
 use guild_roles::treasury::Treasury;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -86,6 +95,7 @@ pub use error::{Error, Result, code};
 pub use explore::encoded;
 pub use health::Services;
 pub use meter::{REQUEST_MS, Render};
+pub use proxy::Network;
 
 /// The document that describes `/v1`, as it is checked in.
 pub fn openapi() -> String {
@@ -112,6 +122,9 @@ pub struct Options {
     pub connections_max: usize,
     /// How many of them one address may have (one /64 network); further ones are dropped.
     pub connections_per_address: usize,
+    /// Proxies that are believed when they say for whom they ask (`x-forwarded-for`): limits by address count that
+    /// one, and the proxies themselves may have as many connections as there are.
+    pub trusted_proxies: Vec<Network>,
     /// How long a connection may stand still. Must be longer than `keep_alive_ms` and `request_max_ms`.
     pub idle_max_ms: i64,
     /// How long, after the shutdown, answers that are under way may still take.
@@ -129,6 +142,7 @@ impl Default for Options {
             request_max_ms: 30_000,
             connections_max: 1_024,
             connections_per_address: 256,
+            trusted_proxies: Vec::new(),
             idle_max_ms: 60_000,
             farewell_ms: 2_000,
         }
@@ -158,6 +172,8 @@ pub struct Roles {
     pub buyer: Option<Buyer>,
     /// Who gets to know providers, if this node does.
     pub meetings: Option<Meetings>,
+    /// Who says what became of providers, if this node does.
+    pub reviews: Option<Reviews>,
     /// Who sells sandboxes, if this node does.
     pub desk: Option<Desk>,
     /// The market, for readers.
@@ -181,6 +197,7 @@ struct Shared {
     treasury: Treasury,
     buyer: Option<Buyer>,
     meetings: Option<Meetings>,
+    reviews: Option<Reviews>,
     desk: Option<Desk>,
     explorer: Explorer,
     services: Services,
@@ -221,6 +238,7 @@ impl Service {
             treasury,
             buyer,
             meetings,
+            reviews,
             desk,
             explorer,
             services,
@@ -237,6 +255,7 @@ impl Service {
             treasury,
             buyer,
             meetings,
+            reviews,
             desk,
             explorer,
             services,
@@ -291,6 +310,7 @@ fn router(shared: Shared) -> Router {
         .route("/metrics", get(meter::metrics))
         .route("/api/events", get(events::events))
         .route("/api/log", get(log::page).post(log::append))
+        .route("/api/budgets/set", post(budgets::set))
         .route("/api/judgements", post(judgements::keep))
         .route("/api/ledger/account", post(ledger::open))
         .route("/api/ledger/transfer", post(ledger::transfer))
@@ -298,9 +318,13 @@ fn router(shared: Shared) -> Router {
         .route("/api/ledger/rule", post(ledger::rule))
         .route("/api/meetings", post(meetings::create))
         .route("/api/meetings/{id}", get(meetings::show))
+        .route("/api/delegations", post(delegations::create))
+        .route("/api/delegations/{id}", delete(delegations::cancel))
+        .route("/api/delegations/{id}/course", get(delegations::course))
         .route("/api/orders", post(orders::create))
         .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
         .route("/api/outbox/retry", post(outbox::retry))
+        .route("/api/reviews/publish", post(reviews::publish))
         .route("/api/routing/quarantine", post(routing::quarantine))
         .route("/api/relays/publish", post(relays::publish))
         .route("/api/agents/{project}/{agent}/live", get(turns::live))
@@ -333,8 +357,12 @@ fn explorer_routes() -> Router<Shared> {
             .route(&at("/providers/{key}"), get(explore::provider))
             .route(&at("/matrix"), get(explore::matrix))
             .route(&at("/matrix/{task}"), get(explore::explained))
+            .route(&at("/delegations"), get(explore::delegations))
+            .route(&at("/delegations/{id}"), get(explore::delegation))
+            .route(&at("/budgets"), get(explore::budgets))
             .route(&at("/requests"), get(explore::requests))
             .route(&at("/requests/{id}"), get(explore::request))
+            .route(&at("/reviews"), get(explore::reviews))
             .route(&at("/relays"), get(explore::relays))
             .route(&at("/receipts"), get(explore::receipts))
             .route(&at("/receipts/{id}"), get(explore::receipt));

@@ -43,16 +43,25 @@ pub(crate) async fn create(
     let wish = Wish {
         provider: provider
             .map_err(|_| Error::bad("provider", "must be a public key, npub1… or hex"))?,
-        task: asked.task,
-        benchmark: Benchmark::named(asked.benchmark.as_deref().unwrap_or("std-v3"))
-            .map_err(guild_roles::Error::from)?,
+        benchmark: benchmark(asked.benchmark.as_deref(), asked.task.as_ref())?,
         modules: modules(&asked.modules)?,
         encrypted: asked.encrypted,
         bid: asked.bid_msat.map(Msat),
+        task: asked.task,
         idempotency_key: asked.idempotency_key,
     };
     let meeting = meetings.meet(wish).await?;
     Ok((StatusCode::CREATED, Json(view(&meeting))))
+}
+
+/// The one that is named, or the one that says something about the work.
+fn benchmark(name: Option<&str>, task: Option<&TaskType>) -> Result<Benchmark> {
+    let found = match (name, task) {
+        (Some(name), _) => Benchmark::named(name),
+        (None, Some(task)) => Benchmark::of_task(task),
+        (None, None) => Ok(Benchmark::StdV3),
+    };
+    Ok(found.map_err(guild_roles::Error::from)?)
 }
 
 fn modules(names: &[String]) -> Result<BTreeSet<Module>> {
@@ -125,6 +134,9 @@ fn trial_view(trial: &Trial, words: &[Word]) -> Value {
         "class": trial.class,
         "passed": trial.passed,
         "total": trial.total,
+        "memory_peak_bytes": trial.memory_peak_bytes,
+        "quality_milli": trial.quality_milli,
+        "coverage_bp": trial.coverage_bp,
         "said": said.collect::<Vec<_>>(),
     })
 }

@@ -7,7 +7,8 @@ use axum::http::StatusCode;
 use guild_protocol::amount::Msat;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::schema::SchemaId;
-use guild_roles::buyer::{Buyer, Choice, Order, OrderId, Progress, Why, Wish};
+use guild_roles::budget::{Bid, Urgency, Wanted};
+use guild_roles::buyer::{Buyer, Choice, Enquiry, Order, OrderId, Progress, Proposed, Why, Wish};
 use guild_roles::router::Policy;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,7 +22,9 @@ use crate::{Error, Result, Shared};
 pub(crate) struct NewOrder {
     schema_id: SchemaId,
     input: Value,
-    budget_msat: i64,
+    budget_msat: Option<i64>,
+    urgency: Option<String>,
+    target_trust_bp: Option<u32>,
     time_limit_ms: i64,
     provider: Option<String>,
     #[serde(default)]
@@ -37,10 +40,11 @@ pub(crate) async fn create(
     Sent(asked): Sent<NewOrder>,
 ) -> Result<(StatusCode, Json<Value>)> {
     let buyer = buyer(&shared)?;
+    let proposed = proposed(buyer, &asked).await?;
     let wish = Wish {
         schema_id: asked.schema_id,
         input: asked.input,
-        budget: Msat(asked.budget_msat),
+        budget: proposed.budget(),
         time_limit_ms: asked.time_limit_ms,
         provider: choice(asked.provider.as_deref())?,
         private: asked.private,
@@ -52,7 +56,40 @@ pub(crate) async fn create(
     let Progress { order, why, .. } = buyer.progress(order.order_id).await?;
     let mut body = view(&order);
     body["choice"] = choice_of(why);
+    body["bid"] = proposed.bid().map(bid_of).unwrap_or_default();
     Ok((StatusCode::CREATED, Json(body)))
+}
+
+/// What is offered: what was named, or else what the formula says.
+async fn proposed(buyer: &Buyer, asked: &NewOrder) -> Result<Proposed> {
+    if let Some(msat) = asked.budget_msat {
+        if asked.urgency.is_some() || asked.target_trust_bp.is_some() {
+            let message = "is named, so neither urgency nor target_trust_bp can change it";
+            return Err(Error::bad("budget_msat", message));
+        }
+        return Ok(Proposed::Before(Msat(msat)));
+    }
+    let word = asked.urgency.as_deref().unwrap_or("normal");
+    let urgency = Urgency::parse(word);
+    let urgency =
+        urgency.ok_or_else(|| Error::bad("urgency", "must be normal, urgent or critical"))?;
+    let target_trust_bp = asked.target_trust_bp.unwrap_or(Wanted::default().target_trust_bp);
+    if target_trust_bp > 10_000 {
+        return Err(Error::bad("target_trust_bp", "must be 0 to 10000"));
+    }
+    let ask = Enquiry {
+        schema_id: asked.schema_id.clone(),
+        wanted: Wanted { urgency, target_trust_bp },
+        idempotency_key: asked.idempotency_key.clone(),
+    };
+    Ok(buyer.propose(ask).await?)
+}
+
+/// Every factor of a bid, and the same in words.
+fn bid_of(bid: &Bid) -> Value {
+    let mut body = json!(bid);
+    body["words"] = json!(bid.words());
+    body
 }
 
 fn choice(provider: Option<&str>) -> Result<Choice> {
@@ -65,7 +102,7 @@ fn choice(provider: Option<&str>) -> Result<Choice> {
     }
 }
 
-fn policy(name: Option<&str>) -> Result<Option<Policy>> {
+pub(crate) fn policy(name: Option<&str>) -> Result<Option<Policy>> {
     let unknown = || Error::bad("policy", "must be tiered or thompson");
     name.map(|name| Policy::named(name).ok_or_else(unknown)).transpose()
 }
@@ -76,9 +113,14 @@ pub(crate) async fn show(
     Path(id): Path<String>,
 ) -> Result<Json<Value>> {
     let buyer = buyer(&shared)?;
-    let Progress { order, why, answers } = buyer.progress(order_id(&id)?).await?;
-    let mut body = view(&order);
-    body["choice"] = choice_of(why);
+    Ok(Json(shown(&buyer.progress(order_id(&id)?).await?)))
+}
+
+/// An order, why it went to whom it went, and what was answered to it.
+pub(crate) fn shown(progress: &Progress) -> Value {
+    let Progress { order, why, answers, partials } = progress;
+    let mut body = view(order);
+    body["choice"] = choice_of(why.clone());
     let answers = answers.iter().map(|answer| {
         json!({
             "event_id": answer.event_id,
@@ -87,10 +129,11 @@ pub(crate) async fn show(
             "status": answer.status,
             "price_msat": answer.price.map(|price| price.0),
             "received_ms": answer.received_ms,
+            "partial": partials.get(&answer.event_id),
         })
     });
     body["answers"] = answers.collect();
-    Ok(Json(body))
+    body
 }
 
 pub(crate) async fn cancel(

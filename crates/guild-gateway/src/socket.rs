@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Options, meter};
+use crate::{Options, meter, proxy};
 
 /// Whether what comes counts as movement too: for somebody known who sends something large, at a pace that is watched
 /// elsewhere.
@@ -77,7 +77,11 @@ impl Listener for Limited {
         let permit = self.room.clone().acquire_owned().await.ok();
         let (io, address) = loop {
             let (io, address) = Listener::accept(&mut self.listener).await;
-            let per_address = self.options.connections_per_address;
+            // A proxy stands for many.
+            let per_address = match proxy::is_trusted(&self.options.trusted_proxies, address.ip()) {
+                true => usize::MAX,
+                false => self.options.connections_per_address,
+            };
             match lock(&self.places).enter(address.ip(), per_address, usize::MAX) {
                 Ok(()) => break (io, address),
                 Err(why) => meter::dropped(why),

@@ -3,7 +3,9 @@
 
 mod api;
 pub(crate) mod asset;
+mod budget;
 mod content;
+mod delegation;
 mod home;
 pub(crate) mod hosting;
 mod icon;
@@ -14,6 +16,7 @@ mod provider;
 mod receipt;
 mod relay;
 mod request;
+mod review;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -21,7 +24,9 @@ mod text;
 use maud::{DOCTYPE, Markup, html};
 
 pub(crate) use api::api;
+pub(crate) use budget::budgets;
 pub(crate) use content::directory;
+pub(crate) use delegation::{delegation, delegations};
 pub(crate) use home::home;
 pub(crate) use matrix::{explained, matrix};
 pub(crate) use problem::problem;
@@ -29,6 +34,7 @@ pub(crate) use provider::{Filter, provider, providers};
 pub(crate) use receipt::{Shown, receipt, receipts};
 pub(crate) use relay::relays;
 pub(crate) use request::{request, requests};
+pub(crate) use review::reviews;
 
 /// Which entry of the menu a page belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,19 +42,23 @@ enum Area {
     Home,
     Providers,
     Matrix,
+    Budgets,
     Requests,
     Receipts,
+    Reviews,
     Relays,
     Hosting,
     Nowhere,
 }
 
-const MENU: [(Area, &str, &str); 7] = [
+const MENU: [(Area, &str, &str); 9] = [
     (Area::Home, "/", "Overview"),
     (Area::Providers, "/providers", "Providers"),
     (Area::Matrix, "/matrix", "Matrix"),
+    (Area::Budgets, "/budgets", "Budgets"),
     (Area::Requests, "/requests", "Requests"),
     (Area::Receipts, "/receipts", "Receipts"),
+    (Area::Reviews, "/reviews", "Reviews"),
     (Area::Relays, "/relays", "Relays"),
     (Area::Hosting, "/hosting", "Hosting"),
 ];

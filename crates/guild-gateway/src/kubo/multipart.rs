@@ -312,6 +312,33 @@ mod tests {
         }
     }
 
+    /// Bodies put together from what such bodies are made of, the same ones each time.
+    fn made_up(seed: u64) -> Vec<u8> {
+        const PIECES: [&[u8]; 10] =
+            [b"\r\n", b"--a b", b"--", b"x: y", b"\r\n\r\n", b"z", b"\r", b"\n", b"-", b" "];
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut body = b"--a b\r\n".to_vec();
+        for _ in 0..seed % 24 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            body.extend(PIECES[usize::try_from(state >> 33).unwrap() % PIECES.len()]);
+        }
+        body
+    }
+
+    #[test]
+    fn a_body_says_the_same_however_it_is_cut() {
+        let mut whole = 0;
+        for seed in 0..20_000 {
+            let body = made_up(seed);
+            let at_once = read(&body, 4_096).ok();
+            for piece_bytes in [1, 3] {
+                assert_eq!(read(&body, piece_bytes).ok(), at_once, "{}", body.escape_ascii());
+            }
+            whole += usize::from(at_once.is_some());
+        }
+        assert!(whole > 100, "{whole} were bodies");
+    }
+
     #[test]
     fn parameters_are_found_behind_others() {
         let all = " form-data; name=\"a;filename=\\\"no\"; filename=plain ; x";

@@ -19,7 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::body::{Raw, malformed};
 use crate::guard::header;
 use crate::relay::Remote;
-use crate::{Error, Result, Shared};
+use crate::{Error, Result, Shared, proxy};
 
 pub(crate) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const REPEATED: HeaderName = HeaderName::from_static("idempotency-repeated");
@@ -38,8 +38,9 @@ impl FromRequestParts<Shared> for At {
             return Err(Error::NoSuchPath(parts.uri.path().chars().take(200).collect()));
         };
         let remote = parts.extensions.get::<ConnectInfo<Remote>>();
-        let address =
+        let peer =
             remote.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |ConnectInfo(remote)| remote.address());
+        let address = proxy::client(&shared.options.trusted_proxies, peer, &parts.headers);
         desk.come(address)?;
         Ok(At { desk, address })
     }

@@ -92,7 +92,9 @@ pages! {
         description = "Sandboxes that agents buy by the minute, where an unpaid minute never runs. Sign in with a \
             wallet (EIP-4361) or a Nostr key (NIP-98), make a job that bounds what is spent, and buy sandboxes in \
             it. Amounts are whole micro-USD; the same in cents stands beside them as an exact decimal text. Every \
-            write needs an idempotency key."
+            write with a user's token needs an idempotency key, but for signing out and for what is passed on to a \
+            port. Signing in is good for one try by its proof; what an operator writes is named by its reference or \
+            its withdrawal."
     ),
     paths(
         access::nonce, access::verify, access::bypass, access::me, access::logout, access::keys,

@@ -87,6 +87,8 @@ pub(crate) async fn extend(Id(sandbox_id): Id, write: Write<ExtendBody>) -> Resu
     request_body(content = ResizeBody),
     params(SandboxPath, Idempotent), responses(
     (status = 200, description = "The sandbox.", body = SandboxView),
+    (status = 402, description = "The account does not pay for a minute of it; what is missing.",
+        body = Insufficient),
     (status = "default", description = "What went wrong.", body = Problem),
 ))]
 pub(crate) async fn resize(Id(sandbox_id): Id, write: Write<ResizeBody>) -> Result<Answered> {

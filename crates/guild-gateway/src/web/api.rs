@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use utoipa::openapi::path::{Operation, ParameterIn};
-use utoipa::openapi::{OpenApi, RefOr};
+use utoipa::openapi::{Object, OpenApi, RefOr, Schema};
 
 use super::{Area, page};
 
@@ -20,7 +20,7 @@ pub(crate) fn api(document: &OpenApi) -> String {
                 dl class="api" {
                     @for (method, path, operation) in operations {
                         dt { code { (method) " " (path) } }
-                        dd { (described(operation)) }
+                        dd { (described(document, operation)) }
                     }
                 }
             }
@@ -40,6 +40,9 @@ fn by_tag(document: &OpenApi) -> Vec<(String, Vec<Row<'_>>)> {
             ("POST", &item.post),
             ("DELETE", &item.delete),
             ("PUT", &item.put),
+            ("PATCH", &item.patch),
+            ("HEAD", &item.head),
+            ("OPTIONS", &item.options),
         ];
         for (method, operation) in methods {
             let Some(operation) = operation else { continue };
@@ -53,7 +56,25 @@ fn by_tag(document: &OpenApi) -> Vec<(String, Vec<Row<'_>>)> {
     tags
 }
 
-fn described(operation: &Operation) -> Markup {
+/// What a body holds, by its name.
+fn fields<'a>(document: &'a OpenApi, body: &str) -> Option<&'a Object> {
+    match document.components.as_ref()?.schemas.get(body)? {
+        RefOr::T(Schema::Object(object)) => Some(object),
+        _ => None,
+    }
+}
+
+/// The fields of a body, those that may be left out with a question mark.
+fn listed(object: &Object) -> Markup {
+    html! {
+        @for (number, name) in object.properties.keys().enumerate() {
+            @if number > 0 { ", " }
+            code { (name) @if !object.required.contains(name) { "?" } }
+        }
+    }
+}
+
+fn described(document: &OpenApi, operation: &Operation) -> Markup {
     let words = [&operation.summary, &operation.description];
     let body = operation.request_body.as_ref().and_then(|body| {
         body.content.get("application/json")?.schema.as_ref().and_then(|schema| match schema {
@@ -70,7 +91,12 @@ fn described(operation: &Operation) -> Markup {
         .collect();
     html! {
         p { @for words in words.into_iter().flatten() { (words) " " } }
-        @if let Some(body) = body { p { "Body: " code { (body) } } }
+        @if let Some(body) = body {
+            p {
+                "Body: " code { (body) }
+                @if let Some(object) = fields(document, &body) { ": " (listed(object)) }
+            }
+        }
         @if !query.is_empty() { p { "Query: " code { (query.join(", ")) } } }
     }
 }

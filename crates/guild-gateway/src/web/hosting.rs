@@ -165,7 +165,7 @@ pub(crate) fn job(detail: &JobPage, now_ms: i64) -> String {
             (stat(&money(job.spent_micro_usd), "spent"))
             (stat(&money(job.left_micro_usd), "left of the budget"))
             (stat(&money(detail.card.burn), "a minute, now"))
-            @if job.ended_ms.is_none() { (stat(&countdown(job.left_ms), "time left")) }
+            @if job.ended_ms.is_none() { (stat(&countdown(job.lasts_ms), "time left")) }
         }
         div class="card stack" { (list::bar(job.spent_micro_usd, job.max_spend_micro_usd)) }
         section aria-labelledby="open" {
@@ -227,6 +227,9 @@ pub(crate) fn sandbox(detail: &SandboxPage, now_ms: i64) -> String {
             (stat(&html! { (text::grouped(sandbox.paid_minutes)) }, "minutes paid"))
             @if let Some(ends_ms) = sandbox.ends_ms.filter(|ends_ms| *ends_ms > now_ms) {
                 (stat(&countdown(ends_ms.saturating_sub(now_ms)), "paid for"))
+            }
+            @if matches!(sandbox.status.as_str(), "starting" | "running") {
+                (stat(&countdown(sandbox.lasts_ms), "time left"))
             }
         }
         div class="card stack" { (list::bar(sandbox.spent_micro_usd, sandbox.max_spend_micro_usd)) }

@@ -4,7 +4,7 @@ use guild_roles::explorer::{Offer, Provider};
 use guild_roles::router::{Status, Tier};
 use maud::{Markup, html};
 
-use super::{Area, empty, matrix, page, part, receipt, text};
+use super::{Area, empty, matrix, page, part, receipt, review, text};
 
 /// The longest description that is shown, and the most things in a list of a stranger's.
 const ABOUT_MAX_CHARS: usize = 280;
@@ -178,6 +178,7 @@ pub(crate) fn provider(provider: &Provider, now_ms: i64) -> String {
                 div class="stack" { (matrix::beliefs(&provider.routing, &provider.trust, now_ms)) }
             }
         }
+        (review::of_provider(&provider.reviews, now_ms))
         section aria-labelledby="receipts" {
             header { h2 id="receipts" { "Receipts between it and this node" } }
             @if provider.receipts.is_empty() {

@@ -16,7 +16,7 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
             h1 { "Requests" }
             p {
                 "Every request for work that reached this node: those it posted, those it was hired for, "
-                "and those it only saw."
+                "and those it only saw. " a href="/delegations" { "Work that several do" } "."
             }
         }
         @if requests.is_empty() {
@@ -101,6 +101,15 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
             }
         } @else if let Some(reason) = &detail.reason {
             div class="banner bad" { strong { "Why it ended" } p { bdi { (text::clean(reason, SAYS_MAX_CHARS)) } } }
+        }
+        @if let Some(delegation_id) = &detail.delegation_id {
+            div class="banner" {
+                strong { "Several do this work." }
+                p { "What they say is compared, and decides who of them is paid." }
+                div class="buttons" {
+                    a class="button" href={ "/delegations/" (delegation_id) } { "Look at all of them" }
+                }
+            }
         }
         section aria-labelledby="story" {
             header { h2 id="story" { "What happened" } }

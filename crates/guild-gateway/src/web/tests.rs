@@ -11,10 +11,12 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::receipt::{self, Draft, Proof, Rail, Status};
 use guild_protocol::timestamp::Timestamp;
 use guild_roles::explorer::{
-    Belief, Counts, Curve, Listed, MatrixRow, Offer, Party, Point, Provider, Receipt,
-    Recommendations, Record, Request, RequestDetail, Sheet, Side, Stance, Standing, Step, StepKind,
-    Summary, Tone, Work,
+    Belief, Counts, Curve, Delegated, DelegatedDetail, Listed, MatrixRow, Offer, OtherReview,
+    OwnReview, Party, Point, Provider, ProviderReviews, Receipt, Recommendations, Record,
+    ReplicaView, Request, RequestDetail, Sheet, Side, Stance, Standing, Step, StepKind, Summary,
+    Tone, Words, Work,
 };
+use guild_roles::reviews::{Grade, Line, ReviewId};
 
 use super::*;
 
@@ -50,6 +52,75 @@ fn offer(n: u8, name: &str) -> Offer {
         name_shared: false,
         routing: Vec::new(),
     }
+}
+
+fn words(trust_bp: u32, summary: &str) -> Words {
+    Words {
+        rating: guild_protocol::nostr::review::stars(trust_bp),
+        trust_bp,
+        summary: Some(summary.to_owned()),
+        strengths: Vec::new(),
+        weaknesses: Vec::new(),
+        recommendation: None,
+        alert: Some("security_violation".to_owned()),
+        request_id: Some("ab".repeat(32)),
+        result_id: None,
+        verdict_hash: None,
+        receipt_id: None,
+    }
+}
+
+/// One review of ours, and one of somebody whose evidence is another's.
+fn said_of_it() -> ProviderReviews {
+    let task: guild_roles::router::TaskType = "oa.embedding.v1".parse().unwrap();
+    let ours = OwnReview {
+        review_id: ReviewId::of_number(&key(1), task.as_str(), 1),
+        provider: party(1, "Fast box"),
+        task: task.clone(),
+        state: "published",
+        reason: "order",
+        outcomes: 3,
+        changed_ms: NOW,
+        due_ms: NOW,
+        published_ms: Some(NOW),
+        events: Vec::new(),
+        words: words(6_125, "3 of 3 results were accepted."),
+    };
+    let line = Line {
+        reviewer: key(7),
+        trust_bp: 0,
+        at_ms: NOW,
+        grade: Grade::Forged,
+        outcomes: 0,
+        calibration_milli: 100,
+        age_milli: 1_000,
+        is_trusted: false,
+        weight_milli: 100,
+        counted_milli: 100,
+    };
+    let theirs = OtherReview {
+        reviewer: party(7, ""),
+        provider: party(1, "Fast box"),
+        task,
+        said_ms: NOW,
+        event_id: guild_protocol::nostr::EventId::from_bytes([7; 32]),
+        kind: 2020,
+        evidence: "forged",
+        weight: Some(line),
+        words: words(0, "<b>paid</b> for \u{202e}nothing"),
+    };
+    ProviderReviews { ours: vec![ours], others: vec![theirs] }
+}
+
+#[test]
+fn reviews_are_shown_with_what_they_are_worth() {
+    let ProviderReviews { ours, others } = said_of_it();
+    let page = reviews(&ours, &others, Some("/reviews?after=1-review_00"), NOW);
+    assert!(page.contains("3.45") && page.contains("Published") && page.contains("Alert"));
+    assert!(page.contains("&lt;b&gt;paid&lt;/b&gt;") && !page.contains('\u{202e}'), "{page}");
+    assert!(page.contains("href=\"/reviews?after=1-review_00\""));
+    let page = reviews(&[], &[], None, NOW);
+    assert!(page.contains("None yet.") && page.contains("None was heard."));
 }
 
 fn ask(standing: Standing, side: Side) -> Request {
@@ -251,6 +322,7 @@ fn a_job_is_told_from_top_to_bottom() {
         price_msat: Some(5_000),
         reason: None,
         receipt_id: Some("rcpt_1".to_owned()),
+        delegation_id: None,
         timeline: vec![
             step(StepKind::Request, Tone::Plain, 0, "An embedding is wanted."),
             step(StepKind::Verdict, Tone::Good, 1_450, "Accepted: it is equal."),
@@ -332,8 +404,14 @@ fn lists_and_a_provider_show_what_they_have() {
         routing: vec![belief()],
         trust: vec![curve()],
         receipts: vec![line(Status::Withheld)],
+        reviews: said_of_it(),
     };
     let page = provider(&one, NOW);
+    assert!(
+        page.contains("What is said of it") && page.contains("3.45") && page.contains("Forged"),
+        "{page}"
+    );
+    assert!(page.contains("counts 0.100") && !page.contains("<b>paid</b>"), "{page}");
     assert!(page.contains("3 of 4 results accepted, 15 sat paid.") && page.contains("Shared name"));
     // What is believed, and the curve of it: drawn in the page, without a style or a script of its own.
     assert!(page.contains("What this node believes of it") && page.contains("Conditional"));
@@ -349,4 +427,56 @@ fn lists_and_a_provider_show_what_they_have() {
         problem(axum::http::StatusCode::BAD_REQUEST, &crate::code::BAD_REQUEST, "limit: is <bad>");
     assert!(page.contains("limit: is &lt;bad&gt;") && page.contains("gateway.bad_request"));
     assert!(receipts(&[], None, NOW).contains("No receipt yet."));
+}
+
+#[test]
+fn those_who_do_the_same_stand_side_by_side() {
+    let row = Delegated {
+        delegation_id: format!("delegation_{}", "ab".repeat(32)),
+        schema_id: Some("oa.embedding.v1".to_owned()),
+        criticality: "high",
+        consensus: "majority",
+        replicas: 3,
+        needed: 2,
+        state: "decided",
+        why: Some("a <b>judge</b> chose".to_owned()),
+        decided_by: Some("judge"),
+        winner: Some(Hash::of(b"right").to_string()),
+        budget_msat: 9_000,
+        private: false,
+        posted_ms: NOW - 60_000,
+        deadline_ms: NOW,
+    };
+    let replica = |number: u8, standing, vote: &[u8], paid_msat| ReplicaView {
+        number: i64::from(number),
+        provider: party(number, "<i>One</i>"),
+        cluster: key(number).npub(),
+        reason: "hedge",
+        request_id: "cd".repeat(32),
+        order_state: "released",
+        standing,
+        passed: Some(true),
+        says: Some(Hash::of(vote).to_string()),
+        vote: Some(Hash::of(vote).to_string()),
+        took_ms: Some(1_200),
+        budget_msat: 3_000,
+        paid_msat,
+        receipt_id: Some("rcpt_1".to_owned()),
+        verdict_hash: None,
+        words: None,
+    };
+    let replicas =
+        vec![replica(1, "agrees", b"right", Some(3_000)), replica(2, "differs", b"wrong", None)];
+    let detail =
+        DelegatedDetail { delegation: row.clone(), replicas, paid_msat: 3_000, held_msat: 0 };
+    let page = delegation(&detail, NOW);
+    for piece in ["Agrees", "Differs", "· the answer", "a judge model", "2 of 3 must say the same"]
+    {
+        assert!(page.contains(piece), "{piece}");
+    }
+    assert_eq!(page.matches("· the answer").count(), 1);
+    assert!(!page.contains("<i>One") && !page.contains("<b>judge"), "strangers' words are escaped");
+    let list = delegations(&[row], None, NOW);
+    assert!(list.contains("3 do it, 2 must say the same") && list.contains("Decided"));
+    assert!(delegations(&[], None, NOW).contains("Nothing was delegated yet."));
 }

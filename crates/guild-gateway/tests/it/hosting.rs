@@ -101,14 +101,26 @@ impl Host {
         Host::open(scene, wide, Arc::new(Dice::default()))
     }
 
+    /// Behind these proxies.
+    fn behind(trusted_proxies: &[&str]) -> Host {
+        let trusted = trusted_proxies.iter().map(|text| text.parse().unwrap());
+        let options = Options { trusted_proxies: trusted.collect(), ..Options::default() };
+        let (scene, random) = (Scene::new(Options::default()), Arc::new(Dice::default()));
+        Host::serve(options, scene, rate::Options::default(), random)
+    }
+
     fn open(scene: Scene, rate: rate::Options, random: Arc<dyn Random>) -> Host {
+        Host::serve(Options::default(), scene, rate, random)
+    }
+
+    fn serve(serves: Options, scene: Scene, rate: rate::Options, random: Arc<dyn Random>) -> Host {
         let clock = Arc::new(SetClock(AtomicI64::new(T0)));
         let options = DeskOptions {
             policy: Policy::default(),
             siwe: siwe::Policy {
                 origins: vec!["http://127.0.0.1:4848".parse().unwrap()],
                 chain_ids: BTreeSet::from([1, 8453]),
-                skew_ms: 60_000,
+                skew_ms: siwe::SKEW_MS,
             },
             session_ms: 86_400_000,
             rate,
@@ -127,13 +139,7 @@ impl Host {
             Desk::new(options, Arc::new(images), door, store, bus, clock.clone(), random)
         };
         let roles = Roles { desk: Some(desk), ..scene.roles.clone() };
-        let gateway = Service::new(
-            Options::default(),
-            roles,
-            clock.clone(),
-            "secret",
-            scene.shutdown.clone(),
-        );
+        let gateway = Service::new(serves, roles, clock.clone(), "secret", scene.shutdown.clone());
         Host { scene, gateway, clock }
     }
 
@@ -464,7 +470,26 @@ async fn every_path_is_described_and_every_description_is_a_path() {
     let answer = host.gateway.router().oneshot(page).await.unwrap();
     let page = answer.into_body().collect().await.unwrap().to_bytes();
     let page = String::from_utf8(page.to_vec()).unwrap();
-    for path in paths.keys() {
-        assert!(page.contains(path.as_str()), "{path} is not on the page");
+    for (path, item) in paths {
+        for (method, operation) in item.as_object().unwrap() {
+            let line = format!("<code>{} {path}</code>", method.to_uppercase());
+            assert!(page.contains(&line), "{line} is not on the page");
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"]["$ref"];
+            let Some(name) = body.as_str().and_then(|body| body.rsplit('/').next()) else {
+                continue;
+            };
+            let schema = &document["components"]["schemas"][name];
+            let required: Vec<&str> = schema["required"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .flat_map(Value::as_str)
+                .collect();
+            for field in schema["properties"].as_object().into_iter().flatten() {
+                let mark = if required.contains(&field.0.as_str()) { "" } else { "?" };
+                let field = format!("<code>{}{mark}</code>", field.0);
+                assert!(page.contains(&field), "{field} of {name} is not on the page");
+            }
+        }
     }
 }

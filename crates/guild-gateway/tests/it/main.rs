@@ -4,7 +4,9 @@
 mod agents;
 #[path = "../../../guild-roles/tests/it/bazaar.rs"]
 mod bazaar;
+mod budgets;
 mod content;
+mod delegations;
 mod explore;
 mod hosting;
 mod ledger;
@@ -100,6 +102,7 @@ fn buyer(store: Store, bus: Arc<dyn Bus>) -> Buyer {
         registry: Arc::new(Registry::builtin()),
         policy: Arc::new(Bundle::builtin().unwrap()),
         workshop: None,
+        judge: None,
     };
     Buyer::new(guild_roles::buyer::Options::default(), "22".repeat(32).parse().unwrap(), node).0
 }
@@ -152,6 +155,7 @@ impl Scene {
             treasury,
             buyer: Some(buyer(store.handle(), bus.clone())),
             meetings: None,
+            reviews: None,
             desk: None,
             explorer,
             services,

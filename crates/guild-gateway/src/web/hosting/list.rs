@@ -35,7 +35,7 @@ pub(super) fn jobs(cards: &[JobCard], operator: bool) -> Markup {
                     div class="middle" { (bar(job.spent_micro_usd, job.max_spend_micro_usd)) }
                     div class="right" {
                         (part::pill(&job_state(&job.status)))
-                        @if job.ended_ms.is_none() { span class="sub" { (countdown(job.left_ms)) " left" } }
+                        @if job.ended_ms.is_none() { span class="sub" { (countdown(job.lasts_ms)) " left" } }
                         @if *live > 0 { span class="sub money" { (dollars(*burn)) " a minute" } }
                     }
                 }
@@ -83,7 +83,8 @@ fn line(sandbox: &SandboxView, owner: Option<&str>, now_ms: i64) -> Markup {
                     span class="sub" { "paid for " (countdown(ends_ms.saturating_sub(now_ms))) }
                 }
                 @if matches!(sandbox.status.as_str(), "starting" | "running") {
-                    span class="sub money" { (dollars(sandbox.price_micro_usd_per_minute)) " a minute" }
+                    span class="sub" { (countdown(sandbox.lasts_ms)) " left" }
+                    span class="sub money" { (dollars(sandbox.burn_micro_usd_per_minute)) " a minute" }
                 } @else if let (Some(started_ms), Some(ends_ms)) = (sandbox.started_ms, sandbox.ends_ms) {
                     span class="sub" { "ran " (span(ends_ms.min(now_ms).saturating_sub(started_ms).max(0))) }
                 }

@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use guild_protocol::env::Signer;
 use guild_protocol::identity::SecretKey;
 use serde_json::{Value, json};
@@ -151,6 +151,9 @@ fn a_repeat_needs_the_right_to_ask_and_shows_no_secret() {
         host.ask(request("DELETE", &path, &token, Some("r"), "")).await;
         let answer = host.post(&key, "/v1/jobs", "j", &job()).await;
         assert_eq!(code(&answer), (401, "access.unauthenticated"));
+        // Nor does it do anything new, though no time has passed and its caller is remembered.
+        let answer = host.post(&key, "/v1/jobs", "another", &job()).await;
+        assert_eq!(code(&answer), (401, "access.unauthenticated"));
         // Its user gets it: the key was a right of that user.
         let (status, _) = host.post(&token, "/v1/jobs", "j", &job()).await;
         assert_eq!(status, StatusCode::CREATED);
@@ -186,6 +189,37 @@ async fn every_write_needs_a_key_and_says_so_in_the_document() {
     }
     assert_eq!(count, 21);
     assert_eq!(host.books().await, before);
+}
+
+/// The first is at work inside of a sandbox, for as long as its agent says nothing: the same again waits its turn.
+#[tokio::test]
+async fn the_same_while_the_first_is_at_work_is_told_so() {
+    let host = Host::new();
+    let estate = Estate::of(&host, 1).await;
+    // An agent that takes connections, and never answers.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let key = Signer::public_key(&SecretKey::from_bytes([7; 32]).unwrap()).hex();
+    let write = host.store().write::<u64, guild_store::Error, _>(move |tx| {
+        let silent = "UPDATE hosting_sandbox SET endpoint = $1, agent_key = $2";
+        tx.exec(silent, guild_store::args![&at, &key])
+    });
+    assert_eq!(write.await.unwrap(), 1);
+    let path = format!("/v1/sandboxes/{}/exec", estate.sandbox_id);
+    let exec = |key: &str, body: &str| request("POST", &path, &estate.token, Some(key), body);
+    let body = r#"{"argv":["true"]}"#;
+    let first = std::pin::pin!(host.ask(exec("k", body)));
+    let others = std::pin::pin!(async {
+        // The first is at work when its agent has been asked.
+        let silent = listener.accept().await.unwrap();
+        let same = host.ask(exec("k", body)).await;
+        (same, host.ask(exec("k", r#"{"argv":["false"]}"#)).await, silent)
+    });
+    let Either::Right(((same, other, _), _)) = select(first, others).await else {
+        panic!("nobody has answered the first");
+    };
+    assert_eq!(code(&same), (409, "access.idempotency_in_flight"));
+    assert_eq!(code(&other), (422, "access.idempotency_mismatch"));
 }
 
 /// The sandbox runs, and its agent cannot be reached: nobody knows whether it was told. The same again goes on at once,

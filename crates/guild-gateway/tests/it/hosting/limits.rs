@@ -35,6 +35,38 @@ async fn a_flood_of_sign_ins_waits_and_comes_in_again() {
     assert_eq!(told(&host, nonce()).await, (429, Some(2)));
 }
 
+/// A request for a nonce that a proxy passes on for these.
+fn forwarded(value: &str) -> Request<Body> {
+    let mut request = nonce();
+    request.headers_mut().insert("x-forwarded-for", value.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn behind_a_trusted_proxy_each_client_is_counted_by_itself() {
+    let host = Host::behind(&["127.0.0.1"]);
+    for _ in 0..30 {
+        assert_eq!(told(&host, forwarded("203.0.113.1")).await, (200, None));
+    }
+    assert_eq!(told(&host, forwarded("203.0.113.1")).await, (429, Some(2)));
+    // Whatever the client has written before the proxy added its address.
+    let spoofed = forwarded("198.51.100.77, 203.0.113.1");
+    assert_eq!(told(&host, spoofed).await, (429, Some(2)));
+    assert_eq!(told(&host, forwarded("203.0.113.2")).await, (200, None));
+    // Two clients do not share what is outstanding, either.
+    assert_eq!(told(&host, nonce()).await, (200, None));
+}
+
+#[tokio::test]
+async fn whoever_is_no_trusted_proxy_cannot_say_for_whom_it_asks() {
+    for host in [Host::new(), Host::behind(&["10.0.0.0/8"])] {
+        for n in 0..30 {
+            assert_eq!(told(&host, forwarded(&format!("203.0.113.{n}"))).await, (200, None));
+        }
+        assert_eq!(told(&host, forwarded("203.0.113.99")).await, (429, Some(2)));
+    }
+}
+
 #[test]
 fn so_many_nonces_are_outstanding_and_the_answer_says_until_when() {
     both(async |host: &Host| {

@@ -23,6 +23,47 @@ async fn balance(host: &Host, token: &str) -> [i64; 3] {
 }
 
 #[test]
+fn a_shape_that_nobody_can_pay_is_a_quote_and_changes_nothing() {
+    both(async |host: &Host| {
+        let token = host.sign_in(1).await;
+        let user_id = host.user_id(&token).await;
+        host.credit(&user_id, 2_000, "wire").await;
+        let (_, made) = host.post(&token, "/v1/jobs", "j", &job()).await;
+        let path = format!("/v1/jobs/{}/sandboxes", made["job_id"].as_str().unwrap());
+        let (_, bought) = host.post(&token, &path, "s", &sandbox()).await;
+        let id = bought["sandbox_id"].as_str().unwrap().to_owned();
+        host.start(&id).await;
+        let path = format!("/v1/sandboxes/{id}");
+        let (_, before) = host.get(&token, &path).await;
+        let wanted = json!({"version": before["version"], "cpu_milli": 4_000});
+        let (status, told) = host.post(&token, &format!("{path}/resize"), "r", &wanted).await;
+        assert_eq!(status, StatusCode::PAYMENT_REQUIRED, "{told}");
+        assert_eq!(told["error"]["code"], "hosting.insufficient_balance");
+        let buys = &told["quote"]["buys"];
+        assert_eq!((&buys["cpu_milli"], &buys["ram_mib"]), (&json!(4_000), &before["ram_mib"]));
+        assert!(told["quote"]["amount_micro_usd"].as_i64().unwrap() > 0, "{told}");
+        assert_eq!(host.get(&token, &path).await.1, before);
+        // With money it is tried, under the same key; this one has no agent.
+        host.credit(&user_id, 1_000_000, "wire 2").await;
+        let (status, told) = host.post(&token, &format!("{path}/resize"), "r", &wanted).await;
+        assert_ne!(status, StatusCode::PAYMENT_REQUIRED, "{told}");
+        // What its job does not leave is no matter of the account.
+        let (_, small) = {
+            let small = json!({"max_spend_micro_usd": 1_500, "ttl_s": 3_600});
+            host.post(&token, "/v1/jobs", "small", &small).await
+        };
+        let jobs = format!("/v1/jobs/{}/sandboxes", small["job_id"].as_str().unwrap());
+        let (_, bought) = host.post(&token, &jobs, "s2", &sandbox()).await;
+        let id = bought["sandbox_id"].as_str().unwrap().to_owned();
+        host.start(&id).await;
+        let (_, shown) = host.get(&token, &format!("/v1/sandboxes/{id}")).await;
+        let wanted = json!({"version": shown["version"], "cpu_milli": 4_000});
+        let answer = host.post(&token, &format!("/v1/sandboxes/{id}/resize"), "r2", &wanted).await;
+        assert_eq!(code(&answer), (409, "hosting.over_budget"));
+    });
+}
+
+#[test]
 fn a_withdrawal_is_sent_and_confirmed_or_fails_and_is_back() {
     both(async |host: &Host| {
         let token = host.sign_in(1).await;
