@@ -10,6 +10,7 @@ use guild_roles::agents::{AgentKey, AgentTurnId, Stopped, Task};
 use guild_roles::audit_log::Note;
 use guild_roles::judgements::Judged;
 use guild_roles::outbox::{Retried, Which};
+use guild_roles::reviews::ReviewId;
 use guild_roles::router::{Entry, Quarantine, TaskType};
 use guild_roles::treasury::{Account, Approval, Changed, NewTransfer, RuleChange, Step};
 use serde_json::{Value, json};
@@ -251,6 +252,17 @@ impl Client {
         entries.iter().map(entry).collect::<Option<_>>().ok_or_else(not_understood)
     }
 
+    /// Sets an envelope; whether it is new, was known, or is taken away.
+    pub(crate) fn set_budget(&self, envelope: &Value) -> Result<String> {
+        let told = self.post("/api/budgets/set", envelope)?;
+        told["outcome"].as_str().map(str::to_owned).ok_or_else(not_understood)
+    }
+
+    /// Has a review published; how it stands then.
+    pub(crate) fn publish_review(&self, review_id: &ReviewId, now: bool) -> Result<Value> {
+        self.post("/api/reviews/publish", &json!({ "review_id": review_id, "now": now }))
+    }
+
     /// Begins to get to know a provider; the meeting as it stands.
     pub(crate) fn meet(&self, meeting: &Value) -> Result<Value> {
         self.post("/api/meetings", meeting)
@@ -288,6 +300,22 @@ impl Client {
         let answer = self
             .agent
             .delete(format!("{}/api/orders/{order_id}", self.url))
+            .header("authorization", format!("Bearer {}", self.token))
+            .call()
+            .map_err(|e| self.unreachable(&e))?;
+        self.accepted(answer)?.body_mut().read_json().map_err(|e| self.unreachable(&e))
+    }
+
+    /// Has several do the same work; how they are getting on.
+    pub(crate) fn delegate(&self, delegation: &Value) -> Result<Value> {
+        self.post("/api/delegations", delegation)
+    }
+
+    /// How those are getting on who do the same work.
+    pub(crate) fn delegation(&self, delegation_id: &str) -> Result<Value> {
+        let answer = self
+            .agent
+            .get(format!("{}/api/delegations/{delegation_id}/course", self.url))
             .header("authorization", format!("Bearer {}", self.token))
             .call()
             .map_err(|e| self.unreachable(&e))?;

@@ -13,6 +13,7 @@ mod audit;
 mod benchmark;
 mod billing;
 mod blueprint;
+mod budget;
 mod cid;
 mod completions;
 mod config;
@@ -38,6 +39,7 @@ mod receipts;
 mod relay;
 mod replay;
 mod requests;
+mod reviews;
 mod route;
 mod sandbox;
 mod sandbox_agent;
@@ -67,6 +69,10 @@ pub(crate) enum Command {
     Benchmark(benchmark::Command),
     #[command(subcommand)]
     Route(route::Command),
+    #[command(subcommand)]
+    Budget(budget::Command),
+    #[command(subcommand)]
+    Reviews(reviews::Command),
     #[command(subcommand)]
     Receipts(receipts::Command),
     #[command(subcommand)]
@@ -152,6 +158,8 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Market(command) => market::run(&command, &mut cx),
         Command::Benchmark(command) => benchmark::run(&command, &mut cx),
         Command::Route(command) => route::run(&command, &mut cx),
+        Command::Budget(command) => budget::run(&command, &mut cx),
+        Command::Reviews(command) => reviews::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),

@@ -17,8 +17,8 @@ pub(crate) mod show;
 
 pub(crate) use environment::Environment;
 pub(crate) use list::{
-    ChainIds, HostedImages, HostedSource, ImageList, Layers, PeerUrls, PublicKeys, RelayUrls,
-    RequestKinds, Synonyms, not_a_layer,
+    BidPrices, ChainIds, HostedImages, HostedSource, ImageList, Layers, Networks, PeerUrls,
+    PublicKeys, RelayUrls, RequestKinds, Synonyms, Variables, not_a_layer,
 };
 pub(crate) use load::{Loaded, Setting, load};
 
@@ -132,6 +132,7 @@ pub(crate) struct Kernel {
     pub(crate) max_steps: u32,
     pub(crate) suspend_timeout_ms: u32,
     pub(crate) tools: String,
+    pub(crate) tool_env: Variables,
     pub(crate) hire_max_msat: u32,
 }
 
@@ -145,6 +146,7 @@ impl Default for Kernel {
             max_steps: 8,
             suspend_timeout_ms: 30_000,
             tools: "sandbox_run,ledger_balance".to_owned(),
+            tool_env: Variables::default(),
             hire_max_msat: 10_000,
         }
     }
@@ -281,11 +283,23 @@ pub(crate) struct Meeting {
     pub(crate) more_s: u32,
     pub(crate) result_s: u32,
     pub(crate) unresponsive_s: u32,
+    pub(crate) budget_msat: u32,
+    pub(crate) budget_day_msat: u32,
+    pub(crate) tools: String,
 }
 
 impl Default for Meeting {
     fn default() -> Meeting {
-        Meeting { silent_s: 30, work_s: 300, more_s: 60, result_s: 60, unresponsive_s: 86_400 }
+        Meeting {
+            silent_s: 30,
+            work_s: 300,
+            more_s: 60,
+            result_s: 60,
+            unresponsive_s: 86_400,
+            budget_msat: 100_000,
+            budget_day_msat: 1_000_000,
+            tools: String::new(),
+        }
     }
 }
 
@@ -293,11 +307,21 @@ impl Default for Meeting {
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Buyer {
     pub(crate) live_s: u32,
+    pub(crate) bid_prices: BidPrices,
+    pub(crate) bid_price_msat: u32,
+    pub(crate) bid_buffer_percent: u32,
+    pub(crate) bid_max_msat: u32,
 }
 
 impl Default for Buyer {
     fn default() -> Buyer {
-        Buyer { live_s: 900 }
+        Buyer {
+            live_s: 900,
+            bid_prices: BidPrices::default(),
+            bid_price_msat: 2_000,
+            bid_buffer_percent: 0,
+            bid_max_msat: 1_000_000,
+        }
     }
 }
 
@@ -306,7 +330,10 @@ impl Default for Buyer {
 pub(crate) struct Market {
     pub(crate) synonyms: Synonyms,
     pub(crate) trusted: PublicKeys,
+    pub(crate) trusted_reviewers: PublicKeys,
+    pub(crate) review_delay_s: u32,
     pub(crate) policy: RoutePolicy,
+    pub(crate) judge_model: String,
     pub(crate) copies: bool,
     pub(crate) public: bool,
 }
@@ -316,7 +343,10 @@ impl Default for Market {
         Market {
             synonyms: Synonyms::default(),
             trusted: PublicKeys::default(),
+            trusted_reviewers: PublicKeys::default(),
+            review_delay_s: 86_400,
             policy: RoutePolicy::Tiered,
+            judge_model: String::new(),
             copies: true,
             public: false,
         }
@@ -405,10 +435,12 @@ pub(crate) struct Hosting {
     pub(crate) origins: String,
     pub(crate) chain_ids: ChainIds,
     pub(crate) images: HostedImages,
+    pub(crate) machine: String,
     pub(crate) vcpu_micro_usd: u32,
     pub(crate) ram_gib_micro_usd: u32,
     pub(crate) keep_sign_ins_days: u32,
     pub(crate) requests_per_minute: u32,
+    pub(crate) trusted_proxies: Networks,
     pub(crate) sign_in_without_proof: bool,
 }
 
@@ -419,10 +451,12 @@ impl Default for Hosting {
             origins: String::new(),
             chain_ids: ChainIds::default(),
             images: HostedImages::default(),
+            machine: "local".to_owned(),
             vcpu_micro_usd: 840,
             ram_gib_micro_usd: 270,
             keep_sign_ins_days: 90,
             requests_per_minute: 600,
+            trusted_proxies: Networks::default(),
             sign_in_without_proof: false,
         }
     }

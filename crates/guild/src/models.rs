@@ -79,6 +79,18 @@ pub(crate) fn read(loaded: &Loaded, environment: &Environment) -> Result<Endpoin
     Ok(endpoints)
 }
 
+/// What the tools of agents may take from the environment. A variable that is not there is missed when it is wanted.
+pub(crate) fn tool_env(loaded: &Loaded, environment: &Environment) -> BTreeMap<String, String> {
+    let (values, missing) = loaded.config.kernel.tool_env.read(environment);
+    if !missing.is_empty() {
+        tracing::warn!(
+            missing = missing.join(","),
+            "kernel.tool_env names variables that are not set"
+        );
+    }
+    values
+}
+
 fn malformed(words: &str) -> Error {
     Error::new(&code::MODELS_FILE, words)
 }

@@ -1,5 +1,6 @@
 //! A running node: one process that holds a data directory, with its store, its services and its listener.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use guild_protocol::identity::SecretKey;
 use guild_protocol::schema::Registry;
 use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
+use guild_roles::budget::Budgets;
 use guild_roles::buyer::Buyer;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::judgements::Judgements;
@@ -26,6 +28,7 @@ use guild_roles::meeting::Meetings;
 use guild_roles::outbox::Outbox;
 use guild_roles::provider::{Provider, Worker};
 use guild_roles::relays::Relays;
+use guild_roles::reviews::Reviews;
 use guild_roles::router::{self, Router};
 use guild_roles::tools;
 use guild_roles::treasury::Treasury;
@@ -53,6 +56,7 @@ mod meeting;
 mod meter;
 mod network;
 mod policy;
+mod reviews;
 mod supervise;
 mod upkeep;
 
@@ -170,6 +174,11 @@ impl Parts {
         }
     }
 
+    /// How much may be spent on which kind of work.
+    pub(crate) fn budgets(&self) -> Budgets {
+        Budgets::new(self.store.clone(), self.clock.clone())
+    }
+
     /// The money, and the service that must run for it: it ends when the last handle is gone.
     fn treasury(&self) -> Result<(Treasury, BoxFuture<()>)> {
         let (writer, service) =
@@ -254,7 +263,9 @@ impl Parts {
         // Who can only be asked from this host is asked by whoever works on it. Another name may be a proxy's.
         let at_home = address.ip().is_loopback() && loaded.config.gateway.hosts.trim().is_empty();
         let matrix_public = loaded.config.market.public || at_home;
-        let options = ExplorerOptions { matrix_public, ..ExplorerOptions::default() };
+        let trusted_reviewers = loaded.config.market.trusted_reviewers.0.clone();
+        let options =
+            ExplorerOptions { matrix_public, trusted_reviewers, ..ExplorerOptions::default() };
         Explorer::new(options, turns, bus, self.clock.clone())
     }
 
@@ -306,6 +317,7 @@ impl Parts {
             treasury: handles.treasury.clone(),
             buyer: Some(handles.buyer.clone()),
             meetings: Some(handles.meetings.clone()),
+            reviews: Some(handles.reviews.clone()),
             desk,
             explorer: handles.explorer.clone(),
             services: supervisor.services(),
@@ -328,6 +340,8 @@ pub(crate) struct Character<'a> {
     pub(crate) sandbox: Result<Arc<dyn Sandbox>>,
     /// Where its agents' models are.
     pub(crate) models: Endpoints,
+    /// What their tools may take from the environment.
+    pub(crate) tool_env: BTreeMap<String, String>,
     /// The numbers of the process, if somebody keeps them.
     pub(crate) metrics: Option<Render>,
 }
@@ -337,6 +351,7 @@ pub(crate) struct Character<'a> {
 pub(crate) struct Handles {
     pub(crate) buyer: Buyer,
     pub(crate) meetings: Meetings,
+    pub(crate) reviews: Reviews,
     /// None if it does no work.
     pub(crate) provider: Option<Provider>,
     pub(crate) treasury: Treasury,
@@ -353,6 +368,16 @@ pub(crate) struct Node {
     handles: Handles,
 }
 
+/// Bells reach other processes, if there is a server for them.
+fn start_bus(parts: &mut Parts, supervisor: &mut Supervisor, shutdown: &Shutdown) {
+    let Some(service) = parts.bus.service.take() else { return };
+    let stop = shutdown.clone();
+    supervisor.start("bus", async move {
+        service.run(stop).await;
+        Ok(())
+    });
+}
+
 impl Node {
     /// Starts every service; when this returns, the node answers.
     pub(crate) async fn start(
@@ -365,7 +390,7 @@ impl Node {
         let offer = kernel::offer(loaded)?;
         let mut parts = Parts::open_watched(loaded, loaded.config.store.slow_call_ms)?;
         parts.correct_clock().await?;
-        let Character { origin, worker, sandbox, models, metrics } = character;
+        let Character { origin, worker, sandbox, models, tool_env, metrics } = character;
         let judge_in = sandbox.as_ref().ok().cloned();
         let workshops = market::workshops(loaded, sandbox)?;
         let identity = Identity::claim(origin, loaded, &parts).await?;
@@ -386,34 +411,45 @@ impl Node {
         let started =
             network::start(loaded, &identity, address, &parts, &mut supervisor, shutdown)?;
         let network::Started { intake, relay, pool } = started;
-        market::start_discovery(loaded, &intake, &parts, &mut supervisor, shutdown);
         let office = Office::open(loaded, &parts).await?;
         let (own, guests) = parts.drainers(loaded, address, pool.clone(), &office)?;
         let relays = parts.relays(loaded, Some(pool.clone()));
         let registry = Arc::new(Registry::builtin());
         let ours = identity.public_keys();
-        let means = market::Means { loaded, registry, pool, ours, workshops, judge_in };
+        let judge = market::judge(loaded, &models, &parts)?;
+        let content = parts.content(loaded)?;
+        let (kept, url) = (content.clone(), url(address));
+        let means = market::Means {
+            loaded,
+            registry,
+            pool,
+            ours,
+            workshops,
+            content: kept,
+            url,
+            judge_in,
+            judge,
+        };
         let Identity { buyer, provider, node } = identity;
         let open = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
         let (desk, counts) = open.map(|open| (open.desk, open.counts)).unzip();
         let provider = (provider, worker);
         let provider = market::start_provider(&means, provider, &parts, &mut supervisor, shutdown)?;
-        let meetings = meeting::start(
-            &means,
-            SecretKey::from_bytes(buyer.to_bytes())?,
-            &parts,
-            &mut supervisor,
-            shutdown,
-        );
+        let met_by = SecretKey::from_bytes(buyer.to_bytes())?;
+        let reviewed_by = SecretKey::from_bytes(buyer.to_bytes())?;
+        let reviews = reviews::start(&means, reviewed_by, &parts, &mut supervisor, shutdown);
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
+        let met_by = (met_by, buyer.router());
+        let meetings = meeting::start(&means, met_by, &parts, &mut supervisor, shutdown);
+        let market = (&intake, buyer.router());
+        market::start_discovery(loaded, market, &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer(loaded, address);
         let agents = office.agents(offer.clone(), &parts);
         agents.offer_tools().await?;
         let tools = tools::tools(&offer, &means.tools(&buyer, &parts));
-        let handles = Handles { buyer, meetings, provider, treasury, explorer };
+        let handles = Handles { buyer, meetings, reviews, provider, treasury, explorer };
         let metrics =
             metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake, counts));
-        let content = parts.content(loaded)?;
         content::start(loaded, &content, &mut supervisor, shutdown);
         let venue = (relay, relays, content);
         let roles = parts.roles(agents, &handles, venue, desk, &supervisor, metrics);
@@ -425,19 +461,13 @@ impl Node {
             shutdown.clone(),
         );
         let bus_address = parts.bus.service.as_ref().map(|service| service.address().to_string());
-        if let Some(service) = parts.bus.service.take() {
-            let stop = shutdown.clone();
-            supervisor.start("bus", async move {
-                service.run(stop).await;
-                Ok(())
-            });
-        }
+        start_bus(&mut parts, &mut supervisor, shutdown);
         let stop = shutdown.clone();
         supervisor.start("outbox", async move {
             join(own.run(stop.clone()), guests.run(stop)).await;
             Ok(())
         });
-        let mind = kernel::Mind { models, tools };
+        let mind = kernel::Mind { models, tools, environment: tool_env };
         kernel::start(loaded, mind, office, &parts, &mut supervisor, shutdown)?;
         let router = handles.buyer.router();
         upkeep::start(loaded, (&parts, router), &mut supervisor, shutdown)?;
@@ -539,6 +569,7 @@ fn own_relays(loaded: &Loaded, address: SocketAddr) -> Vec<String> {
 fn gateway_options(loaded: &Loaded, address: SocketAddr) -> guild_gateway::Options {
     guild_gateway::Options {
         hosts: hosts(loaded, address),
+        trusted_proxies: loaded.config.hosting.trusted_proxies.0.clone(),
         content_public: loaded.config.content.public,
         ..guild_gateway::Options::default()
     }

@@ -157,6 +157,7 @@ fn roles(
         treasury: Treasury::new(store.clone(), writer, clock.clone()),
         buyer: None,
         meetings: None,
+        reviews: None,
         desk: Some(desk(store, clock, random)?),
         explorer,
         services: Services::default(),
@@ -174,7 +175,7 @@ fn desk(store: &Store, clock: &Arc<dyn Clock>, random: &Arc<dyn Random>) -> Resu
     };
     let options = DeskOptions {
         policy: Policy { jobs_max: i64::MAX, ..Policy::default() },
-        siwe: siwe::Policy { origins: Vec::new(), chain_ids: [1].into(), skew_ms: 60_000 },
+        siwe: siwe::Policy { origins: Vec::new(), chain_ids: [1].into(), skew_ms: siwe::SKEW_MS },
         session_ms: DAY_MS,
         rate,
         nonces: nonce::Limits::default(),

@@ -91,8 +91,11 @@ fn seed(written: Option<&String>) -> Result<[u8; SEED_BYTES]> {
 
 fn task(args: &TaskArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let seed = seed(args.seed.as_ref())?;
-    let task = args.benchmark.task(&seed, &args.benchmark.modules())?;
-    cx.out.object(true, json!({"seed": to_hex(&seed), "task": task.spec()}))?;
+    let task = match args.benchmark.job(&seed)? {
+        Some(job) => job.payload().clone(),
+        None => args.benchmark.task(&seed, &args.benchmark.modules())?.spec().clone(),
+    };
+    cx.out.object(true, json!({"seed": to_hex(&seed), "task": task}))?;
     Ok(Answer::Yes)
 }
 

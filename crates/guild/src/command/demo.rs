@@ -7,7 +7,7 @@ use guild_market::order;
 use guild_protocol::env::{Clock, Shutdown};
 use tokio::runtime::Runtime;
 
-use self::job::{Done, Job};
+use self::job::{Done, Job, Whom};
 use self::met::Met;
 use self::proof::Proof;
 use self::town::Town;
@@ -28,10 +28,11 @@ mod worker;
 /// See the whole market at work, on this host alone
 ///
 /// Starts a buyer with a relay and three providers: an honest one, a slow one and one that cheats. They find each other
-/// over real sockets; the buyer tests each of them by benchmarks whose tests it keeps to itself, and ranks them. It
-/// hires them in the open and in private, for embeddings and to run the tests of a small program in a sandbox. It does
-/// what came back once more, pays for what holds and signs a receipt for each. Then everything is checked again from
-/// the bytes alone, as a stranger would. It needs no service, network, key or model, and leaves nothing behind.
+/// over real sockets. The buyer first hires by price alone, and is cheated; then it tests each of them by benchmarks
+/// whose tests it keeps to itself, and ranks them. It hires them in the open and in private, for embeddings and to run
+/// the tests of a small program in a sandbox. It does what came back once more, pays for what holds and signs a receipt
+/// for each. Then everything is checked again from the bytes alone, as a stranger would. It needs no service, network,
+/// key or model, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave it running until Ctrl-C, to look around in the explorer
@@ -80,6 +81,12 @@ fn perform(
 ) -> Result<Answer> {
     let offers = until(runtime, interrupted, town.meet())?;
     step(&format!("{} providers have announced themselves at the relay", offers.len()), cx);
+    // The first one is hired by its price alone, by somebody who has tested nobody yet.
+    let mut done: Vec<Done> = Vec::new();
+    let (blind, informed): (Vec<Job>, Vec<Job>) = jobs.partition(|job| job.whom == Whom::Cheapest);
+    for job in blind {
+        done.push(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
+    }
     let mut met: Vec<Met> = Vec::new();
     for name in town.applicants() {
         cx.out.progress(&format!("{name} is tested"));
@@ -88,13 +95,8 @@ fn perform(
         step(&found.sentence(), cx);
         met.push(found);
     }
-    let mut done: Vec<Done> = Vec::new();
-    for job in jobs {
-        cx.out.progress(&job.wanted());
-        let finished = until(runtime, interrupted, town.hire(done.len() + 1, job))?;
-        cx.out.progress("");
-        step(&finished.sentence(), cx);
-        done.push(finished);
+    for job in informed {
+        done.push(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
     }
     until(runtime, interrupted, town.receipts_taken(&done))?;
     step("every provider has its receipts; now a stranger checks the bytes", cx);
@@ -104,6 +106,7 @@ fn perform(
     let told = show::Told {
         offers,
         met,
+        applicants: town.applicants().count(),
         done,
         proofs,
         evidence_holds: holds,
@@ -113,6 +116,21 @@ fn perform(
     };
     show::show(&told, cx)?;
     Ok(Answer::of(told.ok()))
+}
+
+/// Has a job done, and tells of it.
+fn hired(
+    job: &Job,
+    number: usize,
+    (runtime, interrupted): (&Runtime, &Shutdown),
+    town: &Town,
+    cx: &mut Context<'_>,
+) -> Result<Done> {
+    cx.out.progress(&job.wanted());
+    let finished = until(runtime, interrupted, town.hire(number, *job))?;
+    cx.out.progress("");
+    step(&finished.sentence(), cx);
+    Ok(finished)
 }
 
 /// The evidence of every node, each in a directory of its own.

@@ -24,6 +24,7 @@ use crate::real::SystemRandom;
 
 mod commands;
 pub(super) mod desk;
+mod several;
 mod watch;
 
 /// An input larger than this does not fit into a request.
@@ -66,9 +67,15 @@ pub(crate) struct Args {
     /// The image that they run in; `guild sandbox images` lists those of this node [default: this host's own]
     #[arg(long, value_name = "DIGEST", requires = "command")]
     image: Option<String>,
-    /// The most that is paid, such as 2000msat or 5sat
-    #[arg(long, value_name = "AMOUNT", default_value = "2000msat", value_parser = budget)]
-    budget: i64,
+    /// The most that is paid, such as 2000msat or 5sat [default: a bid by what such work has cost; see --explain]
+    #[arg(long, value_name = "AMOUNT", value_parser = budget)]
+    budget: Option<i64>,
+    /// How soon it is needed: more is bid for what is urgent
+    #[arg(long, value_name = "URGENCY", value_enum, conflicts_with = "budget")]
+    urgency: Option<Urgency>,
+    /// How far whoever does it should be trusted, from 0 to 1: more is bid above 0.5
+    #[arg(long, value_name = "TRUST", value_parser = trust_bp, conflicts_with = "budget")]
+    target_trust: Option<u32>,
     /// How long to wait for the result, such as 30s or 10m
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration_ms)]
     deadline: i64,
@@ -81,7 +88,14 @@ pub(crate) struct Args {
     /// How the best is chosen [default: market.policy]
     #[arg(long, value_name = "POLICY", value_enum)]
     policy: Option<RoutePolicy>,
-    /// Say why it is this one
+    /// How much it matters: one does it, or 2, 3 or 5 with keys of their own, for the budget together; what they say is
+    /// compared, and only who gives the answer that counts is paid
+    #[arg(long, value_name = "LEVEL", value_enum, default_value = "low")]
+    criticality: Level,
+    /// Take fewer, if there are not as many
+    #[arg(long)]
+    fewer_ok: bool,
+    /// Say why it is this one, or each of them, and how a bid was made
     #[arg(long)]
     explain: bool,
     /// A name of your own for the order: repeating the command with it hires nobody twice
@@ -93,6 +107,54 @@ pub(crate) struct Args {
     /// Do not wait for the result
     #[arg(long, conflicts_with = "output")]
     no_wait: bool,
+}
+
+/// How much work matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Level {
+    /// One does it
+    Low,
+    /// Two do it, and the first that passes its check wins
+    Medium,
+    /// Three do it, and two must say the same
+    High,
+    /// Five do it, and three must say the same
+    Critical,
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Level::Low => "low",
+            Level::Medium => "medium",
+            Level::High => "high",
+            Level::Critical => "critical",
+        }
+    }
+}
+
+/// How soon work is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum Urgency {
+    /// As usual
+    Normal,
+    /// One and a half times the bid
+    Urgent,
+    /// Twice the bid
+    Critical,
+}
+
+/// `0.75`, in ten-thousandths.
+fn trust_bp(text: &str) -> Result<u32, String> {
+    let wanted = || "write a number from 0 to 1, such as 0.75".to_owned();
+    let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.len() != 1 || !digits(whole) || rest.len() > 4 || !digits(rest) {
+        return Err(wanted());
+    }
+    let bp: u32 = format!("{whole}{rest:0<4}").parse().map_err(|_| wanted())?;
+    if bp <= 10_000 { Ok(bp) } else { Err(wanted()) }
 }
 
 /// `2000msat` or `5sat`, in millisatoshi.
@@ -124,7 +186,23 @@ fn input(text: &str) -> Result<Value> {
     json::decode(&file.read(MAX_INPUT_BYTES)?).in_file(file.path())
 }
 
+/// Whether several do it: then the node chooses them, and one budget is for all of them.
+fn is_for_several(args: &Args) -> Result<bool> {
+    let refused = |why: &str| Err(Error::new(&guild_market::code::DELEGATION_MALFORMED, why));
+    match args.criticality {
+        Level::Low => Ok(false),
+        _ if args.provider != "best" => {
+            refused("those who do it are chosen by the node: --provider cannot be named")
+        }
+        _ if args.budget.is_none() => {
+            refused("say how much all of them may cost together: --budget")
+        }
+        _ => Ok(true),
+    }
+}
+
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
+    let several = is_for_several(args)?;
     let (schema_id, input) = work(args)?;
     // Now, not when all is paid.
     let draft = |path: &PathBuf| Draft::begin(path, 0o644, Existing::Keep);
@@ -135,10 +213,12 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     runtime.block_on(async { up::stop_on_signal(&interrupted) })?;
     let mut desk = Desk::open(&loaded, cx.environment, &runtime)?;
     let key = args.key.clone().unwrap_or_else(made_up_key);
-    let order = json!({
+    let mut order = json!({
         "schema_id": schema_id,
         "input": input,
         "budget_msat": args.budget,
+        "urgency": args.urgency,
+        "target_trust_bp": args.target_trust,
         "time_limit_ms": args.deadline,
         "provider": args.provider,
         "private": args.private,
@@ -147,14 +227,26 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     });
     let until_ms = now_ms().saturating_add(args.deadline);
     cx.out.progress("looking for somebody who does it …");
+    if let (true, Some(members)) = (several, order.as_object_mut()) {
+        for of_one in ["provider", "urgency", "target_trust_bp"] {
+            members.remove(of_one);
+        }
+        members.insert("criticality".to_owned(), json!(args.criticality.name()));
+        members.insert("fewer_ok".to_owned(), json!(args.fewer_ok));
+    }
     let posted = desk.hire(&order, until_ms, &interrupted);
     cx.out.progress("");
     let told = posted.map_err(|error| can_be_repeated(error, &key)).and_then(|posted| {
         if args.explain && !cx.out.json() {
-            explain(&posted, cx);
+            if several { several::explain(&posted, cx) } else { explain(&posted, cx) }
         }
-        if args.no_wait {
-            return posted_only(&posted, cx);
+        match (args.no_wait, several) {
+            (true, true) => return several::posted_only(&posted, cx),
+            (true, false) => return posted_only(&posted, cx),
+            (false, true) => {
+                return several::follow(&mut desk, &posted, &interrupted, file, cx);
+            }
+            (false, false) => {}
         }
         follow(&mut desk, &posted, &interrupted, file, cx)
     });
@@ -194,8 +286,11 @@ fn can_be_repeated(error: Error, key: &str) -> Error {
     error.help(format!("{again} the command with `--key {key}`: nobody is hired twice."))
 }
 
-/// Says why the order went to whom it went.
+/// Says why so much was bid, if that was decided here, and why the order went to whom it went.
 fn explain(order: &Value, cx: &mut Context<'_>) {
+    if let Some(words) = order["bid"]["words"].as_str() {
+        words.lines().for_each(|line| cx.out.remark(line));
+    }
     match order["choice"]["words"].as_str() {
         Some(words) => words.lines().for_each(|line| cx.out.remark(line)),
         None => cx.out.remark("nothing was chosen here: the order says whom"),
@@ -279,6 +374,14 @@ mod tests {
         assert_eq!(budget("0sat"), Ok(0));
         for bad in ["", "5", "-5sat", "5 btc", "sat", "9223372036854775807sat", "1.5sat"] {
             assert!(budget(bad).is_err(), "{bad}");
+        }
+        for (text, bp) in
+            [("0", 0), ("1", 10_000), ("0.5", 5_000), ("0.7345", 7_345), ("1.0000", 10_000)]
+        {
+            assert_eq!(trust_bp(text), Ok(bp));
+        }
+        for bad in ["", ".5", "2", "1.0001", "0.12345", "-0.1", "0,5", "0.1.1"] {
+            assert!(trust_bp(bad).is_err(), "{bad}");
         }
         assert_eq!(duration_ms("30s"), Ok(30_000));
         assert_eq!(duration_ms("2h"), Ok(7_200_000));

@@ -5,11 +5,13 @@ use std::str::FromStr;
 use guild_hosting::api::dollars;
 pub(super) use guild_hosting::api::span;
 use guild_protocol::env::Clock;
+use guild_protocol::error::Kind;
 use serde_json::{Value, json};
 
 use super::Context;
 use super::table::{self, Column};
 use crate::error::{Error, Result, code};
+use crate::host::Host;
 use crate::output::{Answer, Output};
 use crate::real::SystemClock;
 
@@ -117,7 +119,67 @@ pub(super) fn usd(value: &Value, field: &str) -> String {
     dollars(value[field].as_i64().unwrap_or(0))
 }
 
-/// Prints a page of a list: as it came, or as a table.
+/// How long it goes on if nothing changes, whatever ends it first: its time or its money.
+pub(super) fn lasts(value: &Value) -> String {
+    span(value["lasts_ms"].as_i64().unwrap_or(0))
+}
+
+/// What a minute costs now.
+pub(super) fn burn(value: &Value) -> String {
+    format!("{} a minute", usd(value, "burn_micro_usd_per_minute"))
+}
+
+/// Says how a sandbox stands beside an answer that is something else. What was done is done, also if whoever did it may
+/// not look.
+pub(super) fn remark_pace(host: &Host, sandbox_id: &str, out: &mut Output) -> Option<Value> {
+    let sandbox = host.get(&format!("/v1/sandboxes/{}", word(sandbox_id).ok()?)).ok()?;
+    if !out.json() {
+        let id = text(&sandbox, "sandbox_id");
+        out.remark(&format!("{id}: {}, {} left", burn(&sandbox), lasts(&sandbox)));
+    }
+    Some(sandbox)
+}
+
+/// Says what a minute of a shape costs, before it is bought. What no price is asked for is refused where it is bought.
+pub(super) fn remark_price(host: &Host, shape: (i64, i64), out: &mut Output) -> Result<()> {
+    let path = format!("/v1/prices?cpu_milli={}&ram_mib={}", shape.0, shape.1);
+    match host.get(&path) {
+        Ok(price) => {
+            let price = usd(&price, "price_micro_usd_per_minute");
+            out.remark(&format!("a minute costs {price}"));
+            Ok(())
+        }
+        Err(error) if error.kind() == Kind::Invalid => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The largest page that a node gives, and how many a list has at most.
+const PAGE: u32 = 200;
+pub(super) const LIST_MAX: i64 = 10_000;
+
+/// The newest items of a list, as many as are wanted, page by page. `next` says where it goes on, if it may.
+pub(super) fn newest(host: &Host, path: &str, field: &str, limit: u32) -> Result<Value> {
+    let (mut all, mut next) = (Vec::new(), Value::Null);
+    loop {
+        let missing = usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(all.len());
+        let page = u32::try_from(missing).unwrap_or(PAGE).min(PAGE);
+        if page == 0 {
+            break;
+        }
+        let before = next.as_str().map(|next| word(next).map(|next| format!("&before={next}")));
+        let before = before.transpose()?.unwrap_or_default();
+        let mut got = host.get(&format!("{path}?limit={page}{before}"))?;
+        all.extend(got[field].as_array_mut().into_iter().flat_map(std::mem::take));
+        next = got["next"].take();
+        if !next.is_string() {
+            break;
+        }
+    }
+    Ok(json!({ field: all, "next": next }))
+}
+
+/// Prints a list: as it came, or as a table.
 pub(super) fn list<const N: usize>(
     page: &Value,
     field: &str,
@@ -132,6 +194,13 @@ pub(super) fn list<const N: usize>(
     let rows: Vec<_> = page[field].as_array().into_iter().flatten().map(row).collect();
     table::print(columns, &rows, cx.out)?;
     Ok(Answer::Yes)
+}
+
+/// Says that a list may go on.
+pub(super) fn remark_more(page: &Value, out: &mut Output) {
+    if page["next"].is_string() && !out.json() {
+        out.remark("there may be older ones; --limit asks for more");
+    }
 }
 
 /// Says what was granted, if it is less than what was asked for.

@@ -56,7 +56,7 @@ pub(crate) struct ExtendArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct LsArgs {
     /// How many at most
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=hosted::LIST_MAX))]
     limit: u32,
 }
 
@@ -100,13 +100,14 @@ fn extend(args: &ExtendArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer
 }
 
 fn ls(args: &LsArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer> {
-    let page = host.get(&format!("/v1/jobs?limit={}", args.limit))?;
+    let page = hosted::newest(host, "/v1/jobs", "jobs", args.limit)?;
     let columns = [
         Column::Left("job"),
         Column::Left("name"),
         Column::Left("status"),
         Column::Right("spent"),
         Column::Right("of"),
+        Column::Right("a minute"),
         Column::Right("time left"),
     ];
     let row = |job: &Value| {
@@ -116,10 +117,13 @@ fn ls(args: &LsArgs, host: &Host, cx: &mut Context<'_>) -> Result<Answer> {
             hosted::text(job, "status"),
             hosted::usd(job, "spent_micro_usd"),
             hosted::usd(job, "max_spend_micro_usd"),
-            hosted::span(job["left_ms"].as_i64().unwrap_or(0)),
+            hosted::usd(job, "burn_micro_usd_per_minute"),
+            hosted::lasts(job),
         ]
     };
-    hosted::list(&page, "jobs", columns, row, cx)
+    let answer = hosted::list(&page, "jobs", columns, row, cx)?;
+    hosted::remark_more(&page, cx.out);
+    Ok(answer)
 }
 
 fn one(job: &Value, cx: &mut Context<'_>) -> Result<Answer> {
@@ -137,7 +141,8 @@ fn one(job: &Value, cx: &mut Context<'_>) -> Result<Answer> {
         ("name", &hosted::text(job, "name")),
         ("status", &hosted::text(job, "status")),
         ("spent", &spent),
-        ("time left", &hosted::span(job["left_ms"].as_i64().unwrap_or(0))),
+        ("burns", &hosted::burn(job)),
+        ("time left", &hosted::lasts(job)),
     ])?;
     hosted::remark_grants(job, cx.out);
     Ok(Answer::Yes)

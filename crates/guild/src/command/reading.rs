@@ -38,7 +38,9 @@ where
 {
     let service = node::open_read_only(loaded)?;
     let (bus, clock) = (Arc::new(Local::new()), Arc::new(SystemClock));
-    let explorer = Explorer::new(Options::default(), Turns::new(service.handle()), bus, clock);
+    let trusted_reviewers = loaded.config.market.trusted_reviewers.0.clone();
+    let options = Options { trusted_reviewers, ..Options::default() };
+    let explorer = Explorer::new(options, Turns::new(service.handle()), bus, clock);
     let answer = runtime().map(|runtime| runtime.block_on(ask(explorer.for_owner())));
     service.close();
     Ok(answer??)

@@ -39,7 +39,9 @@ pub(crate) fn run(_: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let origin = Origin::Keystore(cx.environment);
     let sandbox = crate::sandbox::open(&loaded.config, cx.environment);
     let models = crate::models::read(&loaded, cx.environment)?;
-    let character = Character { origin, worker: None, sandbox, models, metrics: start_meter() };
+    let tool_env = crate::models::tool_env(&loaded, cx.environment);
+    let metrics = start_meter();
+    let character = Character { origin, worker: None, sandbox, models, tool_env, metrics };
     let runtime = node_runtime()?;
     runtime.block_on(async {
         let shutdown = Shutdown::new();

@@ -224,6 +224,19 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(1, 31_536_000),
     key(
+        "buyer.bid_prices",
+        "What is bid for a kind of work until it is known what such work costs, in millisatoshi, separated by commas, \
+         each as SCHEMA=MSAT.",
+    ),
+    key("buyer.bid_price_msat", "The same for every kind of work that is not named there.")
+        .range(0, 4_000_000_000),
+    key("buyer.bid_buffer_percent", "What is added on top of a bid, in percent.").range(0, 100),
+    key(
+        "buyer.bid_max_msat",
+        "The most that is bid where nobody says how much, in millisatoshi.",
+    )
+    .range(0, 4_000_000_000),
+    key(
         "market.synonyms",
         "Other words that providers use for a kind of work, separated by commas, each as TASK=WORD|WORD: whoever names \
          one of them is taken for able to do it, with less certainty.",
@@ -234,8 +247,24 @@ pub(crate) static KEYS: &[Key] = &[
          is let into the registry at once, and comes first among equals.",
     ),
     key(
+        "market.trusted_reviewers",
+        "Keys whose reviews weigh something although nothing is known of them yet, as npub or in hex digits, separated \
+         by commas. Their evidence must be here all the same.",
+    ),
+    key(
+        "market.review_delay_s",
+        "How many seconds a review of this node waits for later outcomes before it is published.",
+    )
+    .range(0, 31_536_000),
+    key(
         "market.policy",
         "How one is chosen among those whom the routing matrix knows: tiered, or thompson.",
+    ),
+    key(
+        "market.judge_model",
+        "The model that chooses where those who do the same work do not agree and nobody can check it, as a name that \
+         models.toml knows. It is shown the input and the results, but never of private work. Empty: such work stays \
+         undecided, and nobody is paid.",
     ),
     key(
         "market.copies",
@@ -260,6 +289,15 @@ pub(crate) static KEYS: &[Key] = &[
         .range(1, 3_600),
     key("meeting.unresponsive_s", "For how many seconds whoever said nothing is not met again.")
         .range(0, 31_536_000),
+    key("meeting.budget_msat", "The most that is paid for all trials of one meeting, in millisatoshi.")
+        .range(0, 4_294_967_295),
+    key("meeting.budget_day_msat", "The most that is paid for trials within 24 hours, in millisatoshi.")
+        .range(0, 4_294_967_295),
+    key(
+        "meeting.tools",
+        "A directory of Python packages by which the quality of answers is measured, as `pip install --target DIR \
+         pylint bandit mypy` makes it. Empty: what is installed where they run.",
+    ),
     key(
         "sandbox.backend",
         "What runs strangers' programs: ns, the launcher in this program, or oci, an OCI runtime, which needs root.",
@@ -342,7 +380,13 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "hosting.images",
         "The images that are sold, separated by commas, each as NAME:vX.Y.Z=DIRECTORY, or =host for this host's own \
-         system.",
+         system. DIRECTORY@sha256:… names the digest that its files must have; in any case it must stay what it was \
+         when the version was first offered.",
+    ),
+    key(
+        "hosting.machine",
+        "The name of this host among those that share the database: at most 40 lower-case letters, digits and hyphens. \
+         Each data directory needs one of its own, and keeps it as long as it has sandboxes.",
     ),
     key("hosting.vcpu_micro_usd", "What a minute of a virtual processor costs, in micro-USD.")
         .range(0, 1_000_000_000),
@@ -359,6 +403,12 @@ pub(crate) static KEYS: &[Key] = &[
          address, and a twentieth to sign in.",
     )
     .range(1, 10_000_000),
+    key(
+        "hosting.trusted_proxies",
+        "The proxies in front of this node, by address or network, separated by commas, as 127.0.0.1 or 10.0.0.0/8. Of \
+         what comes from them the last address in x-forwarded-for that is none of them is counted; nobody else is \
+         believed. Without it everybody behind a proxy shares the limits of one address.",
+    ),
     key(
         "hosting.sign_in_without_proof",
         "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
@@ -384,6 +434,11 @@ pub(crate) static KEYS: &[Key] = &[
         "kernel.tools",
         "The tools of this node that agents may call if their profile allows it, separated by commas: sandbox_run, \
          ledger_balance, hire. What sandbox_run may use is said by sandbox_run.max_memory_mb and its companions.",
+    ),
+    key(
+        "kernel.tool_env",
+        "The variables of the environment that options.envs in the row of a tool may name, separated by commas. Their \
+         values are told to the tool alone, and written down nowhere.",
     ),
     key(
         "kernel.hire_max_msat",

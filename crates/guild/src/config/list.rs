@@ -3,13 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use guild_gateway::Network;
 use guild_network::client::relay_url;
 use guild_network::content::peer_url;
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::kind;
+use guild_protocol::schema::SchemaId;
 use guild_roles::router::TaskType;
 use guild_sandbox::Layer;
 use serde::{Deserialize, Serialize};
+
+use super::environment::{Environment, PREFIX};
 
 /// More relays are a mistake: every one of them is a connection.
 const RELAYS_MAX: usize = 64;
@@ -110,11 +115,11 @@ impl From<ImageList> for String {
 pub(crate) enum HostedSource {
     /// From this host's own system.
     Host,
-    /// From a directory.
-    Directory(PathBuf),
+    /// From a directory, with this digest if one is named.
+    Directory(PathBuf, Option<Hash>),
 }
 
-/// Images that are sold, as `name:vX.Y.Z=/directory` or `name:vX.Y.Z=host`.
+/// Images that are sold, as `name:vX.Y.Z=/directory`, `name:vX.Y.Z=/directory@sha256:…` or `name:vX.Y.Z=host`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct HostedImages(pub(crate) BTreeMap<String, HostedSource>);
@@ -133,7 +138,13 @@ impl TryFrom<String> for HostedImages {
             let source = match part.split_once('=') {
                 Some((name, "host")) => Some((name, HostedSource::Host)),
                 Some((name, path)) if path.starts_with('/') => {
-                    Some((name, HostedSource::Directory(PathBuf::from(path))))
+                    let (path, digest) = match path.rsplit_once("@sha256:") {
+                        Some((path, _)) => (path, part.rsplit_once('@').map(|(_, digest)| digest)),
+                        None => (path, None),
+                    };
+                    let digest = digest.map(|text| text.parse::<Hash>()).transpose();
+                    let digest = digest.map_err(|e| format!("{part:?}: {e}"))?;
+                    Some((name, HostedSource::Directory(PathBuf::from(path), digest)))
                 }
                 _ => None,
             };
@@ -152,7 +163,10 @@ impl From<HostedImages> for String {
     fn from(images: HostedImages) -> String {
         let one = |(name, source): (&String, &HostedSource)| match source {
             HostedSource::Host => format!("{name}=host"),
-            HostedSource::Directory(path) => format!("{name}={}", path.display()),
+            HostedSource::Directory(path, None) => format!("{name}={}", path.display()),
+            HostedSource::Directory(path, Some(digest)) => {
+                format!("{name}={}@{digest}", path.display())
+            }
         };
         images.0.iter().map(one).collect::<Vec<_>>().join(",")
     }
@@ -184,6 +198,31 @@ impl TryFrom<String> for ChainIds {
 impl From<ChainIds> for String {
     fn from(ids: ChainIds) -> String {
         ids.0.iter().map(u64::to_string).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// More networks are a mistake: each is compared with whoever comes.
+const NETWORKS_MAX: usize = 64;
+
+/// Addresses and networks.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Networks(pub(crate) Vec<Network>);
+
+impl TryFrom<String> for Networks {
+    type Error = String;
+    fn try_from(text: String) -> Result<Networks, String> {
+        let all: Vec<Network> = parts(&text).map(str::parse).collect::<Result<_, _>>()?;
+        match all.len() {
+            0..=NETWORKS_MAX => Ok(Networks(all)),
+            n => Err(format!("{n} networks are more than the limit of {NETWORKS_MAX}")),
+        }
+    }
+}
+
+impl From<Networks> for String {
+    fn from(all: Networks) -> String {
+        all.0.iter().map(Network::to_string).collect::<Vec<_>>().join(",")
     }
 }
 
@@ -260,6 +299,39 @@ impl From<Synonyms> for String {
     }
 }
 
+/// More prices are a mistake.
+const PRICES_MAX: usize = 256;
+
+/// What kinds of work cost, in millisatoshi.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct BidPrices(pub(crate) BTreeMap<String, i64>);
+
+impl TryFrom<String> for BidPrices {
+    type Error = String;
+    fn try_from(text: String) -> Result<BidPrices, String> {
+        let mut all = BTreeMap::new();
+        for part in parts(&text) {
+            let malformed = || format!("{part:?} is not SCHEMA=MSAT");
+            let (schema_id, msat) = part.split_once('=').ok_or_else(malformed)?;
+            let schema_id: SchemaId = schema_id.trim().parse().map_err(|_| malformed())?;
+            let msat: u32 = msat.trim().parse().map_err(|_| malformed())?;
+            all.insert(schema_id.to_string(), i64::from(msat));
+        }
+        match all.len() {
+            0..=PRICES_MAX => Ok(BidPrices(all)),
+            n => Err(format!("{n} prices are more than the limit of {PRICES_MAX}")),
+        }
+    }
+}
+
+impl From<BidPrices> for String {
+    fn from(all: BidPrices) -> String {
+        let one = |(schema_id, msat): (&String, &i64)| format!("{schema_id}={msat}");
+        all.0.iter().map(one).collect::<Vec<_>>().join(",")
+    }
+}
+
 /// More keys are a mistake: what all of them recommend is read again and again.
 const KEYS_MAX: usize = 256;
 
@@ -311,6 +383,74 @@ pub(crate) fn not_a_layer(text: &str) -> String {
     format!("{text:?} is no layer; there are {}", names.join(", "))
 }
 
+/// More variables are a mistake: each is read at the start.
+const VARIABLES_MAX: usize = 64;
+
+/// Names of variables of the environment, none of them ours.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) struct Variables(BTreeSet<String>);
+
+impl Variables {
+    /// Those that are set, with their values; and the names of those that are not.
+    pub(crate) fn read(&self, environment: &Environment) -> (BTreeMap<String, String>, Vec<&str>) {
+        let (mut values, mut missing) = (BTreeMap::new(), Vec::new());
+        for name in &self.0 {
+            match environment.secret(name) {
+                Some(value) => drop(values.insert(name.clone(), value)),
+                None => missing.push(name.as_str()),
+            }
+        }
+        (values, missing)
+    }
+}
+
+impl TryFrom<String> for Variables {
+    type Error = String;
+    fn try_from(text: String) -> Result<Variables, String> {
+        let names: BTreeSet<String> = parts(&text).map(str::to_owned).collect();
+        for name in &names {
+            let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            if !name.chars().all(fits) || name.starts_with(|c: char| c.is_ascii_digit()) {
+                return Err(format!("{name:?} is no name of a variable"));
+            }
+            if name.starts_with(PREFIX) {
+                return Err(format!("{name} is a variable of guild itself, which no tool is told"));
+            }
+        }
+        match names.len() {
+            0..=VARIABLES_MAX => Ok(Variables(names)),
+            n => Err(format!("{n} variables are more than the limit of {VARIABLES_MAX}")),
+        }
+    }
+}
+
+impl From<Variables> for String {
+    fn from(names: Variables) -> String {
+        names.0.into_iter().collect::<Vec<_>>().join(",")
+    }
+}
+
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_of_other_variables_are_variables() {
+        let read = |text: &str| Variables::try_from(text.to_owned()).map(String::from);
+        assert_eq!(read(" SHOP_KEY,a1 ,,a1"), Ok("SHOP_KEY,a1".to_owned()));
+        assert_eq!(read(""), Ok(String::new()));
+        for bad in ["A B", "1A", "A=1", "A*", "GUILD_PASSPHRASE_FILE", "ä"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        let many: Vec<String> = (0..65).map(|n| format!("V{n}")).collect();
+        assert!(read(&many.join(",")).is_err());
+        assert!(Environment::default().secret("SHOP_KEY").is_none());
+        let names = Variables::try_from("SHOP_KEY".to_owned()).unwrap();
+        assert_eq!(names.read(&Environment::default()), (BTreeMap::new(), vec!["SHOP_KEY"]));
+    }
 }

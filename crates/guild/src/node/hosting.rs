@@ -2,16 +2,19 @@
 //! they run on.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
 use guild_hosting::api::ClockView;
 use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{self, Desk, Options};
+use guild_hosting::machine::claim::{Claim, MachineName};
 use guild_hosting::machine::driver::{self, Counts, Driver};
 use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::link::Link;
 use guild_hosting::machine::local::{self, Local};
+use guild_hosting::machine::pins;
 use guild_hosting::machine::visit::{Door, Limits};
 use guild_hosting::machine::{Abilities, Machine};
 use guild_hosting::price::Rates;
@@ -26,8 +29,6 @@ use crate::error::{Error, Result};
 use crate::sandbox::THIS_PROGRAM;
 
 const DAY_MS: i64 = 24 * 3_600 * 1_000;
-/// How far the clock of somebody who signs in may be off.
-const SKEW_MS: i64 = 5 * 60 * 1_000;
 
 /// What is open.
 pub(super) struct Open {
@@ -54,12 +55,15 @@ pub(super) async fn start(
         // Whoever signed in without a proof while that was switched on has proven nothing.
         parts.store.write(session::end_bypassed).await?;
     }
-    let images = Arc::new(images(settings)?);
     let link = Link::new(Arc::new(key), parts.clock.clone(), parts.random.clone());
     let root = loaded.config.data_dir.join("sandboxes");
     let root = std::path::absolute(&root).map_err(|e| Error::io(&root, &e))?;
+    let images = Arc::new(images(settings, &root)?);
     let data_dir = loaded.config.data_dir.clone().into_os_string();
+    let name: MachineName = settings.machine.parse()?;
+    let claim = claim(name.clone(), &root, parts).await?;
     let machine = local::Options {
+        name: name.to_string(),
         words: vec!["--data-dir".into(), data_dir, "sandbox-agent".into()],
         ..local::Options::new(root, THIS_PROGRAM)
     };
@@ -71,7 +75,8 @@ pub(super) async fn start(
         link.clone(),
         parts.store.clone(),
         wake(parts),
-    )?;
+    )?
+    .claiming(claim);
     let (driven, stop) = (driver.counts(), shutdown.clone());
     supervisor.start("machine", async move {
         driver.run(stop).await;
@@ -88,7 +93,7 @@ pub(super) async fn start(
         Ok(())
     });
     let door = Door::new(parts.store.clone(), link, Limits::default());
-    let options = options(settings, address, abilities, bypass)?;
+    let options = options(settings, name, address, abilities, bypass)?;
     let (clock, random) = (parts.clock.clone(), parts.random.clone());
     let (store, bus) = (parts.store.clone(), parts.bus.handle.clone());
     let desk = Desk::new(options, images, door, store, bus, clock, random);
@@ -97,6 +102,7 @@ pub(super) async fn start(
 
 fn options(
     settings: &Hosting,
+    machine: MachineName,
     address: SocketAddr,
     abilities: Abilities,
     bypass: bool,
@@ -116,14 +122,26 @@ fn options(
     };
     Ok(Options {
         policy: Policy { rates, ..Policy::default() },
-        siwe: siwe::Policy { origins, chain_ids: settings.chain_ids.0.clone(), skew_ms: SKEW_MS },
+        siwe: siwe::Policy {
+            origins,
+            chain_ids: settings.chain_ids.0.clone(),
+            skew_ms: siwe::SKEW_MS,
+        },
         session_ms: DAY_MS,
         rate: requests(settings.requests_per_minute),
         nonces: nonce::Limits::default(),
-        machine: "local".to_owned(),
+        machine: machine.to_string(),
         abilities,
         bypass,
     })
+}
+
+/// The right of this data directory to its machine: another that has it drives what runs there.
+async fn claim(name: MachineName, root: &Path, parts: &Parts) -> Result<Claim> {
+    let claim = Claim::of(name, root, &*parts.random)?;
+    let (taken, clock) = (claim.clone(), parts.clock.clone());
+    parts.store.write(move |tx| taken.require(tx, clock.now_ms())).await?;
+    Ok(claim)
 }
 
 /// How many requests pass: so many of one token, twice as many from one place, and a burst of a fifth of that. Whoever
@@ -141,19 +159,26 @@ fn requests(per_minute: u32) -> rate::Options {
     }
 }
 
-/// The images that are sold. A directory is read once now, so that what is sold later is what was meant.
-fn images(settings: &Hosting) -> Result<Images> {
+/// The images that are sold. A directory is read once now: what is sold is what was meant, and what it was before.
+fn images(settings: &Hosting, root: &Path) -> Result<Images> {
     let mut images = Images::new();
     for (name, source) in &settings.images.0 {
         let source = match source {
             HostedSource::Host => Source::Host,
-            HostedSource::Directory(path) => {
+            HostedSource::Directory(path, wanted) => {
                 let digest = tree_digest(path).map_err(|e| Error::io(path, &e))?;
+                if wanted.is_some_and(|wanted| wanted != digest) {
+                    let why = format!("{name}: {} has the digest {digest}", path.display());
+                    let changed = &guild_hosting::machine::code::IMAGE_CHANGED;
+                    return Err(guild_hosting::Error::refused(changed, why).into());
+                }
+                tracing::info!(image = name, %digest, "an image is offered");
                 Source::Directory { path: path.clone(), digest }
             }
         };
         images = images.with(name.parse()?, source);
     }
+    pins::keep(root, &images)?;
     Ok(images)
 }
 

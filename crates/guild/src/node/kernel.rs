@@ -7,7 +7,7 @@ use guild_bus::mail::{self, Mail};
 use guild_bus::subject::{Prefix, WorkerTarget};
 use guild_kernel::model::{Endpoints, Online};
 use guild_kernel::outside::{
-    CallKey, Desk, DeskOptions, Said, Speaker, Teller, TellerOptions, TellerParts, Voice,
+    CallKey, Desk, DeskOptions, Doorbell, Said, Speaker, Teller, TellerOptions, TellerParts, Voice,
     command_sink,
 };
 use guild_kernel::pmo;
@@ -81,6 +81,8 @@ impl Office {
 pub(super) struct Mind {
     pub(super) models: Endpoints,
     pub(super) tools: Tools,
+    /// What tools may take from the environment.
+    pub(super) environment: BTreeMap<String, String>,
 }
 
 /// What the settings offer to agents.
@@ -114,6 +116,7 @@ pub(super) fn start(
     let mut own = [0; 4];
     parts.random.fill(&mut own);
     let holder = format!("node-{}-{}", std::process::id(), to_hex(&own));
+    let environment = mind.environment.clone();
     start_worker(settings, mind, &holder, &office, parts, supervisor, shutdown)?;
     let Office { mail, service, prefix, key } = office;
     let desk = Desk::new(
@@ -123,11 +126,21 @@ pub(super) fn start(
         prefix.clone(),
         key,
         parts.clock.clone(),
-    );
+    )
+    .with_environment(environment);
     let stop = shutdown.clone();
     supervisor.start("tools", async move { Ok(desk.run(stop).await?) });
     // Without a server there is nobody to tell.
     let Some(service) = service else { return Ok(()) };
+    let doorbell = Doorbell::new(
+        targets(settings)?,
+        mail.clone(),
+        parts.bus.handle.clone(),
+        prefix.clone(),
+        parts.clock.clone(),
+    );
+    let stop = shutdown.clone();
+    supervisor.start("doorbell", async move { Ok(doorbell.run(stop).await?) });
     let stop = shutdown.clone();
     supervisor.start("mail", async move {
         service.run(stop).await;
@@ -170,7 +183,7 @@ fn start_worker(
             random: parts.random.clone(),
             model: Arc::new(Online::new(mind.models, parts.clock.clone())?),
             tools: mind.tools,
-            environment: BTreeMap::new(),
+            environment: mind.environment,
             chunks: Some(office.chunks(parts)),
         },
     )?;
@@ -182,13 +195,18 @@ fn start_worker(
     Ok(())
 }
 
-fn options(settings: &Kernel, holder: &str) -> Result<Options> {
+/// Whose turns this process does.
+fn targets(settings: &Kernel) -> Result<Vec<WorkerTarget>> {
     let mut targets = Vec::new();
     for target in settings.worker_targets.split(',').map(str::trim).filter(|t| !t.is_empty()) {
         targets.push(WorkerTarget::parse(target)?);
     }
+    Ok(targets)
+}
+
+fn options(settings: &Kernel, holder: &str) -> Result<Options> {
     Ok(Options {
-        targets,
+        targets: targets(settings)?,
         holder: holder.to_owned(),
         tasks: usize::try_from(settings.tasks).unwrap_or(usize::MAX),
         lease_ms: i64::from(settings.lease_ms),

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use guild_kernel::model::{Endpoints, Online};
 use guild_ledger::policy::Bundle;
-use guild_market::{benchmark, claim, order, sandbox_run};
+use guild_market::{benchmark, bid, claim, order, sandbox_run};
 use guild_network::client::Pool;
+use guild_network::content::Content;
 use guild_network::intake::Intake;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Shutdown};
@@ -17,12 +19,14 @@ use guild_roles::discovery::{self, Discovery};
 use guild_roles::provider::{
     self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
 };
-use guild_roles::tools;
+use guild_roles::reference::fetch_from;
+use guild_roles::router::Router;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
+use guild_roles::{judge_model, tools};
 use guild_sandbox::Sandbox;
 
-use super::{Parts, Supervisor};
+use super::{Parts, Supervisor, reviews};
 use crate::config::Loaded;
 use crate::error::{Error, Result, code};
 use crate::image;
@@ -57,8 +61,27 @@ pub(super) struct Means<'a> {
     /// All keys of this node.
     pub(super) ours: BTreeSet<PublicKey>,
     pub(super) workshops: Workshops,
+    /// What requests may refer to, and where others read it.
+    pub(super) content: Content,
+    pub(super) url: String,
     /// Where results are judged; none if there is no sandbox.
     pub(super) judge_in: Option<Arc<dyn Sandbox>>,
+    /// Who chooses where nobody agrees; none if nobody does.
+    pub(super) judge: Option<buyer::Ask>,
+}
+
+/// Who chooses where those who do the same work do not agree, if the settings name a model.
+pub(super) fn judge(
+    loaded: &Loaded,
+    models: &Endpoints,
+    parts: &Parts,
+) -> Result<Option<buyer::Ask>> {
+    let name = loaded.config.market.judge_model.trim();
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let online = Online::new(models.clone(), parts.clock.clone())?;
+    Ok(Some(judge_model::ask(Arc::new(online), name)))
 }
 
 impl Means<'_> {
@@ -88,7 +111,7 @@ pub(crate) fn discovery_options(loaded: &Loaded) -> discovery::Options {
 /// Starts what keeps the registry of providers, and compares the routing matrix with it.
 pub(super) fn start_discovery(
     loaded: &Loaded,
-    intake: &Intake,
+    (intake, router): (&Intake, Router),
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
@@ -97,7 +120,7 @@ pub(super) fn start_discovery(
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
         clock: parts.clock.clone(),
-        random: parts.random.clone(),
+        router,
         intake: Some(intake.clone()),
     };
     let (_, service) = Discovery::new(discovery_options(loaded), node);
@@ -140,6 +163,18 @@ pub(super) fn workshops(loaded: &Loaded, sandbox: Result<Arc<dyn Sandbox>>) -> R
     })
 }
 
+/// What is offered where nobody says how much, by these settings.
+fn bid_options(loaded: &Loaded) -> bid::Options {
+    let settings = &loaded.config.buyer;
+    let prices = settings.bid_prices.0.iter();
+    bid::Options {
+        prices: prices.map(|(schema_id, msat)| (schema_id.clone(), Msat(*msat))).collect(),
+        price: Msat(settings.bid_price_msat.into()),
+        buffer_bp: i64::from(settings.bid_buffer_percent).saturating_mul(100),
+        ceiling: Msat(settings.bid_max_msat.into()),
+    }
+}
+
 /// Starts the role that hires.
 pub(super) fn start_buyer(
     means: &Means<'_>,
@@ -154,6 +189,8 @@ pub(super) fn start_buyer(
         live_ms: i64::from(means.loaded.config.buyer.live_s).saturating_mul(1_000),
         policy: means.loaded.config.market.policy.into(),
         copies: means.loaded.config.market.copies,
+        bid: bid_options(means.loaded),
+        reviews: reviews::options(means.loaded, &means.ours),
         ..buyer::Options::default()
     };
     let node = buyer::Node {
@@ -164,6 +201,7 @@ pub(super) fn start_buyer(
         registry: means.registry.clone(),
         policy: Arc::new(policy),
         workshop: means.workshops.buyer.clone(),
+        judge: means.judge.clone(),
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();
@@ -195,6 +233,7 @@ pub(super) fn start_provider(
         clock: parts.clock.clone(),
         random: parts.random.clone(),
         registry: means.registry.clone(),
+        fetch: Some(fetch_from(means.content.clone(), parts.clock.clone())),
     };
     let options = provider_options(means, &*worker);
     let (provider, service) =

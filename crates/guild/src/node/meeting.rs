@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use guild_market::{judge, meeting as market};
 use guild_network::client::{Pool, ask};
+use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Clock, Shutdown};
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::{Event, Filter};
 use guild_roles::meeting::{self, Meetings, Query, Resend};
+use guild_roles::reference::refer_to;
+use guild_roles::router::Router;
 
 use super::market::Means;
-use super::{Parts, Supervisor};
+use super::{Parts, Supervisor, reviews};
 use crate::real::SystemStopwatch;
 
 /// How long one relay is asked, or told, before the next one is.
@@ -21,7 +24,7 @@ const ANSWERS_MAX: usize = 32;
 /// Starts it, under the key that hires: whoever is met is asked by the one who will ask it for work.
 pub(super) fn start(
     means: &Means<'_>,
-    key: SecretKey,
+    (key, router): (SecretKey, Router),
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
@@ -38,18 +41,32 @@ pub(super) fn start(
     };
     let options = meeting::Options {
         relays: means.pool.relays(),
-        market: market::Options { times, ..market::Options::default() },
+        market: market::Options {
+            times,
+            budget: Msat(settings.budget_msat.into()),
+            budget_day: Msat(settings.budget_day_msat.into()),
+            ..market::Options::default()
+        },
+        reviews: reviews::options(means.loaded, &means.ours),
         ..meeting::Options::default()
     };
     let examine = means.judge_in.clone().map(|sandbox| {
         let tools = (parts.random.clone(), Arc::new(SystemStopwatch) as Arc<dyn judge::Stopwatch>);
-        meeting::examiner(sandbox, tools, judge::Options::default(), options.at_once)
+        // What is not installed is absent, and takes no part in the score.
+        let judging = judge::Options {
+            quality: true,
+            tools: (!settings.tools.is_empty()).then(|| means.loaded.data_file(&settings.tools)),
+            ..judge::Options::default()
+        };
+        meeting::examiner(sandbox, tools, judging, options.at_once)
     });
     let node = meeting::Node {
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
         clock: parts.clock.clone(),
         random: parts.random.clone(),
+        router,
+        refer: Some(refer_to(means.content.clone(), &means.url)),
         examine,
         resend: resend(means.pool.clone()),
         query: query(means.pool.clone(), parts.clock.clone()),

@@ -31,6 +31,8 @@ fn help_lists_the_commands() {
       market         Look at the market as it is now
       benchmark      Look at the benchmarks that providers are met with, and try them
       route          Say who would be hired for which work, and why; look at the log of that
+      budget         Say how much may be spent on which kind of work, by day and by month
+      reviews        Look at what is said of providers, and what that is worth; publish a review
       receipts       List, check and export signed receipts
       log            Read and write the audit log
       ledger         Move, look at and prove the money of this node

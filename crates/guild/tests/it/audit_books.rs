@@ -111,6 +111,13 @@ fn change(home: &Home, sql: &str) {
     assert!(db.exec(sql, &[]).unwrap() > 0, "{sql}");
 }
 
+/// An envelope of five millisatoshi that says that it holds and has spent something in a month.
+fn envelope(home: &Home, held_and_spent: &str) {
+    change(home, "INSERT INTO market_envelope VALUES ('oa.embedding.v1', 1, 1, 5, 5, 0, 0, 0, 1)");
+    let period = "INSERT INTO market_envelope_period VALUES ('oa.embedding.v1', 'month', '2026-01', 5, 0, 0, 0, ";
+    change(home, &format!("{period}{held_and_spent})"));
+}
+
 #[test]
 fn honest_books_hold() {
     assert_snapshot!(home().run(&["audit"]).shown(&Home::new()), @r"
@@ -119,7 +126,9 @@ fn honest_books_hold() {
     the books of this node hold
       ok           ledger        5 transfers between 3 accounts
       ok           hosting       1 jobs, 1 sandboxes, 3 minutes
+      ok           budget        0 envelopes, 0 orders charged
       ok           kernel        0 turns, 0 of them over, 0 steps
+      ok           delegations   0 delegations by 0 orders
     ");
     let (code, answer) = home().json(&["audit"]);
     assert_eq!((code, &answer["holds"]), (0, &true.into()), "{answer}");
@@ -136,7 +145,9 @@ fn what_is_wrong_is_told_with_its_part() {
     the books of this node do NOT hold
       ok           ledger        5 transfers between 3 accounts
       FAILED       hosting       1 jobs, 1 sandboxes, 3 minutes, 1 problems
+      ok           budget        0 envelopes, 0 orders charged
       ok           kernel        0 turns, 0 of them over, 0 steps
+      ok           delegations   0 delegations by 0 orders
 
       hosting: sbx_00000000000000000000000000000001 has spent 3331, its transfers are 3330
           [store.inconsistent] The tables of the database contradict each other.
@@ -149,7 +160,7 @@ fn what_is_wrong_is_told_with_its_part() {
 
 type Plant = fn(&Home);
 
-const PLANTS: [(&str, Plant); 12] = [
+const PLANTS: [(&str, Plant); 14] = [
     ("minute 1 of sbx_00000000000000000000000000000001 is paid twice", |home| book(home, 1)),
     ("minute 3 of sbx_00000000000000000000000000000001 is missing before minute 4", |home| {
         book(home, 4);
@@ -186,6 +197,12 @@ const PLANTS: [(&str, Plant); 12] = [
     ("box_x has gaps", |home| {
         let sql = "INSERT INTO card_boxes (box_id, project_id, next_place, created_ms) VALUES ('box_x', 'p', 1, 1)";
         change(home, sql);
+    }),
+    ("the envelope oa.embedding.v1 has used 7 msat of 5 in 2026-01", |home| {
+        envelope(home, "0, 7");
+    }),
+    ("the envelope oa.embedding.v1 counts 3 msat held in 2026-01, its rows say 0", |home| {
+        envelope(home, "3, 0");
     }),
     ("its time is over at", |home| {
         change(home, "UPDATE hosting_sandbox SET expires_ms = 1768465800001");

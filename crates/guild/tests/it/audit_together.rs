@@ -133,6 +133,8 @@ fn do_it(providers: &Home, request: &Event, result: &Event) {
         max_open_jobs: 8,
         credit: Msat(1_000),
         unpaid_ms: 3_600_000,
+        max_samples: 0,
+        max_samples_of_all: 0,
     };
     let (request, result) = (request.clone(), result.clone());
     write(providers, move |tx| {

@@ -85,11 +85,18 @@ fn each_layer_wins_over_the_one_below() {
 
     [buyer]
     live_s = 900
+    bid_prices = ""
+    bid_price_msat = 2000
+    bid_buffer_percent = 0
+    bid_max_msat = 1000000
 
     [market]
     synonyms = "benchmark-task=benchmark|benchmarking|compute-benchmark|perf-test"
     trusted = ""
+    trusted_reviewers = ""
+    review_delay_s = 86400
     policy = "tiered"
+    judge_model = ""
     copies = true
     public = false
 
@@ -99,6 +106,9 @@ fn each_layer_wins_over_the_one_below() {
     more_s = 60
     result_s = 60
     unresponsive_s = 86400
+    budget_msat = 100000
+    budget_day_msat = 1000000
+    tools = ""
 
     [sandbox]
     backend = "ns"
@@ -125,10 +135,12 @@ fn each_layer_wins_over_the_one_below() {
     origins = ""
     chain_ids = "1,8453"
     images = "sandbox-base:v1.0.0=host"
+    machine = "local"
     vcpu_micro_usd = 840
     ram_gib_micro_usd = 270
     keep_sign_ins_days = 90
     requests_per_minute = 600
+    trusted_proxies = ""
     sign_in_without_proof = false
 
     [kernel]
@@ -139,6 +151,7 @@ fn each_layer_wins_over_the_one_below() {
     max_steps = 8
     suspend_timeout_ms = 30000
     tools = "sandbox_run,ledger_balance"
+    tool_env = ""
     hire_max_msat = 10000
     "#);
     let (_, answer) = home.json(&args);

@@ -24,6 +24,31 @@ fn honest_work_is_paid_and_cheating_is_not() {
     let (code, told) = home.json(&["demo"]);
     assert_eq!((code, &told["ok"]), (0, &Value::Bool(true)), "{told}");
     assert_eq!(told["providers"].as_array().unwrap().len(), 3);
+    // Three were tested: the good one leads, the slow one is annotated, the cheat is turned away.
+    let meetings = told["meetings"].as_array().unwrap();
+    let found = |one: &Value, what: &str| one[what].as_str().unwrap_or_default().to_owned();
+    let met: Vec<(String, String, bool)> = meetings
+        .iter()
+        .map(|one| {
+            (found(one, "provider"), found(one, "outcome"), one["trust_bp"].as_u64().is_some())
+        })
+        .collect();
+    let is = |name: &str, outcome: &str, trust| (name.to_owned(), outcome.to_owned(), trust);
+    assert_eq!(
+        met,
+        [
+            is("Ada", "active", true),
+            is("Bruno", "conditional", true),
+            is("Cleo", "rejected", false)
+        ],
+        "{told}"
+    );
+    assert_eq!(
+        (found(&meetings[0], "pace"), found(&meetings[1], "pace")),
+        ("STANDARD".into(), "SLOW".into())
+    );
+    assert!(meetings.iter().all(|one| one["trials"].as_u64() >= Some(3)), "{told}");
+    assert_eq!(meetings[0]["tests_passed"], meetings[0]["tests"]);
     let paid = |name: &str, state: &str, msat| (name.to_owned(), state.to_owned(), msat);
     assert_eq!(
         settled(&told),
@@ -68,6 +93,20 @@ fn a_person_sees_one_table_and_where_to_look() {
     let run = home.run(&["demo"]);
     assert_eq!(run.code, 0, "{run:?}");
     run.assert_no_panic();
+    // The first table is the ranking.
+    let ranked: Vec<Vec<&str>> = run
+        .stdout
+        .lines()
+        .skip_while(|line| !line.starts_with("rank  provider"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let places: Vec<[&str; 2]> = ranked.iter().map(|row| [row[0], row[1]]).collect();
+    assert_eq!(places, [["1", "Ada"], ["2", "Bruno"], ["–", "Cleo"]], "{run:?}");
+    assert!(ranked[0].contains(&"ACTIVE"), "{run:?}");
+    assert!(ranked[1].contains(&"SLOW") && ranked[1].contains(&"CONDITIONAL"), "{run:?}");
+    assert_eq!(ranked[2].last(), Some(&"REJECTED"), "no trust stands behind it: {run:?}");
     let heading = "job  provider";
     let mut lines = run.stdout.lines().skip_while(|line| !line.starts_with(heading));
     assert!(lines.next().unwrap().contains("verdict"), "{run:?}");
@@ -75,6 +114,7 @@ fn a_person_sees_one_table_and_where_to_look() {
     assert_eq!(rows.len(), 7, "{run:?}");
     assert!(rows.iter().all(|row| row.ends_with("  verified")), "{run:?}");
     assert!(rows[0].contains("Cleo") && rows[0].contains("NOT accepted"), "{run:?}");
+    assert!(rows[0].contains("before tests"), "{run:?}");
     assert!(run.stdout.contains("explorer  http://127.0.0.1:"), "{run:?}");
     assert!(run.stderr.contains("job 2: Ada was hired"), "{run:?}");
 }

@@ -203,6 +203,23 @@ fn what_cannot_be_ordered_is_refused() {
     assert_eq!(pair.node.stop(), 0);
 }
 
+/// Several are asked for one budget. Where there is one only, that is said; or it is enough.
+#[test]
+fn work_that_matters_is_given_to_several() {
+    let pair = Pair::funded(&[]);
+    let high = ["--criticality", "high"];
+    let with = |more: &[&str]| pair.hire(&[&high[..], more].concat());
+    let (code, told) = with(&[]);
+    assert_eq!((code, code_of(&told)), (2, "delegation.malformed"), "{told}");
+    let (code, told) = with(&["--budget", "6sat"]);
+    assert_eq!((code, code_of(&told)), (2, "delegation.too_few"), "{told}");
+    let (code, told) = with(&["--budget", "6sat", "--fewer-ok"]);
+    assert_eq!((code, &told["state"]), (0, &"decided".into()), "{told}");
+    assert_eq!(told["replicas"][0]["paid_msat"], 1_000, "{told}");
+    assert_eq!(pair.buyer.run(&["audit"]).code, 0);
+    assert_eq!(pair.node.stop(), 0);
+}
+
 /// Nobody who is there can do it in time: the order ends, and the money is free again.
 #[test]
 fn an_order_that_nobody_takes_expires() {

@@ -3,10 +3,14 @@
 mod certified;
 mod commands;
 mod hostile;
+mod lists;
+mod machines;
 mod resized;
 mod schema;
 mod secure;
 mod shop;
+mod shown;
+mod skew;
 
 use std::time::Duration;
 

@@ -31,6 +31,8 @@ const SEED: &str = "GUILD_TEST_HOSTING_SEED";
 const USERS: usize = 3;
 /// How many sandboxes live at once.
 const LIVE_MAX: usize = 5;
+/// How many writes are sent again at most.
+const UNANSWERED_MAX: usize = 50;
 const HOSTING: [&str; 4] = ["--set", "hosting.enabled=true", "--set", "gateway.listen=127.0.0.1:0"];
 
 fn variable(name: &str) -> Option<u64> {
@@ -93,6 +95,14 @@ impl Watcher {
     }
 }
 
+/// A write that nobody answered. Whoever sent it sends the same again.
+struct Unanswered {
+    user: usize,
+    path: String,
+    body: Value,
+    key: u64,
+}
+
 /// A node, those who buy there, and what they have bought.
 struct Market {
     operator: Home,
@@ -105,6 +115,11 @@ struct Market {
     jobs: Vec<(String, usize)>,
     kills: BTreeMap<&'static str, u64>,
     asked: u64,
+    unanswered: Vec<Unanswered>,
+    /// What was done beside buying and working.
+    deeds: BTreeMap<&'static str, u64>,
+    /// How many of these were answered in the end.
+    answered_late: u64,
 }
 
 impl Market {
@@ -134,6 +149,9 @@ impl Market {
             jobs: Vec::new(),
             kills: BTreeMap::new(),
             asked: 0,
+            unanswered: Vec::new(),
+            deeds: BTreeMap::new(),
+            answered_late: 0,
         }
     }
 
@@ -145,11 +163,27 @@ impl Market {
         usize::try_from(self.below(u64::try_from(count).unwrap())).unwrap()
     }
 
-    /// Asks; nothing if the node is gone, or goes meanwhile.
+    /// Asks; nothing if the node is gone, or goes meanwhile. A write is kept then, and sent again.
     fn ask(&mut self, user: usize, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
         self.asked += 1;
+        let key = self.asked;
+        let answer = self.send((user, key), method, path, body);
+        if answer.is_none() && method == "POST" {
+            let (path, body) = (path.to_owned(), body.clone());
+            self.unanswered.push(Unanswered { user, path, body, key });
+        }
+        answer
+    }
+
+    fn send(
+        &self,
+        (user, key): (usize, u64),
+        method: &str,
+        path: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
         let node = self.node.as_ref()?;
-        let (body, key) = (body.to_string(), self.asked);
+        let body = body.to_string();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {}\r\nconnection: close\r\n\
              idempotency-key: {key}\r\ncontent-length: {}\r\n\r\n{body}",
@@ -165,6 +199,37 @@ impl Market {
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let (head, body) = answer.split_once("\r\n\r\n")?;
         Some((head.get(9..12)?.parse().ok()?, serde_json::from_str(body).unwrap_or(Value::Null)))
+    }
+
+    /// Sends again what nobody answered, under the same keys.
+    fn ask_again(&mut self) {
+        for one in std::mem::take(&mut self.unanswered) {
+            match self.send((one.user, one.key), "POST", &one.path, &one.body) {
+                // Still at work, too much at once, or not there.
+                None | Some((409 | 429 | 503, _)) => self.unanswered.push(one),
+                Some((status, answer)) => {
+                    self.answered_late += 1;
+                    self.learn(one.user, &one.path, status, &answer);
+                }
+            }
+        }
+        // What is refused for good is not asked for ever: an ended sandbox is 409 too.
+        let old = self.unanswered.len().saturating_sub(UNANSWERED_MAX);
+        self.unanswered.drain(..old);
+    }
+
+    /// Notes what was bought.
+    fn learn(&mut self, user: usize, path: &str, status: u16, answer: &Value) {
+        let text = |field: &str| answer[field].as_str().unwrap_or_default().to_owned();
+        if status != 201 {
+            return;
+        }
+        if path == "/v1/jobs" {
+            self.jobs.push((text("job_id"), user));
+        } else if path.ends_with("/sandboxes") {
+            let number = 1_000_000 + u64::try_from(self.bought.len()).unwrap();
+            self.bought.push((text("sandbox_id"), user, number));
+        }
     }
 
     fn credit(&mut self) {
@@ -185,17 +250,53 @@ impl Market {
     fn buy(&mut self) {
         let user = self.one_of(USERS);
         let budget = 500 + self.below(3_500);
-        let job = json!({ "max_spend_micro_usd": budget, "ttl_s": 30 + self.below(300) });
+        // No other has this name: two would be one that was made twice.
+        let name = format!("job {}", self.asked + 1);
+        let job =
+            json!({ "name": name, "max_spend_micro_usd": budget, "ttl_s": 30 + self.below(300) });
         let Some((201, job)) = self.ask(user, "POST", "/v1/jobs", &job) else { return };
+        self.learn(user, "/v1/jobs", 201, &job);
         let job_id = job["job_id"].as_str().unwrap().to_owned();
-        self.jobs.push((job_id.clone(), user));
         let ttl_s = [3, 8, 20, 90, 200][self.one_of(5)] + self.below(4);
         let sandbox = json!({ "image": "sandbox-base:v1.0.0", "cpu_milli": 500, "ram_mib": 128, "disk_mib": 16, "ttl_s": ttl_s });
         let path = format!("/v1/jobs/{job_id}/sandboxes");
-        if let Some((201, sandbox)) = self.ask(user, "POST", &path, &sandbox) {
-            let number = 1_000_000 + u64::try_from(self.bought.len()).unwrap();
-            self.bought.push((sandbox["sandbox_id"].as_str().unwrap().to_owned(), user, number));
+        if let Some((status, sandbox)) = self.ask(user, "POST", &path, &sandbox) {
+            self.learn(user, &path, status, &sandbox);
         }
+    }
+
+    /// Another shape for one of the newest; what the host cannot, it refuses.
+    fn resize(&mut self) {
+        let Some((id, user, _)) = self.bought.last().cloned() else { return };
+        let path = format!("/v1/sandboxes/{id}");
+        let shown = self.send((user, 0), "GET", &path, &json!({}));
+        let Some((200, shown)) = shown else { return };
+        let ram_mib = [64, 128, 192][self.one_of(3)];
+        let wanted = json!({ "version": shown["version"], "ram_mib": ram_mib });
+        if let Some((200, _)) = self.ask(user, "POST", &format!("{path}/resize"), &wanted) {
+            *self.deeds.entry("resized").or_default() += 1;
+        }
+    }
+
+    /// Takes a little out; the operator says of the oldest that it was sent, or could not be.
+    fn withdraw(&mut self) {
+        let user = self.one_of(USERS);
+        let to = format!("bank {}", self.asked + 1);
+        let wanted = json!({ "amount_micro_usd": 1 + self.below(40), "destination": to });
+        if let Some((201, _)) = self.ask(user, "POST", "/v1/billing/withdrawals", &wanted) {
+            *self.deeds.entry("withdrawn").or_default() += 1;
+        }
+        let (code, open) = self.operator.json(&["billing", "open"]);
+        let Some(id) = open["withdrawals"][0]["withdrawal_id"].as_str().filter(|_| code == 0)
+        else {
+            return;
+        };
+        let reference = format!("out {id}");
+        let end = match self.below(3) {
+            0 => ["billing", "fail", id, "--why", "no such account"],
+            _ => ["billing", "confirm", id, "--reference", &reference],
+        };
+        self.operator.run(&end);
     }
 
     /// Something that runs until it is ended, and that can be seen from outside. Asked for again and again: once it
@@ -240,6 +341,7 @@ impl Market {
         }
         pause(self.below(4_000));
         self.node = Some(Node::up(&self.operator, &HOSTING));
+        self.ask_again();
     }
 
     /// The states of all sandboxes.
@@ -279,6 +381,13 @@ impl Market {
     }
 
     fn settle(&mut self) {
+        for _ in 0..20 {
+            self.ask_again();
+            if self.unanswered.is_empty() {
+                break;
+            }
+            pause(200);
+        }
         for (job_id, user) in self.jobs.clone() {
             self.insist(user, &format!("/v1/jobs/{job_id}/stop"));
         }
@@ -338,6 +447,8 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
             15..55 => market.work(),
             55..60 => market.credit(),
             60..63 => market.stop_one(),
+            76..80 => market.resize(),
+            80..84 => market.withdraw(),
             63..70 => market.kill_agent(),
             70..76 => market.kill_node(),
             _ => pause(market.below(300)),
@@ -350,10 +461,12 @@ fn nothing_runs_that_is_not_paid_whoever_is_killed() {
     assert_eq!(market.node.take().unwrap().stop(), 0);
     let seen = watcher.seen.lock().unwrap().clone();
     println!(
-        "{} sandboxes, {} seen at work, {} requests, kills {:?}",
+        "{} sandboxes, {} seen at work, {} requests, {} answered late, {:?}, kills {:?}",
         market.bought.len(),
         seen.len(),
         market.asked,
+        market.answered_late,
+        market.deeds,
         market.kills
     );
     let report = compare(&market, &seen);
@@ -382,6 +495,14 @@ fn compare(market: &Market, seen: &BTreeMap<String, (i64, i64)>) -> Report {
     assert_eq!(report.problems, Vec::<String>::new());
     let ledger = runtime.block_on(store.read(guild_ledger::audit::run)).unwrap();
     assert_eq!(ledger.problems, Vec::<String>::new());
+    for twice in [
+        "SELECT name FROM hosting_job GROUP BY name HAVING count(*) > 1",
+        "SELECT destination FROM hosting_withdrawal GROUP BY destination HAVING count(*) > 1",
+    ] {
+        let twice = store.read(move |rx| rx.all::<(String,)>(twice, guild_store::args![]));
+        let twice: guild_store::Result<Vec<(String,)>> = runtime.block_on(twice);
+        assert_eq!(twice.unwrap(), [], "a write that was sent again had its effect twice");
+    }
     let mut at_work = 0;
     for (id, _, number) in &market.bought {
         let id = id.parse().unwrap();

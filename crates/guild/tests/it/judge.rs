@@ -56,7 +56,7 @@ fn the_documented_suite_judges() {
     let (code, answer) = judge(&home, &suite, &submission, &[]);
     assert_eq!((code, &answer["ok"], &answer["class"]), (0, &json!(true), &json!("SUCCESS")));
     assert_eq!(answer["mode"], "trusted");
-    assert_eq!(answer["metrics"]["coverage_bp"]["absent"], "only pytest suites measure it");
+    assert_eq!(answer["metrics"]["coverage_bp"]["absent"], "not asked for");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One integration binary for the crate: the real program, in a directory of its own, in an empty environment.
 
+mod agent_env;
 mod agent_live;
 mod agent_tools;
 mod agents;
@@ -8,6 +9,7 @@ mod audit;
 mod audit_books;
 mod audit_together;
 mod bad_input;
+mod budget;
 mod bus;
 mod checks;
 mod claims;

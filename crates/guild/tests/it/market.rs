@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::process::Stdio;
 
 use guild_protocol::env::Signer;
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::{Draft, Event};
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{Message, accept};
 
 use crate::node::{ANY_PORT, Node};
 use crate::relays::until;
@@ -103,4 +105,53 @@ fn providers_are_watched_as_they_appear() {
     let after = home.run(&["doctor", "--market"]);
     assert_eq!(after.code, 0, "{after:?}");
     assert!(after.stderr.contains("no node runs here"), "{after:?}");
+}
+
+/// A relay that answers every question with an announcement whose content is not the one that was signed.
+fn forger() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("ws://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            std::thread::spawn(move || {
+                // Whoever only asks what it says of itself is not answered.
+                let Ok(mut socket) = accept(stream) else { return };
+                while let Ok(message) = socket.read() {
+                    let Ok(asked) = serde_json::from_slice::<Value>(&message.into_data()) else {
+                        continue;
+                    };
+                    if asked[0] != "REQ" {
+                        continue;
+                    }
+                    let forged = Event { content: "{}".to_owned(), ..card(9, "x", &["5000"], "") };
+                    let event: Value = serde_json::from_str(&forged.to_json()).unwrap();
+                    for answer in [json!(["EVENT", asked[1], event]), json!(["EOSE", asked[1]])] {
+                        let _ = socket.send(Message::text(answer.to_string()));
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_relay_that_lies_is_named_also_when_no_node_runs() {
+    let home = Home::new();
+    let liar = forger();
+    let polled = format!("network.polled_relays={liar}");
+    let node = Node::up(&home, &[&ANY_PORT[..], &["--set", &polled]].concat());
+    let named = || {
+        let (_, told) = home.json(&["doctor", "--market"]);
+        let relays = told["relays"].as_array().unwrap().clone();
+        relays.into_iter().find(|one| one["url"] == liar.as_str())
+    };
+    // It is left alone once that was weighed: then it is written down.
+    until("the liar is named", || named().is_some_and(|one| one["bans"] != 0));
+    assert_eq!(node.stop(), 0);
+    let told = named().unwrap();
+    assert!(told["hostile"].as_u64() > Some(0) && told["bans"].as_u64() > Some(0), "{told}");
+    let told = home.run(&["doctor", "--market"]);
+    assert!(told.stdout.contains(&format!("{liar} lies: ")), "{told:?}");
 }

@@ -31,6 +31,7 @@ pub(crate) struct Thinker {
 #[derive(Default)]
 struct Shared {
     asked: AtomicU64,
+    takes_ms: AtomicU64,
     gate: AtomicBool,
 }
 
@@ -61,6 +62,11 @@ impl Thinker {
         self.shared.asked.load(Ordering::SeqCst)
     }
 
+    /// From now on it thinks so long before it answers.
+    pub(crate) fn take_ms(&self, takes_ms: u64) {
+        self.shared.takes_ms.store(takes_ms, Ordering::SeqCst);
+    }
+
     /// Lets whoever waits at the gate go on.
     pub(crate) fn open_gate(&self) {
         self.shared.gate.store(true, Ordering::SeqCst);
@@ -83,6 +89,7 @@ impl Thinker {
 fn answer(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     let asked = read(stream)?;
     shared.asked.fetch_add(1, Ordering::SeqCst);
+    testbed::wait_ms(shared.takes_ms.load(Ordering::SeqCst));
     let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5 });
     if lines(&asked).any(|line| line == "talk") {
         return talk(stream, shared, &usage);

@@ -2,13 +2,17 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::ops::Range;
+use std::process::ChildStderr;
 
 use guild_kernel::boxes::{self, NewBox};
 use guild_kernel::card::{self, CardType, NewCard, Role};
 use guild_kernel::inbox::Outcome;
 use guild_kernel::roster::{self, AfterExecution, Agent, AgentStatus, Profile, Tool};
 use guild_kernel::turn::{NewTurn, Report, enqueue_all, report_all};
-use guild_kernel::{AgentKey, BoxId, CardId, ProjectId, Result, TASK, audit};
+use guild_kernel::{AgentKey, BoxId, CardId, ProjectId, Result, TASK, audit, replay};
+use guild_protocol::replay::{Standing, verify};
 use guild_store::{Hooks, Migrations, Options, Service, Store, Tx, args};
 use serde_json::{Value, json};
 use testbed::{Database, Dice, Nats, now_ms};
@@ -20,6 +24,7 @@ use crate::thinker::{TOOL, Thinker};
 
 const TARGET: &str = "worker_generic";
 const KILLS: u64 = 20;
+const TURNS: u64 = 120;
 
 pub(crate) struct Hall {
     database: Database,
@@ -28,7 +33,7 @@ pub(crate) struct Hall {
 }
 
 impl Hall {
-    /// So many places for workers that share one database and one bus.
+    /// So many places for workers that share one database and one bus, with short leases.
     pub(crate) fn open(workers: usize, name: &str) -> Hall {
         Hall::open_with(workers, name, |_, home| home)
     }
@@ -39,14 +44,19 @@ impl Hall {
         name: &str,
         change: impl Fn(usize, Home) -> Home,
     ) -> Hall {
+        let short = |home: Home| home.with("GUILD_KERNEL_LEASE_MS", "2000");
+        Hall::open_as(workers, name, |worker, home| change(worker, short(home)))
+    }
+
+    /// The same, with nothing set but where the database and the bus are, and this.
+    fn open_as(workers: usize, name: &str, change: impl Fn(usize, Home) -> Home) -> Hall {
         let (database, thinker) = (Database::new().unwrap(), Thinker::start());
         let namespace = format!("{name}_{}", std::process::id());
         let home = || {
             let home = Home::new()
                 .with("GUILD_STORE_URL", &database.url())
                 .with("GUILD_BUS_URL", &Nats::shared_url().unwrap())
-                .with("GUILD_BUS_NAMESPACE", &namespace)
-                .with("GUILD_KERNEL_LEASE_MS", "2000");
+                .with("GUILD_BUS_NAMESPACE", &namespace);
             thinker.tell(&home);
             home
         };
@@ -60,6 +70,15 @@ impl Hall {
 
     pub(crate) fn up(&self, worker: usize) -> Node {
         Node::up(&self.homes[worker], &ANY_PORT)
+    }
+
+    /// The same, and what it logs.
+    pub(crate) fn up_with_log(&self, worker: usize) -> (Node, BufReader<ChildStderr>) {
+        Node::up_with_log(&self.homes[worker], &ANY_PORT)
+    }
+
+    pub(crate) fn home(&self, worker: usize) -> &Home {
+        &self.homes[worker]
     }
 
     /// What whoever is no worker sees: it asks for turns, and is the tool.
@@ -88,8 +107,8 @@ pub(crate) fn key(number: usize) -> AgentKey {
     AgentKey { project_id: project(), agent_id: format!("agent-{number}").parse().unwrap() }
 }
 
-/// Agents, and a turn for each of them.
-fn ask(tx: &mut Tx<'_>, count: usize, with_tool: bool) -> Result<()> {
+/// Agents with these numbers, and a turn for each of them.
+fn ask(tx: &mut Tx<'_>, numbers: Range<usize>, with_tool: bool) -> Result<()> {
     let at_ms = now_ms();
     let tools = if with_tool { json!([TOOL]) } else { json!([]) };
     let body = json!({
@@ -107,11 +126,11 @@ fn ask(tx: &mut Tx<'_>, count: usize, with_tool: bool) -> Result<()> {
         parameters: json!({ "type": "object", "properties": { "key": { "type": "string" } } }),
         target_subject: Some("cmd.tool.test.look_up".to_owned()),
         after_execution: AfterExecution::Suspend,
-        options: json!({ "suspend_timeout_ms": 600_000 }),
+        options: json!({ "suspend_timeout_seconds": 600 }),
     };
     roster::put_tool(tx, &tool, at_ms)?;
     let mut wishes = Vec::new();
-    for number in 0..count {
+    for number in numbers {
         let agent = Agent {
             key: key(number),
             profile_name: "thinker".to_owned(),
@@ -196,11 +215,14 @@ pub(crate) fn pause() {
 
 #[test]
 fn four_hundred_turns_of_four_hundred_agents_at_once_each_end_once() {
-    let hall = Hall::open(1, "at_once");
+    let hall = Hall::open_as(1, "at_once", |_, home| home);
+    let (_, shown) = hall.home(0).json(&["config", "show"]);
+    let set: Vec<&String> = shown["origins"].as_object().unwrap().keys().collect();
+    assert_eq!(set, ["bus.namespace", "bus.url", "store.url"], "all else is as it is by default");
     let node = hall.up(0);
     let service = hall.service();
     let store = service.handle();
-    block_on(store.write(|tx| ask(tx, 400, false))).unwrap();
+    block_on(store.write(|tx| ask(tx, 0..400, false))).unwrap();
     while sum(&ended(&store)) < 400 {
         pause();
     }
@@ -244,41 +266,93 @@ fn answer_calls(store: &Store, dice: &Dice) {
     }
 }
 
-#[test]
-fn workers_are_killed_and_every_turn_ends_once_where_it_was() {
-    let hall = Hall::open(3, "killed");
-    let mut nodes: Vec<Option<Node>> = (0..3).map(|worker| Some(hall.up(worker))).collect();
-    let service = hall.service();
-    let store = service.handle();
-    block_on(store.write(|tx| ask(tx, 120, true))).unwrap();
-    let dice = Dice::new(u64::try_from(now_ms()).unwrap());
-    let mut kills = 0;
-    while sum(&ended(&store)) < 120 || kills < KILLS {
-        answer_calls(&store, &dice);
-        if kills < KILLS {
-            let worker = usize::try_from(dice.below(3)).unwrap();
-            if let Some(node) = nodes[worker].take() {
-                node.kill();
-                kills += 1;
-            }
-            nodes[worker] = Some(hall.up(worker));
-        }
-        pause();
-    }
-    assert_eq!(ended(&store), BTreeMap::from([("success".to_owned(), 120)]), "none contradictory");
-    check(&store);
-    // Each went on at the step where it was: the first was written once, and the second.
-    let written: Vec<(i64, i64)> = block_on(store.read(|rx| {
-        rx.all(
-            "SELECT number, count(*) FROM agent_steps WHERE status IN ('completed', 'suspended')
-             GROUP BY number ORDER BY number",
-            args![],
+/// Who is in the middle of a step of this number, as its holder is named.
+fn holder_in(store: &Store, number: i64) -> Option<String> {
+    let holder: Option<(String,)> = block_on(store.read(move |rx| {
+        rx.first(
+            "SELECT h.lease_holder FROM agent_state_head AS h JOIN agent_steps AS s
+               ON s.step_id = h.active_step_id
+             WHERE h.status = 'running' AND s.number = $1 ORDER BY h.agent_id LIMIT 1",
+            args![number],
         )
     }))
     .unwrap();
-    assert_eq!(written, [(1, 120), (2, 120)]);
+    holder.map(|(holder,)| holder)
+}
+
+/// Turns come in waves, and in each of them a worker is killed that thinks about one: in every other wave about its
+/// second step, after the tool has answered.
+#[test]
+fn workers_are_killed_and_every_turn_ends_once_where_it_was() {
+    let hall = Hall::open(3, "killed");
+    hall.thinker.take_ms(150);
+    let mut nodes: Vec<Node> = (0..3).map(|worker| hall.up(worker)).collect();
+    let service = hall.service();
+    let store = service.handle();
+    let dice = Dice::new(7);
+    let wave = TURNS / KILLS;
+    for kill in 0..KILLS {
+        let first = usize::try_from(kill * wave).unwrap();
+        let numbers = first..first + usize::try_from(wave).unwrap();
+        block_on(store.write(move |tx| ask(tx, numbers.clone(), true))).unwrap();
+        let number = i64::try_from(1 + kill % 2).unwrap();
+        let mut holder = None;
+        while holder.is_none() && sum(&ended(&store)) < (kill + 1) * wave {
+            answer_calls(&store, &dice);
+            holder = holder_in(&store, number);
+        }
+        let of = |node: &Node| format!("node-{}-", node.ready["pid"]);
+        let busy =
+            holder.and_then(|holder| nodes.iter().position(|node| holder.starts_with(&of(node))));
+        let worker = busy.unwrap_or_else(|| usize::try_from(dice.below(3)).unwrap());
+        nodes.remove(worker).kill();
+        nodes.insert(worker, hall.up(worker));
+    }
+    while sum(&ended(&store)) < TURNS {
+        answer_calls(&store, &dice);
+        pause();
+    }
+    assert_eq!(
+        ended(&store),
+        BTreeMap::from([("success".to_owned(), TURNS)]),
+        "none contradictory"
+    );
+    check(&store);
+    let all = |sql: &'static str| -> Vec<(i64, i64)> {
+        block_on(store.read(move |rx| rx.all(sql, args![]))).unwrap()
+    };
+    // Each went on at the step where it was: the first was written once, and the second.
+    let written =
+        all("SELECT number, count(*) FROM agent_steps WHERE status IN ('completed', 'suspended')
+         GROUP BY number ORDER BY number");
+    let turns = i64::try_from(TURNS).unwrap();
+    assert_eq!(written, [(1, turns), (2, turns)]);
+    // The kills hit turns in the middle of either step, and each of these steps was done again under a later lease.
+    let lost = all(
+        "SELECT number, count(*) FROM agent_steps WHERE status = 'abandoned' GROUP BY number ORDER BY number",
+    );
+    assert_eq!(lost.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2], "{lost:?}");
+    let again = all(
+        "SELECT a.number, count(DISTINCT a.step_id) FROM agent_steps AS a JOIN agent_steps AS s
+           ON s.agent_turn_id = a.agent_turn_id AND s.number = a.number AND s.turn_epoch > a.turn_epoch
+         WHERE a.status = 'abandoned' AND s.status IN ('completed', 'suspended')
+         GROUP BY a.number ORDER BY a.number",
+    );
+    assert_eq!(again, lost, "none from the start, and none given up");
+    // And each of them can be exported and checked, with the steps that were lost in the middle.
+    let turns: Vec<(String,)> = block_on(store.read(|rx| {
+        rx.all("SELECT agent_turn_id FROM agent_inbox WHERE message_type = 'turn'", args![])
+    }))
+    .unwrap();
+    for (id,) in turns {
+        let id = id.parse().unwrap();
+        let sealed = block_on(store.read(move |rx| replay::export(rx, &id, "test"))).unwrap();
+        let standing = verify(sealed.text.as_bytes(), None).unwrap().standing;
+        assert_eq!(standing, Standing::Sealed, "{}", sealed.text);
+    }
+    println!("{KILLS} kills, steps lost in the middle: {lost:?}");
     service.close();
-    for node in nodes.into_iter().flatten() {
+    for node in nodes {
         assert_eq!(node.stop(), 0);
     }
 }

@@ -177,6 +177,68 @@ fn turns_that_ask_for_turns_end_once_while_workers_are_killed() {
     }
 }
 
+/// A turn that waits for others, each of which waits for a tool that never answers, is stopped through the node. It and
+/// they end once, and each of them can be exported and checked.
+#[test]
+fn a_stop_reaches_whoever_works_for_a_turn() {
+    let hall = Hall::open(1, "stopped");
+    let node = hall.up(0);
+    let service = hall.service();
+    let store = service.handle();
+    let asked = store.write(|tx| {
+        let tool = Tool {
+            project_id: project(),
+            tool_name: TOOL.to_owned(),
+            description: "Looks something up.".to_owned(),
+            parameters: json!({ "type": "object", "properties": { "key": { "type": "string" } } }),
+            target_subject: Some("cmd.tool.test.look_up".to_owned()),
+            after_execution: AfterExecution::Suspend,
+            options: json!({ "suspend_timeout_seconds": 3_600 }),
+        };
+        roster::put_tool(tx, &tool, now_ms())?;
+        for row in pmo::tool_rows(&project()) {
+            roster::put_tool(tx, &row, now_ms())?;
+        }
+        put_profile(tx, "boss", TARGET, &[pmo::FORK_JOIN])?;
+        put_profile(tx, "hand", TARGET, &[TOOL])?;
+        let task = |what: &str| json!({ "target_strategy": "new", "target_ref": "hand", "instruction": what });
+        let call = format!("call {TOOL} {{}}");
+        let tasks = json!({ "tasks": [task(&call), task(&call)] });
+        ask(tx, "boss", TARGET, 0, &[format!("call {} {tasks}", pmo::FORK_JOIN)])
+    });
+    block_on(asked).unwrap();
+    let suspended = "SELECT active_agent_turn_id FROM agent_state_head WHERE status = 'suspended'";
+    while all::<(String,)>(&store, suspended).len() < 3 {
+        pause();
+    }
+    let boss: Vec<(String,)> = all(
+        &store,
+        "SELECT agent_turn_id FROM agent_inbox WHERE message_type = 'turn' AND parent_agent_turn_id IS NULL",
+    );
+    let home = hall.home(0);
+    let (code, told) = home.json(&["turn", "stop", &boss[0].0, "--reason", "enough"]);
+    assert_eq!((code, &told["outcome"]), (0, &"stopped".into()), "{told}");
+    while sum(&ended(&store)) < 3 {
+        pause();
+    }
+    assert_eq!(ended(&store), BTreeMap::from([("canceled".to_owned(), 3)]));
+    let turns: Vec<(String,)> =
+        all(&store, "SELECT agent_turn_id FROM agent_inbox WHERE message_type = 'turn'");
+    for (id,) in &turns {
+        let file = format!("{id}.jsonl");
+        assert_eq!(home.run(&["turn", "replay", id, "--output", &file]).code, 0);
+        let checked = home.run(&["replay", "verify", &file]);
+        assert_eq!(checked.code, 0, "{checked:?}");
+        let shown = home.run(&["turn", "show", id]);
+        assert!(shown.stdout.contains("canceled (kernel.stopped)"), "{shown:?}");
+    }
+    let (code, told) = home.json(&["turn", "stop", &boss[0].0]);
+    assert_eq!((code, &told["outcome"]), (1, &"over".into()), "{told}");
+    check(&store);
+    service.close();
+    assert_eq!(node.stop(), 0);
+}
+
 /// The model has sent half of ten megabytes of arguments when another turn is asked for: that one ends meanwhile.
 #[test]
 fn a_call_with_far_too_large_arguments_fails_alone() {

@@ -14,12 +14,14 @@ use crate::real::runtime;
 struct Books {
     ledger: guild_ledger::audit::Report,
     hosting: guild_hosting::audit::Report,
+    budget: guild_market::budget::audit::Report,
     kernel: guild_kernel::audit::Report,
+    delegations: guild_market::delegation::audit::Report,
 }
 
 impl Books {
     /// Each part with its extent and its problems.
-    fn parts(&self) -> [(&'static str, String, &[String]); 3] {
+    fn parts(&self) -> [(&'static str, String, &[String]); 5] {
         let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
         let ledger = format!("{transfers} transfers between {accounts} accounts");
         let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
@@ -28,12 +30,19 @@ impl Books {
         if *lost_units > 0 {
             hosting.push_str(&format!(", {lost_units} micro-USD borne by this node"));
         }
+        let guild_market::budget::audit::Report { envelopes, charges, .. } = &self.budget;
+        let budget = format!("{envelopes} envelopes, {charges} orders charged");
         let guild_kernel::audit::Report { turns, over, steps, .. } = &self.kernel;
         let kernel = format!("{turns} turns, {over} of them over, {steps} steps");
+        let guild_market::delegation::audit::Report { delegations, replicas, .. } =
+            &self.delegations;
+        let delegations = format!("{delegations} delegations by {replicas} orders");
         [
             ("ledger", ledger, problems),
             ("hosting", hosting, &self.hosting.problems),
+            ("budget", budget, &self.budget.problems),
             ("kernel", kernel, &self.kernel.problems),
+            ("delegations", delegations, &self.delegations.problems),
         ]
     }
 
@@ -47,7 +56,10 @@ pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
     let read = service.handle().read(|rx| {
         let ledger = guild_ledger::audit::run(rx)?;
         let hosting = guild_hosting::audit::run(rx)?;
-        Ok::<_, Error>(Books { ledger, hosting, kernel: guild_kernel::audit::run(rx)? })
+        let budget = guild_market::budget::audit::run(rx)?;
+        let kernel = guild_kernel::audit::run(rx)?;
+        let delegations = guild_market::delegation::audit::run(rx)?;
+        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations })
     });
     let books = runtime().map(|runtime| runtime.block_on(read));
     service.close();
@@ -95,9 +107,12 @@ struct Body<'a> {
     minutes: u64,
     overrun_ms: i64,
     lost_micro_usd: i64,
+    envelopes: i64,
+    charges: i64,
     turns: i64,
     turns_over: i64,
     steps: i64,
+    delegations: i64,
     problems: Vec<ProblemBody<'a>>,
 }
 
@@ -135,9 +150,12 @@ fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
         minutes: books.hosting.minutes,
         overrun_ms: books.hosting.overrun_ms,
         lost_micro_usd: books.hosting.lost_units,
+        envelopes: books.budget.envelopes,
+        charges: books.budget.charges,
         turns: books.kernel.turns,
         turns_over: books.kernel.over,
         steps: books.kernel.steps,
+        delegations: books.delegations.delegations,
         problems: parts
             .iter()
             .flat_map(|(part, _, problems)| {

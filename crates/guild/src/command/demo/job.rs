@@ -140,7 +140,7 @@ impl Done {
     pub(super) fn sentence(&self) -> String {
         let Done { number, name, job, .. } = self;
         let how = match (job.whom, job.private) {
-            (Whom::Cheapest, _) => " as the cheapest",
+            (Whom::Cheapest, _) => " as the cheapest, by somebody who had tested nobody",
             (_, true) => " in private",
             (_, false) if matches!(job.work, Work::Test) => " to run tests",
             (_, false) => "",

@@ -46,6 +46,16 @@ impl Met {
         self.story.meeting.outcome.unwrap_or(Outcome::Undelivered)
     }
 
+    /// Whether what was found is what each of them is: good, slow, and a cheat.
+    pub(super) fn is_seen_through(&self) -> bool {
+        let found = (self.outcome(), self.pace(), self.trust_bp().is_some());
+        match self.name {
+            "Ada" => matches!(found, (Outcome::Active, _, true)),
+            "Bruno" => matches!(found, (Outcome::Conditional, Some("SLOW"), true)),
+            _ => matches!(found, (Outcome::Rejected, _, false)),
+        }
+    }
+
     /// Tests that passed, and all.
     fn tests(&self) -> (i64, i64) {
         let sum = |of: fn(&guild_roles::meeting::Trial) -> i64| {
@@ -54,7 +64,7 @@ impl Met {
         (sum(|trial| trial.passed), sum(|trial| trial.total))
     }
 
-    fn median_ms(&self) -> Option<i64> {
+    pub(super) fn median_ms(&self) -> Option<i64> {
         let mut taken_ms: Vec<i64> =
             self.story.trials.iter().filter_map(|(trial, _)| trial.latency_ms).collect();
         taken_ms.sort_unstable();

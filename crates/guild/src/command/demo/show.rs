@@ -15,6 +15,8 @@ pub(super) struct Told {
     pub(super) offers: Vec<Offer>,
     /// What was found of them; nothing where nobody can be tested.
     pub(super) met: Vec<Met>,
+    /// How many were to be tested.
+    pub(super) applicants: usize,
     pub(super) done: Vec<Done>,
     /// One for each job.
     pub(super) proofs: Vec<Proof>,
@@ -28,9 +30,9 @@ impl Told {
     /// Whether all is as it should be: good work paid, bad work not, and everything proven.
     pub(super) fn ok(&self) -> bool {
         let fair = |done: &Done| done.passed() == (done.name != "Cleo");
-        let seen_through = |met: &Met| met.is_admitted() == (met.name != "Cleo");
         self.evidence_holds
-            && self.met.iter().all(seen_through)
+            && self.met.len() == self.applicants
+            && self.met.iter().all(Met::is_seen_through)
             && self.done.iter().all(fair)
             && self.proofs.iter().all(|proof| proof.verified)
     }
@@ -122,7 +124,9 @@ fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 9] {
     let price = offer.and_then(|offer| offer.price_msat).map(msat).unwrap_or_default();
     let how = if done.job.private { "private" } else { "open" };
     let request = match done.job.whom {
-        Whom::Cheapest => format!("{how}, cheapest"),
+        // Whoever is tested is tested behind it.
+        Whom::Cheapest if told.met.is_empty() => format!("{how}, cheapest"),
+        Whom::Cheapest => format!("{how}, before tests"),
         Whom::Named(_) => format!("{how}, by name"),
     };
     [

@@ -1,8 +1,10 @@
 //! Four nodes on this host: a hall with a buyer and a relay, and three providers that are connected to it.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_kernel::model::Endpoints;
 use guild_ledger::{NewTransfer, Step, TransferId};
@@ -41,6 +43,8 @@ const LOOK_MS: i64 = 20;
 const SLOW_MS: i64 = 1_500;
 /// The same for a benchmark: there are three of them and more.
 const SLOW_TRIAL_MS: i64 = 800;
+/// Who is slow takes at least so many times as long as whoever was tested before.
+const SLOWER: i64 = 3;
 /// Without it no result of a benchmark can be judged.
 const PYTHON: [&str; 2] = ["/usr/bin/python3", "/usr/local/bin/python3"];
 const WORKSHOP_AT_ONCE: usize = 2;
@@ -78,6 +82,8 @@ pub(super) struct Town {
     providers: Vec<Resident>,
     /// Whether providers can be tested here.
     tests: bool,
+    /// How long the slow one takes for a benchmark.
+    slow_ms: Arc<AtomicI64>,
     /// The providers leave first: their relay should still be there.
     closing: Shutdown,
     dark: Shutdown,
@@ -90,17 +96,17 @@ struct Trade {
     worker: Arc<dyn Worker>,
 }
 
-fn trades(workshop: Option<&Workshop>) -> [Trade; 3] {
+fn trades(workshop: Option<&Workshop>, slow_ms: &Arc<AtomicI64>) -> [Trade; 3] {
     let cheat = Cheat { bounds: workshop.map(|workshop| workshop.bounds.clone()) };
     [
         Trade { name: "Ada", price_msat: 1_000, worker: Arc::new(honest(workshop)) },
-        Trade { name: "Bruno", price_msat: 800, worker: Arc::new(slow(workshop.is_some())) },
+        Trade { name: "Bruno", price_msat: 800, worker: slow(workshop.is_some(), slow_ms) },
         Trade { name: "Cleo", price_msat: 500, worker: Arc::new(cheat) },
     ]
 }
 
-fn slow(benchmarks: bool) -> Slow {
-    Slow { pause_ms: SLOW_MS, trial_pause_ms: SLOW_TRIAL_MS, benchmarks }
+fn slow(benchmarks: bool, slow_ms: &Arc<AtomicI64>) -> Arc<Slow> {
+    Arc::new(Slow { pause_ms: SLOW_MS, trial_pause_ms: slow_ms.clone(), benchmarks })
 }
 
 impl Town {
@@ -111,6 +117,8 @@ impl Town {
         let mut config = Config::default();
         config.gateway.listen = SocketAddr::from(([127, 0, 0, 1], port));
         config.provider.enabled = false;
+        // Nobody who watches waits a day.
+        config.market.review_delay_s = 0;
         let workshop = sandbox.map(|sandbox| {
             Workshop::new(sandbox.clone(), image::bounds(&config), WORKSHOP_AT_ONCE)
         });
@@ -118,7 +126,8 @@ impl Town {
         fund(&hall.node).await?;
         let relay = format!("{}/relay", hall.node.url().replacen("http", "ws", 1));
         let mut providers = Vec::new();
-        for Trade { name, price_msat, worker } in trades(workshop.as_ref()) {
+        let slow_ms = Arc::new(AtomicI64::new(SLOW_TRIAL_MS));
+        for Trade { name, price_msat, worker } in trades(workshop.as_ref(), &slow_ms) {
             let mut config = Config::default();
             config.gateway.listen = SocketAddr::from(([127, 0, 0, 1], 0));
             config.relay.enabled = false;
@@ -130,7 +139,7 @@ impl Town {
             providers.push(settle(name, config, means, &ground, &closing).await?);
         }
         let tests = sandbox.is_some() && PYTHON.iter().any(|path| Path::new(path).exists());
-        Ok(Town { hall, providers, tests, closing, dark, ground })
+        Ok(Town { hall, providers, tests, slow_ms, closing, dark, ground })
     }
 
     /// The directory in which everything lies.
@@ -178,7 +187,10 @@ impl Town {
             idempotency_key: Some(format!("demo meeting with {name}")),
         };
         let begun = meetings.meet(wish).await?;
-        Ok(Met { name, story: meetings.wait(&begun.meeting_id).await? })
+        let met = Met { name, story: meetings.wait(&begun.meeting_id).await? };
+        let slower_ms = met.median_ms().unwrap_or(0).saturating_mul(SLOWER);
+        self.slow_ms.fetch_max(slower_ms, Ordering::Relaxed);
+        Ok(met)
     }
 
     /// Orders a job and waits for its end.
@@ -279,7 +291,8 @@ async fn settle(
     let none = || Error::new(&code::DEMO_FAILED, "there is no sandbox");
     let sandbox = sandbox.cloned().ok_or_else(none);
     let (models, metrics) = (Endpoints::default(), start_meter());
-    let character = Character { origin, worker, sandbox, models, metrics };
+    let tool_env = BTreeMap::new();
+    let character = Character { origin, worker, sandbox, models, tool_env, metrics };
     // Starting a node is a long future, and there are four of them.
     let node = Box::pin(Node::start(&loaded, character, shutdown)).await?;
     Ok(Resident { name, loaded, node })

@@ -1,6 +1,7 @@
 //! Providers as they are in real life: one works slowly, one cheats.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_market::benchmark;
 use guild_market::job::Refusal;
@@ -27,8 +28,8 @@ pub(super) fn honest(workshop: Option<&Workshop>) -> Together {
 /// Does good work, after a while.
 pub(super) struct Slow {
     pub(super) pause_ms: i64,
-    /// The same for a benchmark.
-    pub(super) trial_pause_ms: i64,
+    /// The same for a benchmark. It is as slow as it must be beside the others, however slow this host is.
+    pub(super) trial_pause_ms: Arc<AtomicI64>,
     /// Whether it does benchmarks.
     pub(super) benchmarks: bool,
 }
@@ -45,7 +46,8 @@ impl Worker for Slow {
 
     fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
         let is_trial = task.job.schema_id().as_str() == benchmark::SCHEMA_ID;
-        let pause = SystemClock.sleep(if is_trial { self.trial_pause_ms } else { self.pause_ms });
+        let trial_pause_ms = self.trial_pause_ms.load(Ordering::Relaxed);
+        let pause = SystemClock.sleep(if is_trial { trial_pause_ms } else { self.pause_ms });
         Box::pin(async move {
             pause.await;
             if is_trial { Solver::Reference.work(task).await } else { Embedder.work(task).await }

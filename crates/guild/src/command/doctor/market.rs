@@ -1,7 +1,10 @@
 //! `guild doctor --market`
 
+use std::collections::BTreeMap;
+
+use guild_network::roster::{self, Known};
 use guild_protocol::env::Clock;
-use guild_roles::discovery::{self, Entry, Health, Registry};
+use guild_roles::discovery::{self, ANSWER, Counted, Entry, Health, Registry};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -41,13 +44,16 @@ struct Remarkable {
 }
 
 /// A relay that sent what it must not.
-#[derive(Serialize)]
+#[derive(Serialize, Clone)]
 struct Liar {
     url: String,
     hostile: u64,
     unasked: u64,
     malformed: u64,
-    oversized: u64,
+    /// Pages in which it gave fewer events than it says that it gives.
+    limits: u64,
+    /// More than anybody can need, so often.
+    floods: u64,
     bans: u64,
 }
 
@@ -57,8 +63,9 @@ struct Body {
     #[serde(flatten)]
     health: Health,
     remarkable: Vec<Remarkable>,
-    /// None if no node runs here: only a running one knows its relays.
-    relays: Option<Vec<Liar>>,
+    relays: Vec<Liar>,
+    /// Whether a node runs here, which also knows those that it is connected to.
+    is_running: bool,
 }
 
 /// Says what is wrong with what others announce. Nothing of it is a fault of this node, so the answer is yes.
@@ -71,17 +78,19 @@ pub(super) fn run(loaded: &Loaded, cx: &mut Context<'_>) -> Result<Answer> {
             let follower = discovery::read(&store, options, now_ms).await?;
             let limit = i64::try_from(EXAMPLES).unwrap_or(i64::MAX);
             let health = store.read(move |rx| discovery::health(rx, limit)).await?;
-            Ok::<_, guild_roles::Error>((follower, health))
+            let known = store.read(|rx| roster::list(rx, None)).await?;
+            Ok::<_, guild_roles::Error>((follower, health, known))
         })
     });
     service.close();
-    let (follower, health) = read??;
+    let (follower, health, known) = read??;
     let now_ms = SystemClock.now_ms();
     let body = Body {
         offers: offers(follower.registry(), now_ms),
         health,
         remarkable: remarkable(follower.registry(), now_ms),
-        relays: liars(loaded)?,
+        relays: liars(&known, loaded)?,
+        is_running: NodeFile::of_running(&loaded.config.data_dir)?.is_some(),
     };
     if cx.out.json() {
         cx.out.object(true, &body)?;
@@ -119,25 +128,56 @@ fn remarkable(registry: &Registry, now_ms: i64) -> Vec<Remarkable> {
     shared.take(EXAMPLES).chain(flapping.take(EXAMPLES)).collect()
 }
 
-/// The relays that sent what they must not, if a node runs that knows them.
-fn liars(loaded: &Loaded) -> Result<Option<Vec<Liar>>> {
-    let Some(node) = NodeFile::of_running(&loaded.config.data_dir)? else { return Ok(None) };
-    let told = Client::new(&node).relays()?;
-    let relays = told["relays"].as_array().into_iter().flatten();
-    let liar = |relay: &Value| {
-        let count = |name: &str| relay["counts"][name].as_u64().unwrap_or(0);
-        Liar {
-            url: relay["url"].as_str().unwrap_or("?").to_owned(),
-            hostile: count("hostile"),
-            unasked: count("unasked"),
-            malformed: count("malformed"),
-            oversized: count("oversized"),
-            bans: count("bans"),
+/// The relays that sent what they must not: what was counted of every one that is known, and what a running node counts
+/// of those that it is connected to.
+fn liars(known: &[Known], loaded: &Loaded) -> Result<Vec<Liar>> {
+    let number = |count: i64| u64::try_from(count).unwrap_or(0);
+    let counted = known.iter().map(|relay| {
+        let tally = &relay.tally;
+        let liar = Liar {
+            url: relay.relay.clone(),
+            hostile: number(tally.hostile),
+            unasked: number(tally.unasked),
+            malformed: number(tally.malformed),
+            limits: number(tally.limits),
+            floods: number(tally.floods),
+            bans: number(tally.bans),
+        };
+        (relay.relay.clone(), liar)
+    });
+    let mut all: BTreeMap<String, Liar> = counted.collect();
+    if let Some(node) = NodeFile::of_running(&loaded.config.data_dir)? {
+        let told = Client::new(&node).relays()?;
+        for relay in told["relays"].as_array().into_iter().flatten() {
+            let now = connected(relay);
+            let liar = all.entry(now.url.clone()).or_insert_with(|| now.clone());
+            // What the node counts since its start is a part of what was written, or more than that.
+            liar.hostile = liar.hostile.max(now.hostile);
+            liar.unasked = liar.unasked.max(now.unasked);
+            liar.malformed = liar.malformed.max(now.malformed);
+            liar.limits = liar.limits.max(now.limits);
+            liar.bans = liar.bans.max(now.bans);
         }
+    }
+    let lies = |liar: &Liar| {
+        let Liar { hostile, unasked, malformed, limits, floods, bans, .. } = liar;
+        [hostile, unasked, malformed, limits, floods, bans].into_iter().any(|count| *count > 0)
     };
-    let lies =
-        |liar: &Liar| liar.hostile + liar.unasked + liar.malformed + liar.oversized + liar.bans > 0;
-    Ok(Some(relays.map(liar).filter(lies).collect()))
+    Ok(all.into_values().filter(lies).collect())
+}
+
+/// What a running node counts of a relay since it started.
+fn connected(relay: &Value) -> Liar {
+    let count = |name: &str| relay["counts"][name].as_u64().unwrap_or(0);
+    Liar {
+        url: relay["url"].as_str().unwrap_or("?").to_owned(),
+        hostile: count("hostile"),
+        unasked: count("unasked"),
+        malformed: count("malformed").saturating_add(count("oversized")),
+        limits: count("limits"),
+        floods: 0,
+        bans: count("bans"),
+    }
 }
 
 fn print(body: &Body, cx: &mut Context<'_>) -> Result<()> {
@@ -153,12 +193,22 @@ fn print(body: &Body, cx: &mut Context<'_>) -> Result<()> {
     cx.out.line("")?;
     let columns =
         [Column::Left("announcements refused"), Column::Right("times"), Column::Left("last")];
-    let counts = body.health.counts.iter();
-    let rows: Vec<_> =
-        counts.map(|one| [words(&one.what), one.count.to_string(), time(one.last_ms)]).collect();
+    let row = |(what, one): (String, &Counted)| [what, one.count.to_string(), time(one.last_ms)];
+    let is_answer = |one: &&Counted| one.what.starts_with(ANSWER);
+    let counts = || body.health.counts.iter();
+    let announced = counts().filter(|one| !is_answer(one));
+    let rows: Vec<_> = announced.map(|one| row((words(&one.what), one))).collect();
     if rows.is_empty() {
         cx.out.line("No announcement was refused.")?;
     } else {
+        table::print(columns, &rows, cx.out)?;
+    }
+    let code = |one: &Counted| one.what.trim_start_matches(ANSWER).to_owned();
+    let rows: Vec<_> = counts().filter(is_answer).map(|one| row((code(one), one))).collect();
+    if !rows.is_empty() {
+        cx.out.line("")?;
+        let columns =
+            [Column::Left("answers refused"), Column::Right("times"), Column::Left("last")];
         table::print(columns, &rows, cx.out)?;
     }
     for one in &body.health.logged {
@@ -171,16 +221,16 @@ fn print(body: &Body, cx: &mut Context<'_>) -> Result<()> {
     for one in &body.health.loud {
         cx.out.line(&format!("{} announces too much: {} refused", one.npub, one.refused))?;
     }
-    match &body.relays {
-        None => cx.out.remark("no node runs here; a running one also tells which relays lie"),
-        Some(liars) => {
-            for Liar { url, hostile, unasked, malformed, oversized, bans } in liars {
-                cx.out.line(&format!(
-                    "{url} lies: {hostile} forged, {unasked} not asked for, {malformed} malformed, {oversized} too \
-                     large, {bans} bans"
-                ))?;
-            }
-        }
+    if !body.is_running {
+        let more =
+            "no node runs here; a running one also tells what relays that it is connected to do";
+        cx.out.remark(more);
+    }
+    for Liar { url, hostile, unasked, malformed, limits, floods, bans } in &body.relays {
+        cx.out.line(&format!(
+            "{url} lies: {hostile} forged, {unasked} not asked for, {malformed} malformed, {limits} times fewer than \
+             it says, {floods} floods, {bans} bans"
+        ))?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Where orders are taken: the node that runs, or one that is started for it.
 
+use guild_market::code::DELEGATION_TOO_FEW;
 use guild_protocol::env::{Clock, Shutdown};
 use guild_protocol::error::Code;
 use guild_roles::code::NO_PROVIDER;
@@ -112,7 +113,9 @@ impl<'a> Desk<'a> {
         let origin = Origin::Keystore(self.environment);
         let sandbox = crate::sandbox::open(&loaded.config, self.environment);
         let models = crate::models::read(loaded, self.environment)?;
-        let character = Character { origin, worker: None, sandbox, models, metrics: None };
+        let tool_env = crate::models::tool_env(loaded, self.environment);
+        let metrics = None;
+        let character = Character { origin, worker: None, sandbox, models, tool_env, metrics };
         let shutdown = Shutdown::new();
         let node = self.nodes.block_on(Box::pin(Node::start(loaded, character, &shutdown)))?;
         let has_relays = !loaded.config.network.relays.0.is_empty();
@@ -136,11 +139,15 @@ impl<'a> Desk<'a> {
     ) -> Result<Value> {
         let meeting_ms = now_ms().saturating_add(MEETING_MS);
         loop {
-            let told = self.ask(until_ms, interrupted, |client| client.hire(order));
+            let several = order.get("criticality").is_some();
+            let told = self.ask(until_ms, interrupted, |client| match several {
+                true => client.delegate(order),
+                false => client.hire(order),
+            });
             let meets = self.own.as_ref().is_some_and(|own| own.has_relays);
             match told {
                 Err(error)
-                    if error.code() == &NO_PROVIDER
+                    if [&NO_PROVIDER, &DELEGATION_TOO_FEW].contains(&error.code())
                         && meets
                         && now_ms() < meeting_ms
                         && !interrupted.is_triggered() =>

@@ -81,6 +81,12 @@ fn steps(order: &Value) -> Vec<String> {
             (Some(7_000), Some("error")) => {
                 steps.push(format!("refused by {who}; `guild requests show` tells why"));
             }
+            (Some(7_000), Some("partial")) => {
+                let said = answer["partial"].as_str().unwrap_or_default();
+                let plain = said.chars().map(|c| if c.is_control() { ' ' } else { c });
+                let said: String = plain.take(200).collect();
+                steps.push(format!("{who} says so far: {said}"));
+            }
             (Some(7_000), Some(status)) => steps.push(format!("{who} says: {status}")),
             (Some(7_000), None) => steps.push(format!("{who} answers in private")),
             _ => steps.push(format!("delivered by {who}")),

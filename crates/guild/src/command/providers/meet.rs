@@ -3,7 +3,7 @@
 use guild_market::benchmark::Benchmark;
 use guild_protocol::env::Shutdown;
 use guild_protocol::identity::PublicKey;
-use guild_roles::code::NO_PROVIDER;
+use guild_roles::code::UNHEARD;
 use guild_roles::router::TaskType;
 use serde_json::{Value, json};
 
@@ -34,12 +34,12 @@ const HEARING_MS: i64 = 10_000;
 pub(crate) struct Args {
     /// Its key, as npub or in hex digits
     key: PublicKey,
-    /// By which benchmark; `guild benchmark ls` lists them
-    #[arg(long, value_name = "NAME", default_value = "std-v3", value_parser = benchmark)]
-    suite: Benchmark,
-    /// For which work it is hired if it passes
-    #[arg(long, value_name = "TASK", default_value = "benchmark-task")]
-    task: TaskType,
+    /// By which benchmark; `guild benchmark ls` lists them [default: the one for the task, or std-v3]
+    #[arg(long, value_name = "NAME", value_parser = benchmark)]
+    suite: Option<Benchmark>,
+    /// For which work it is hired if it passes [default: that of the benchmark]
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskType>,
     /// Encrypt what is asked and answered, so that only the provider can read it
     #[arg(long)]
     encrypted: bool,
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     let wish = json!({
         "provider": args.key.npub(),
         "task": args.task,
-        "benchmark": args.suite.name(),
+        "benchmark": args.suite.map(Benchmark::name),
         "encrypted": args.encrypted,
         "bid_msat": args.bid,
         "idempotency_key": args.name.clone().unwrap_or_else(made_up_key),
@@ -98,7 +98,7 @@ fn begin(
         let told = desk.ask(until_ms, interrupted, |client| client.meet(wish));
         let waits = now_ms() < hearing_ms && !desk.stays() && !interrupted.is_triggered();
         match told {
-            Err(error) if error.code() == &NO_PROVIDER && waits => desk.pause(LOOK_MS),
+            Err(error) if error.code() == &UNHEARD && waits => desk.pause(LOOK_MS),
             told => break told,
         }
     };

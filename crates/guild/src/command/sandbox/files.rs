@@ -12,7 +12,7 @@ use guild_protocol::hash::{Hash, Hasher};
 use serde_json::{Value, json};
 
 use super::super::Context;
-use super::super::hosted::word;
+use super::super::hosted::{remark_pace, word};
 use super::hosted::host;
 use crate::error::{Error, Result, code};
 use crate::host::Host;
@@ -45,6 +45,7 @@ pub(super) fn cp(args: &CpArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let files = |id: &str, path: &str| {
         Ok::<_, Error>(format!("/v1/sandboxes/{}/files?path={}", word(id)?, encoded(path)))
     };
+    let sandbox_id = [&args.from, &args.to].into_iter().find_map(|text| Some(inside(text)?.0));
     let told = match (inside(&args.from), inside(&args.to)) {
         (None, Some((id, path))) => {
             upload(&host, &PathBuf::from(&args.from), &files(id, path)?, cx.out)?
@@ -63,6 +64,7 @@ pub(super) fn cp(args: &CpArgs, cx: &mut Context<'_>) -> Result<Answer> {
         cx.out.object(true, told)?;
     } else {
         cx.out.line(&format!("{} bytes to {}", told["bytes"], args.to))?;
+        sandbox_id.and_then(|id| remark_pace(&host, id, cx.out));
     }
     Ok(Answer::Yes)
 }

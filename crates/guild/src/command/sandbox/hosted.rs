@@ -56,7 +56,7 @@ pub(crate) struct LsArgs {
     #[arg(long, value_name = "ID")]
     job: Option<String>,
     /// How many at most
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=hosted::LIST_MAX))]
     limit: u32,
 }
 
@@ -139,6 +139,7 @@ pub(super) fn create(args: &CreateArgs, cx: &mut Context<'_>) -> Result<Answer> 
         "idle_timeout_s": args.idle.map(Span::seconds),
     }));
     let path = format!("/v1/jobs/{}/sandboxes", word(&args.job_id)?);
+    hosted::remark_price(&host, (args.cpu_milli.into(), args.ram_mib.into()), cx.out)?;
     let mut sandbox = host.post(&path, &body)?;
     if !args.no_wait {
         let id = hosted::text(&sandbox, "sandbox_id");
@@ -165,10 +166,10 @@ pub(super) fn create(args: &CreateArgs, cx: &mut Context<'_>) -> Result<Answer> 
 
 pub(super) fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let path = match &args.job {
-        Some(job_id) => format!("/v1/jobs/{}/sandboxes?limit={}", word(job_id)?, args.limit),
-        None => format!("/v1/sandboxes?limit={}", args.limit),
+        Some(job_id) => format!("/v1/jobs/{}/sandboxes", word(job_id)?),
+        None => "/v1/sandboxes".to_owned(),
     };
-    let page = host(cx)?.get(&path)?;
+    let page = hosted::newest(&host(cx)?, &path, "sandboxes", args.limit)?;
     let columns = [
         Column::Left("sandbox"),
         Column::Left("status"),
@@ -185,13 +186,15 @@ pub(super) fn ls(args: &LsArgs, cx: &mut Context<'_>) -> Result<Answer> {
         [
             hosted::text(sandbox, "sandbox_id"),
             status,
-            hosted::usd(sandbox, "price_micro_usd_per_minute"),
+            hosted::usd(sandbox, "burn_micro_usd_per_minute"),
             hosted::usd(sandbox, "spent_micro_usd"),
             hosted::usd(sandbox, "max_spend_micro_usd"),
-            hosted::span(sandbox["left_ms"].as_i64().unwrap_or(0)),
+            hosted::lasts(sandbox),
         ]
     };
-    hosted::list(&page, "sandboxes", columns, row, cx)
+    let answer = hosted::list(&page, "sandboxes", columns, row, cx)?;
+    hosted::remark_more(&page, cx.out);
+    Ok(answer)
 }
 
 pub(super) fn show(args: &IdArgs, cx: &mut Context<'_>) -> Result<Answer> {
@@ -215,8 +218,14 @@ pub(super) fn extend(args: &ExtendArgs, cx: &mut Context<'_>) -> Result<Answer> 
 pub(super) fn resize(args: &ResizeArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let host = host(cx)?;
     let path = format!("/v1/sandboxes/{}", word(&args.sandbox_id)?);
+    let present = host.get(&path)?;
+    let or = |wanted: Option<u32>, field: &str| {
+        wanted.map_or(present[field].as_i64().unwrap_or(0), i64::from)
+    };
+    let shape = (or(args.cpu_milli, "cpu_milli"), or(args.ram_mib, "ram_mib"));
+    hosted::remark_price(&host, shape, cx.out)?;
     let body = hosted::without_nulls(json!({
-        "version": host.get(&path)?["version"],
+        "version": present["version"],
         "cpu_milli": args.cpu_milli,
         "ram_mib": args.ram_mib,
     }));
@@ -236,9 +245,9 @@ fn one(sandbox: &Value, ok: bool, cx: &mut Context<'_>) -> Result<Answer> {
     cx.out.fields(&[
         ("sandbox", &hosted::text(sandbox, "sandbox_id")),
         ("status", &hosted::text(sandbox, "status")),
-        ("costs", &format!("{} a minute", hosted::usd(sandbox, "price_micro_usd_per_minute"))),
         ("spent", &spent),
-        ("time left", &hosted::span(sandbox["left_ms"].as_i64().unwrap_or(0))),
+        ("burns", &hosted::burn(sandbox)),
+        ("time left", &hosted::lasts(sandbox)),
     ])?;
     if let Some(reason) = sandbox["stop_reason"].as_str() {
         let words = sandbox["words"].as_str().unwrap_or_default();
@@ -263,7 +272,8 @@ pub(super) fn exec(args: &ExecArgs, cx: &mut Context<'_>) -> Result<Answer> {
     }));
     let started = host.post(&path, &body)?;
     let exec_id = hosted::text(&started, "exec_id");
-    follow(&host, &format!("{path}/{}", word(&exec_id)?), &exec_id, cx)
+    let exec = Exec { sandbox_id: &args.sandbox_id, exec_id: &exec_id };
+    follow(&host, &format!("{path}/{}", word(&exec_id)?), &exec, cx)
 }
 
 /// What a command reads first: all of it must fit into a request.
@@ -283,8 +293,14 @@ fn read_stdin() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// A command in a sandbox.
+struct Exec<'a> {
+    sandbox_id: &'a str,
+    exec_id: &'a str,
+}
+
 /// Prints what a command prints until it ends. A stream that breaks off is asked for again from where it broke.
-fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Result<Answer> {
+fn follow(host: &Host, path: &str, exec: &Exec<'_>, cx: &mut Context<'_>) -> Result<Answer> {
     const BREAKS_MAX: u32 = 20;
     const QUIET_MS: i64 = 10_000;
     let (mut next, mut breaks) = (1, 0);
@@ -309,7 +325,7 @@ fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Resul
                 }
                 // Whoever closed it does not want to see it.
                 Some("stderr") if !cx.out.json() => drop(std::io::stderr().write_all(&data)),
-                Some("exit") => return ended(&frame, exec_id, cx),
+                Some("exit") => return ended(&frame, host, exec, cx),
                 Some("gap") => cx.out.remark("some of what it printed came too late and is lost"),
                 _ => {}
             }
@@ -317,19 +333,22 @@ fn follow(host: &Host, path: &str, exec_id: &str, cx: &mut Context<'_>) -> Resul
         // A command that says nothing for long is no reason to give up: the node ends a quiet stream.
         breaks = if SystemClock.now_ms() - began_ms >= QUIET_MS { 0 } else { breaks + 1 };
         if breaks > BREAKS_MAX {
-            let message = format!("what {exec_id} prints cannot be read any more");
+            let message = format!("what {} prints cannot be read any more", exec.exec_id);
             return Err(Error::new(&code::NODE_UNREACHABLE, message));
         }
         runtime()?.block_on(SystemClock.sleep(POLL_MS));
     }
 }
 
-fn ended(frame: &Value, exec_id: &str, cx: &mut Context<'_>) -> Result<Answer> {
+fn ended(frame: &Value, host: &Host, exec: &Exec<'_>, cx: &mut Context<'_>) -> Result<Answer> {
     let yes = frame["exit_code"] == 0;
     cx.out.flush()?;
+    let sandbox = hosted::remark_pace(host, exec.sandbox_id, cx.out).unwrap_or_default();
     if cx.out.json() {
         let body = json!({
-            "exec_id": exec_id,
+            "exec_id": exec.exec_id,
+            "burn_micro_usd_per_minute": sandbox["burn_micro_usd_per_minute"],
+            "lasts_ms": sandbox["lasts_ms"],
             "exit_code": frame["exit_code"],
             "signal": frame["signal"],
             "class": frame["class"],

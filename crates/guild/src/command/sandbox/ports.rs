@@ -71,6 +71,9 @@ pub(super) fn ports(args: &PortsArgs, cx: &mut Context<'_>) -> Result<Answer> {
     } else {
         cx.out.line(&format!("port {} has no address any more", told["port"]))?;
     }
+    if !cx.out.json() {
+        hosted::remark_pace(&host, &args.sandbox_id, cx.out);
+    }
     Ok(Answer::Yes)
 }
 
@@ -121,7 +124,7 @@ pub(super) fn forward(args: &ForwardArgs, cx: &mut Context<'_>) -> Result<Answer
     let id = word(&args.sandbox_id)?;
     let Pair { local, remote } = args.ports;
     // What is not there or not ours is told now, not with the first connection.
-    host.get(&format!("/v1/sandboxes/{id}"))?;
+    let sandbox = host.get(&format!("/v1/sandboxes/{id}"))?;
     let far = Far::new(&host, &format!("/v1/sandboxes/{id}/tunnels/{remote}"));
     node_runtime()?.block_on(async {
         let shutdown = Shutdown::new();
@@ -134,6 +137,7 @@ pub(super) fn forward(args: &ForwardArgs, cx: &mut Context<'_>) -> Result<Answer
             cx.out.object(true, json!({ "address": address, "port": remote }))?;
         } else {
             cx.out.line(&format!("{address} is port {remote} of {id}; Ctrl-C stops it"))?;
+            cx.out.remark(&format!("{}, {} left", hosted::burn(&sandbox), hosted::lasts(&sandbox)));
         }
         cx.out.flush()?;
         let serving = std::pin::pin!(serve(&listener, &far, cx));

@@ -93,7 +93,6 @@ pub(crate) fn deliverable(story: &Story) -> Option<&Card> {
 pub(crate) fn state(turn: &Summary) -> String {
     let word = match (turn.standing, turn.outcome) {
         (Standing::Closed, Some(outcome)) => outcome.as_str(),
-        (Standing::Closed, None) => "not begun",
         (standing, _) => standing.as_str(),
     };
     match &turn.error_code {
