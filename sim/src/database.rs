@@ -85,6 +85,7 @@ impl Database {
         migrations: &Migrations,
         plant: Plant,
     ) -> Result<Database> {
+        plant.edits.iter().for_each(|(from, _)| world.plant(from));
         let place = Place::for_seed(seed, node);
         let db = place.connect()?;
         let mut db = SimDb { db, world: world.clone(), plant, life: None };
@@ -170,6 +171,7 @@ impl SimDb {
         let mut text = Cow::Borrowed(sql);
         for (from, to) in self.plant.edits {
             if text.contains(from) {
+                self.world.planted(from);
                 text = Cow::Owned(text.replace(from, to));
             }
         }

@@ -159,8 +159,8 @@ mod tests {
             true => vec![format!("at {} ms: it broke", chosen.len())],
             false => Vec::new(),
         };
-        let deeds = Default::default();
-        Report { seed: 5, trace: 0, polls: 0, faults: chosen, deeds, violations }
+        let (deeds, edits) = Default::default();
+        Report { seed: 5, trace: 0, polls: 0, faults: chosen, deeds, edits, violations }
     }
 
     #[test]

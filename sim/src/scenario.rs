@@ -81,6 +81,8 @@ pub struct Report {
     pub faults: Vec<Fault>,
     /// What the system did.
     pub deeds: BTreeMap<&'static str, u64>,
+    /// The texts that a planted bug changes, and whether any statement had them: a bug that never was cannot be found.
+    pub edits: BTreeMap<&'static str, bool>,
     /// What must never happen and did. Empty when all is well.
     pub violations: Vec<String>,
 }
@@ -88,7 +90,8 @@ pub struct Report {
 impl Report {
     pub(crate) fn of(seed: u64, world: &World, polls: u64) -> Report {
         let (trace, faults, deeds) = (world.trace(), world.faults(), world.deeds());
-        Report { seed, trace, polls, faults, deeds, violations: world.violations() }
+        let (edits, violations) = (world.edits(), world.violations());
+        Report { seed, trace, polls, faults, deeds, edits, violations }
     }
 
     /// How often each kind of fault happened; of crashes only, or of all others.

@@ -23,6 +23,7 @@ struct State {
     timers_made: u64,
     trace: u64,
     deeds: BTreeMap<&'static str, u64>,
+    edits: BTreeMap<&'static str, bool>,
     violations: Vec<String>,
     faults_until_ms: UnixMs,
 }
@@ -45,6 +46,7 @@ impl World {
             timers_made: 0,
             trace: 0,
             deeds: BTreeMap::new(),
+            edits: BTreeMap::new(),
             violations: Vec::new(),
             faults_until_ms,
         })))
@@ -114,6 +116,21 @@ impl World {
     /// What the system did.
     pub fn deeds(&self) -> BTreeMap<&'static str, u64> {
         self.lock().deeds.clone()
+    }
+
+    /// Says that a planted bug changes this text of statements.
+    pub(crate) fn plant(&self, text: &'static str) {
+        self.lock().edits.entry(text).or_default();
+    }
+
+    /// Says that a statement had a text that a planted bug changes.
+    pub(crate) fn planted(&self, text: &'static str) {
+        self.lock().edits.insert(text, true);
+    }
+
+    /// The texts that a planted bug changes, and whether any statement had them.
+    pub fn edits(&self) -> BTreeMap<&'static str, bool> {
+        self.lock().edits.clone()
     }
 
     /// Reports something that must never happen.

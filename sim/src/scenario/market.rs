@@ -336,6 +336,7 @@ fn boot_buyer(
         workshop: shared
             .has_runs
             .then(|| runs::workshop(&shared.world, shared.bug == Some(Bug::VerdictBlind))),
+        judge: None,
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
     executor.spawn(process, service.run(Shutdown::new()));
@@ -382,6 +383,7 @@ fn boot_provider(
         clock,
         random: Arc::new(shared.world.clone()),
         registry: Arc::new(Registry::builtin()),
+        fetch: None,
     };
     let (_, service) =
         Provider::new(options, key(node), worker, broadcast, parts).map_err(|e| e.to_string())?;

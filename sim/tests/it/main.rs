@@ -8,10 +8,14 @@ mod market;
 mod meter;
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 
+use guild_store::Migrations;
 use sim::campaign::{self, Plan, Summary};
+use sim::database::{Database, Plant};
 use sim::fault::Selection;
 use sim::scenario::Report;
+use sim::world::World;
 
 /// How a scenario runs a seed, with a bug of its own kind or none.
 type Run<B> = fn(u64, Option<B>, &Selection) -> Report;
@@ -42,17 +46,60 @@ fn failing(run: impl Fn(u64) -> Report + Sync) -> Report {
 /// The first seed at which a checker sees a bug: it is worth something only if it sees what it is for. Another may see
 /// a consequence first; it is the one with these words that must see it too.
 fn found<B: Copy + Sync>(run: Run<B>, bug: B, words: &str) -> Report {
+    let edits: Mutex<BTreeMap<&'static str, bool>> = Mutex::default();
     let found = failing(|seed| {
         let mut report = run(seed, Some(bug), &Selection::ALL);
+        let mut edits = edits.lock().expect("nobody panics with it");
+        for (text, planted) in &report.edits {
+            *edits.entry(text).or_default() |= planted;
+        }
         if !report.violations.iter().any(|v| v.contains(words)) {
             report.violations.clear();
         }
         report
     });
+    // What no statement says any more is not planted, and another bug was found.
+    for (text, planted) in edits.into_inner().expect("nobody panics with it") {
+        assert!(planted, "no statement has this text of the bug: {text:?}");
+    }
     let again = |bug| run(found.seed, bug, &Selection::ALL);
     assert_eq!(again(Some(bug)), found, "the seed does not replay");
     assert_eq!(again(None).violations, Vec::<String>::new(), "it is not the bug");
     found
+}
+
+/// A run that fails, with a bug in a text that statements have and in one that none has.
+fn stale(seed: u64, bug: Option<&'static str>, selection: &Selection) -> Report {
+    const EDITS: &[(&str, &str)] =
+        &[("CREATE TABLE outbox", "CREATE TABLE outbox"), ("no such text", "")];
+    let world = World::new(seed, 0, selection);
+    let edits = if bug.is_some() { EDITS } else { &[] };
+    let plant = Plant { edits, ..Plant::default() };
+    let database = Database::new(&world, seed, &Migrations::store(), plant);
+    drop(database.expect("a database"));
+    let violations = bug.map(|bug| format!("{bug} is found")).into_iter().collect();
+    Report {
+        seed,
+        trace: 0,
+        polls: 0,
+        faults: Vec::new(),
+        deeds: BTreeMap::new(),
+        edits: world.edits(),
+        violations,
+    }
+}
+
+#[test]
+#[should_panic(expected = "no statement has this text of the bug: \"no such text\"")]
+fn a_bug_that_is_not_planted_is_not_found() {
+    found(stale, "something else", "is found");
+}
+
+#[test]
+fn every_text_of_a_bug_is_told_with_whether_it_was_met() {
+    let edits = stale(1, Some("it"), &Selection::ALL).edits;
+    assert_eq!(edits, BTreeMap::from([("CREATE TABLE outbox", true), ("no such text", false)]));
+    assert_eq!(stale(1, None, &Selection::ALL).edits, BTreeMap::new());
 }
 
 /// As many seeds as fit into the time; none may fail, and some are run twice.

@@ -53,9 +53,10 @@ impl Bug {
                    THEN $1 + 10000 - 60000 * r.paid_minutes ELSE coalesce(r.started_ms, 0) END",
             )],
             Bug::CapTooLate => &[("r.cap - r.spent", "r.cap - r.spent + 3000")],
-            Bug::BudgetTooLate => {
-                &[("j.max_spend - j.spent - j.held", "j.max_spend - j.spent - j.held + 3000")]
-            }
+            Bug::BudgetTooLate => &[(
+                "max_spend - spent - held\n               FROM",
+                "max_spend - spent - held + 3000\n               FROM",
+            )],
             Bug::TimeTooLate => &[(
                 "s.expires_ms,\n       s.last_activity_ms",
                 "s.expires_ms + 70000,\n       s.last_activity_ms",

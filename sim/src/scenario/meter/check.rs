@@ -17,7 +17,7 @@ const MINUTE_MS: i64 = 60_000;
 const EARLY_MS: i64 = 1_300;
 
 /// So long before its end it is decided that a job ends.
-const GRACE_MS: i64 = 2_000;
+const GRACE_MS: i64 = 3_000;
 
 /// What is booked for a sandbox.
 #[derive(Debug, Clone, Copy, Default)]
