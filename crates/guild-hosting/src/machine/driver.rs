@@ -345,7 +345,7 @@ impl Driver {
         let (mut notes, under_way) = (lock(&self.notes), lock(&self.under_way));
         // What has no row that wants anything needs no note.
         notes.retain(|id, _| open.contains(id) || under_way.contains_key(id));
-        let is_idle = |id| !under_way.contains_key(id) && !busy.contains(id);
+        let is_idle = |id: &SandboxId| !under_way.contains_key(id) && !busy.contains(id);
         let idle = rows.into_iter().filter(|row| is_idle(&row.sandbox_id));
         let act = |row: Sandbox| {
             let note = notes.entry(row.sandbox_id.clone()).or_default();
