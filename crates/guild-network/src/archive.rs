@@ -25,7 +25,7 @@ pub use sweep::{Bounds, Swept, sweep};
 pub use verified::Verified;
 
 pub(crate) use key::{answer_terms, id_key};
-pub(crate) use put::put_from;
+pub(crate) use put::{Done, put_from};
 
 /// The bell that rings after a commit that stored events: new after a number.
 pub const TOPIC: &str = "nostr";

@@ -31,6 +31,15 @@ pub(crate) use read::STATEMENTS;
 pub(crate) use said::Said;
 pub(crate) use write::{Seen, apply, forget, hide, sweep};
 
+/// What an announcement is as a sign of life.
+pub(crate) fn said_migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0006_said.sql"),
+        pg: include_str!("../migrations/postgres/0006_said.sql"),
+    };
+    Migration { area: "network", number: 6, name: "said", sql }
+}
+
 /// The tables of this module.
 pub(crate) fn migration() -> Migration {
     let sql = Sql {

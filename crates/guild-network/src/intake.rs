@@ -25,6 +25,7 @@ use crate::archive::Verified;
 mod counts;
 mod gather;
 mod live;
+mod news;
 mod seen;
 mod service;
 mod source;
@@ -33,6 +34,7 @@ mod work;
 
 pub use counts::Counts;
 pub use live::{Lagged, Live, LiveEvent};
+pub use news::{Announcements, Next};
 pub use service::Service;
 pub use source::{Pending, Source};
 pub use verdict::{NotKept, Prefix, Refusal, Verdict};
@@ -112,6 +114,7 @@ struct Shared {
     queue: Queue,
     ready: mpsc::UnboundedSender<Vec<Ready>>,
     live: broadcast::Sender<Arc<LiveEvent>>,
+    news: Arc<news::Desk>,
     counters: Counters,
 }
 
@@ -131,6 +134,7 @@ impl Intake {
             queue: Queue::default(),
             ready,
             live,
+            news: Arc::default(),
             counters: Counters::default(),
             options,
             clock,
@@ -153,6 +157,11 @@ impl Intake {
     /// What is stored from now on, and what is only passed on.
     pub fn live(&self) -> Live {
         Live(self.0.live.subscribe())
+    }
+
+    /// The announcements that are stored from now on, for one who follows the archive.
+    pub fn announcements(&self) -> Announcements {
+        self.0.news.follow()
     }
 
     /// What has happened so far.

@@ -40,5 +40,6 @@ pub fn migrations() -> Vec<guild_store::Migration> {
         marks::migration(),
         content::migration(),
         roster::migration(),
+        index::said_migration(),
     ]
 }

@@ -9,7 +9,7 @@ use futures_util::future::{Either, select};
 use guild_bus::{Bus, Listener};
 use guild_market::discovery::{self, Follower};
 use guild_network::archive;
-use guild_network::intake::Intake;
+use guild_network::intake::{Announcements, Intake, Next};
 use guild_protocol::env::{Clock, Shutdown, UnixMs};
 use guild_protocol::identity::PublicKey;
 use guild_store::Store;
@@ -60,6 +60,8 @@ pub struct Service {
     options: Options,
     node: Node,
     listener: Listener,
+    /// What this process stores need not be read again.
+    announcements: Option<Announcements>,
     handle: Discovery,
 }
 
@@ -100,7 +102,8 @@ impl Discovery {
         let handle = Discovery { clock: node.clock.clone(), follower: Arc::default() };
         // Listening begins before the first read, so nothing falls between the two.
         let listener = node.bus.listen(archive::TOPIC);
-        let service = Service { options, node, listener, handle: handle.clone() };
+        let announcements = node.intake.as_ref().map(Intake::announcements);
+        let service = Service { options, node, listener, announcements, handle: handle.clone() };
         (handle, service)
     }
 
@@ -131,12 +134,22 @@ impl Discovery {
     }
 }
 
-/// When each thing is to be done next.
+/// What is to be done next, and when.
 #[derive(Default)]
 struct Due {
+    /// How many announcements were taken since what follows from them was written.
+    unsaved: usize,
     signs_ms: UnixMs,
     revalidate_ms: UnixMs,
     sweep_ms: UnixMs,
+}
+
+/// Waits for ever if nothing is stored here.
+async fn changed(announcements: Option<&Announcements>) {
+    match announcements {
+        Some(announcements) => announcements.changed().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Service {
@@ -152,7 +165,9 @@ impl Service {
                     RETRY_MS
                 }
             };
-            let more = select(self.listener.hear(), self.node.clock.sleep(wait_ms));
+            let stored = std::pin::pin!(changed(self.announcements.as_ref()));
+            let came = select(self.listener.hear(), stored);
+            let more = select(came, self.node.clock.sleep(wait_ms));
             if let Either::Left(_) = select(shutdown.triggered(), more).await {
                 return;
             }
@@ -162,7 +177,7 @@ impl Service {
     /// Takes what came, and does what is due.
     async fn round(&self, due: &mut Due) -> Result<()> {
         self.open().await?;
-        self.follow().await?;
+        self.follow(due).await?;
         let now_ms = self.node.clock.now_ms();
         if now_ms >= due.signs_ms {
             self.signs(now_ms).await?;
@@ -192,20 +207,25 @@ impl Service {
     }
 
     /// Brings the registry to the end of the archive, a page at a time.
-    async fn follow(&self) -> Result<()> {
-        let mut unsaved = 0_usize;
+    async fn follow(&self, due: &mut Due) -> Result<()> {
         loop {
             let Some(seq) = self.handle.lock().as_ref().map(Follower::seq) else { return Ok(()) };
-            let page = self.node.store.read(move |rx| discovery::look(rx, seq)).await?;
+            let next = self.announcements.as_ref().map_or(Next::Read, |news| news.after(seq));
+            let page = match next {
+                Next::Page(page) => page,
+                // It would be read a moment before it is handed out.
+                Next::Soon => return Ok(()),
+                Next::Read => self.node.store.read(move |rx| discovery::look(rx, seq)).await?,
+            };
             let now_ms = self.node.clock.now_ms();
             if let Some(follower) = self.handle.lock().as_mut() {
                 follower.apply(&page, now_ms);
             }
             // Other events move the end of the archive too: that alone is written with the next look at signs.
-            unsaved = unsaved.saturating_add(page.announced.len());
-            if unsaved >= SAVE_MAX || (page.is_last && unsaved > 0) {
+            due.unsaved = due.unsaved.saturating_add(page.announced.len());
+            if due.unsaved >= SAVE_MAX || (page.is_last && due.unsaved > 0) {
                 self.save(now_ms).await?;
-                unsaved = 0;
+                due.unsaved = 0;
             }
             if page.is_last {
                 return Ok(());

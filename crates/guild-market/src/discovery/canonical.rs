@@ -13,10 +13,20 @@ const MAX_CHARS: usize = 256;
 /// assert_eq!(canonical("f\u{430}st-b\u{43e}\u{200b}x"), "fast-box");
 /// ```
 pub fn canonical(text: &str) -> String {
-    let mut form = String::with_capacity(text.len().min(MAX_CHARS));
-    let mut gap = false;
+    // Most texts are plain, and of these nothing has to be looked up.
+    if text.is_ascii() {
+        let shown = text.bytes().filter(|byte| !byte.is_ascii_control()).take(MAX_CHARS);
+        return joined(shown.map(|byte| char::from(byte.to_ascii_lowercase())), text.len());
+    }
     let shown = text.chars().filter(|c| !is_unseen(*c)).take(MAX_CHARS);
-    for c in shown.flat_map(char::to_lowercase).map(latin) {
+    joined(shown.flat_map(char::to_lowercase).map(latin), text.len())
+}
+
+/// Letters and digits as they are, every run of others in between one dash.
+fn joined(shown: impl Iterator<Item = char>, bytes: usize) -> String {
+    let mut form = String::with_capacity(bytes.min(MAX_CHARS));
+    let mut gap = false;
+    for c in shown {
         if c.is_alphanumeric() {
             if gap && !form.is_empty() {
                 form.push('-');
@@ -98,6 +108,15 @@ pub(super) fn is_near(one: &str, other: &str, most: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn plain_texts_have_the_form_that_they_have_among_others() {
+        for text in ["", " Fast  Box_v2!", "a\tb\u{7f}c", "--x--", &"Ab-".repeat(200), "1.2,3"] {
+            let shown = text.chars().filter(|c| !is_unseen(*c)).take(MAX_CHARS);
+            let long = joined(shown.flat_map(char::to_lowercase).map(latin), text.len());
+            assert_eq!(canonical(text), long, "{text:?}");
+        }
+    }
 
     #[test]
     fn what_looks_the_same_is_the_same() {

@@ -68,7 +68,7 @@ impl Card {
             created_at: announced.created_at,
             first_ms: announced.first_ms,
             came_ms: announced.received_ms,
-            origin: announced.origin.as_str().into(),
+            origin: (&*announced.origin).into(),
             name: name.filter(|name| !name.trim().is_empty()).map(Into::into),
             about: about
                 .map(|about| canonical(&about))

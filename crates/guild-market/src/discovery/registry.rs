@@ -90,6 +90,8 @@ pub struct Summary {
 pub struct Registry {
     options: Options,
     entries: BTreeMap<Name, Entry>,
+    /// How many offers each key has.
+    offers: BTreeMap<PublicKey, usize>,
     /// Whose offers have a name that looks like this.
     names: BTreeMap<Box<str>, BTreeMap<PublicKey, u32>>,
     /// New offers by hour and by who brought them.
@@ -108,6 +110,7 @@ impl Registry {
         Registry {
             options,
             entries: BTreeMap::new(),
+            offers: BTreeMap::new(),
             names: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             recommended: BTreeMap::new(),
@@ -203,6 +206,8 @@ impl Registry {
             self.dirty.insert(name.clone());
         }
         self.named(&entry.card);
+        let offers = self.offers.entry(name.0).or_default();
+        *offers = offers.saturating_add(1);
         self.entries.insert(name, entry);
         Taken::New
     }
@@ -233,7 +238,8 @@ impl Registry {
         if !card.claims.is_work() {
             return Err(Why::NoWork);
         }
-        if self.of(&card.provider).count() >= self.options.offers_per_key {
+        let offers = self.offers.get(&card.provider).copied().unwrap_or(0);
+        if offers >= self.options.offers_per_key {
             return Err(Why::PerKey);
         }
         let is_known = is_marked || self.recommended(&card.provider) > 0;
@@ -297,6 +303,12 @@ impl Registry {
     fn remove(&mut self, name: &Name) -> Option<Entry> {
         let entry = self.entries.remove(name)?;
         self.dirty.remove(name);
+        if let Some(offers) = self.offers.get_mut(&name.0) {
+            *offers = offers.saturating_sub(1);
+            if *offers == 0 {
+                self.offers.remove(&name.0);
+            }
+        }
         if let Some(keys) = self.names.get_mut(&entry.card.canonical_d) {
             if let Some(count) = keys.get_mut(&name.0) {
                 *count = count.saturating_sub(1);

@@ -7,7 +7,7 @@ use guild_store::Tx;
 use super::verified::seconds;
 use super::{Head, TOPIC, Verified, head, set_head};
 use crate::Result;
-use crate::index::{self, Seen};
+use crate::index::{self, Announced, Seen};
 
 pub(super) mod load;
 mod plan;
@@ -72,7 +72,20 @@ pub(crate) struct New<'a> {
 /// Stores events, by the rules of NIP-01, 09 and 40; one answer for each, in order. What they say is indexed in the
 /// same transaction, and after it the bell rings.
 pub fn put(tx: &mut Tx<'_>, events: &[Verified], origin: &str, now_ms: UnixMs) -> Result<Vec<Put>> {
-    put_from(tx, &events.iter().map(|event| (event, origin)).collect::<Vec<_>>(), now_ms)
+    let events: Vec<_> = events.iter().map(|event| (event, origin)).collect();
+    Ok(put_from(tx, &events, now_ms)?.puts)
+}
+
+/// What a group of events came to.
+pub(crate) struct Done {
+    /// One answer for each, in order.
+    pub(crate) puts: Vec<Put>,
+    /// The numbers that were given follow this one,
+    pub(crate) after_seq: i64,
+    /// and this is the last.
+    pub(crate) last_seq: i64,
+    /// The announcements among them.
+    pub(crate) announced: Vec<Announced>,
 }
 
 /// As [`put`], each event with its own origin.
@@ -80,14 +93,15 @@ pub(crate) fn put_from(
     tx: &mut Tx<'_>,
     events: &[(&Verified, &str)],
     now_ms: UnixMs,
-) -> Result<Vec<Put>> {
+) -> Result<Done> {
     let before = head(tx)?;
     let known = load(tx, events, &before)?;
     let mut plan = Plan::new(known, before.last_seq, seconds(unix_s(now_ms)), now_ms);
     let puts: Vec<Put> = events.iter().map(|(event, origin)| plan.put(event, origin)).collect();
     let decided = plan.decided();
+    let (after_seq, last_seq) = (before.last_seq, decided.last_seq);
     if decided.is_nothing() {
-        return Ok(puts);
+        return Ok(Done { puts, after_seq, last_seq, announced: Vec::new() });
     }
     let added_bytes = save::insert(tx, &decided.new, now_ms)?;
     let deletions = save::insert_deletions(tx, &decided.deletions)?;
@@ -110,7 +124,7 @@ pub(crate) fn put_from(
     set_head(
         tx,
         &Head {
-            last_seq: decided.last_seq,
+            last_seq,
             events: before.events.saturating_add(added).saturating_sub(gone.events),
             bytes: before.bytes.saturating_add(added_bytes).saturating_sub(gone.bytes),
             deletions: before.deletions.saturating_add(deletions).saturating_sub(gone.deletions),
@@ -120,5 +134,8 @@ pub(crate) fn put_from(
     if !decided.new.is_empty() {
         tx.ring(TOPIC, before.last_seq);
     }
-    Ok(puts)
+    let announced = decided.new.iter().filter_map(|(New { seq, event, first_ms }, origin)| {
+        Announced::of_stored(event, *seq, origin, *first_ms, now_ms)
+    });
+    Ok(Done { puts, after_seq, last_seq, announced: announced.collect() })
 }

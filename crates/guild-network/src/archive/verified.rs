@@ -90,7 +90,7 @@ impl Verified {
     }
 
     /// What it says about work.
-    pub(super) fn said(&self) -> &Said {
+    pub(crate) fn said(&self) -> &Said {
         &self.0.said
     }
 

@@ -1,6 +1,7 @@
 //! Announcements in the order in which they came, for whoever keeps a registry of providers.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
@@ -9,8 +10,9 @@ use guild_protocol::nostr::{Event, EventId, Filter, Limits, Tag, kind};
 use guild_store::{Column, Rx, Sql, args};
 
 use super::recommendation::recommended;
+use super::said::{BAD_NAME, Said};
 use crate::Result;
-use crate::archive::{self, unreadable};
+use crate::archive::{self, Verified, unreadable};
 
 /// So many announcements are read at once: each may have 64 KiB.
 const PAGE: i64 = 512;
@@ -31,19 +33,41 @@ pub struct Announced {
     /// When it was made, in Unix seconds, as it says.
     pub created_at: u64,
     /// Who brought it: a relay by its URL, `client` or `own`.
-    pub origin: String,
+    pub origin: Arc<str>,
     /// When the first version of it came.
     pub first_ms: UnixMs,
     /// When this version came.
     pub received_ms: UnixMs,
     /// What it says, or the code of the reason why nobody can be hired by it.
-    pub card: Result<Announcement, &'static str>,
+    pub card: Result<Arc<Announcement>, &'static str>,
 }
 
-/// The reason if a name is too long, or cannot be kept.
-const BAD_NAME: &str = "announcement.d_unusable";
 /// The reason if the event has more than 128 KiB: it is not even read, so a page is never large.
 const TOO_LARGE: &str = "announcement.too_large";
+
+/// An event that has more bytes than this is not read again for what it offers.
+const MAX_BYTES: usize = 131_072;
+
+impl Announced {
+    /// An event that is stored just now, if it is an announcement.
+    pub(crate) fn of_stored(
+        event: &Verified,
+        seq: i64,
+        origin: &str,
+        first_ms: UnixMs,
+        received_ms: UnixMs,
+    ) -> Option<Announced> {
+        let Said::Offer(said) = event.said() else { return None };
+        let card = match said {
+            _ if event.json().len() > MAX_BYTES => Err(TOO_LARGE),
+            Ok(said) => Ok(said.card.clone()),
+            Err(code) => Err(*code),
+        };
+        let Event { id, pubkey, created_at, .. } = *event.event();
+        let (event_id, origin) = (id, origin.into());
+        Some(Announced { seq, event_id, pubkey, created_at, origin, first_ms, received_ms, card })
+    }
+}
 
 /// Some of the announcements after a number.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,6 +144,7 @@ fn announced(row: Row) -> Result<Announced> {
         row;
     let (event_id, pubkey) = (event_id.parse()?, pubkey.parse()?);
     let created_at = u64::try_from(created_at).unwrap_or(0);
+    let origin = origin.into();
     let with =
         |card| Announced { seq, event_id, pubkey, created_at, origin, first_ms, received_ms, card };
     if rest.is_empty() {
@@ -129,7 +154,7 @@ fn announced(row: Row) -> Result<Announced> {
     let tags: Vec<Tag> = parsed(tags_of(&rest).ok_or_else(|| unreadable("an event has no tags"))?)?;
     let again = if indexed != 0 { Announcement::read_again(&tags, &content) } else { None };
     let card = match again {
-        Some(card) => Ok(card),
+        Some(card) => Ok(Arc::new(card)),
         None => {
             let sig = rest.get(..SIG_DIGITS).unwrap_or_default().parse()?;
             let kind = kind::ANNOUNCEMENT;
@@ -179,10 +204,15 @@ pub type Heard = (PublicKey, String, UnixMs);
 
 const HEARD: Sql = Sql {
     lite: "SELECT pubkey, d, last_ms FROM index_heartbeat
-           WHERE pubkey = $1 AND d IN ($2, '') AND last_ms > $3",
-    pg: "SELECT h.pubkey, h.d, h.last_ms
-         FROM unnest($1::text[], $2::text[], $3::bigint[]) AS ask (pubkey, d, since_ms)
-         JOIN index_heartbeat h ON h.pubkey = ask.pubkey AND h.d IN (ask.d, '') AND h.last_ms > ask.since_ms",
+           WHERE pubkey = $1 AND d IN ($2, '') AND last_ms > $3
+           UNION ALL SELECT pubkey, d, said_ms FROM index_provider
+           WHERE pubkey = $1 AND d = $2 AND said_ms > $3",
+    pg: "WITH ask AS (
+           SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS ask (pubkey, d, since_ms))
+         SELECT h.pubkey, h.d, h.last_ms FROM ask
+         JOIN index_heartbeat h ON h.pubkey = ask.pubkey AND h.d IN (ask.d, '') AND h.last_ms > ask.since_ms
+         UNION ALL SELECT p.pubkey, p.d, p.said_ms FROM ask
+         JOIN index_provider p ON p.pubkey = ask.pubkey AND p.d = ask.d AND p.said_ms > ask.since_ms",
 };
 
 /// Which of these offers, each by its author and name, gave a sign of life after a moment of its own. Others may have

@@ -36,8 +36,8 @@ fn counts_up_to(rx: &mut Rx<'_>, live_since_ms: UnixMs, most: i64) -> Result<Cou
     let row: Option<(i64, i64, i64)> = rx.first(
         "SELECT (SELECT count(*) FROM (SELECT seq FROM index_provider LIMIT $2) AS offers),
            (SELECT count(*) FROM
-              (SELECT pubkey, d FROM index_provider ORDER BY seq DESC LIMIT $2) AS p
-            WHERE EXISTS (SELECT 1 FROM index_heartbeat h
+              (SELECT pubkey, d, said_ms FROM index_provider ORDER BY seq DESC LIMIT $2) AS p
+            WHERE p.said_ms >= $1 OR EXISTS (SELECT 1 FROM index_heartbeat h
               WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '') AND h.last_ms >= $1)),
            (SELECT count(*) FROM (SELECT seq FROM index_request LIMIT $2) AS requests)",
         args![live_since_ms, most],

@@ -126,7 +126,8 @@ macro_rules! providers {
             json!("e."),
             " FROM (SELECT * FROM (
                SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms,
-                 (SELECT max(h.last_ms) FROM index_heartbeat h
+                 (SELECT CASE WHEN max(h.last_ms) > p.said_ms THEN max(h.last_ms) ELSE p.said_ms END
+                  FROM index_heartbeat h
                   WHERE h.pubkey = p.pubkey AND h.d IN (p.d, '')) AS heard_ms
                FROM ",
             $from,

@@ -1,11 +1,14 @@
 //! What an event says about work, as it stands in a row. It follows from the event alone, so whoever has just read or
 //! checked the event finds it out, and the one writer does not.
 
+use std::sync::Arc;
+
 use guild_protocol::identity::PublicKey;
+use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::job::{Feedback, JobResult, Request};
 use guild_protocol::nostr::{Event, EventId, kind, tag};
 
-use super::write::word;
+use super::write::{canonical_name, word};
 
 /// What an event says about work.
 pub(crate) enum Said {
@@ -15,7 +18,21 @@ pub(crate) enum Said {
     Request(RequestSaid),
     /// What became of it.
     Answer(AnswerSaid),
+    /// That work is offered; or the code of the reason why nobody can be hired by it.
+    Offer(Result<OfferSaid, &'static str>),
 }
+
+pub(crate) struct OfferSaid {
+    /// All of it: whoever keeps a registry need not read it again.
+    pub(crate) card: Arc<Announcement>,
+    pub(super) canonical_d: String,
+    pub(super) canonical_name: Option<String>,
+    /// Each once, in order.
+    pub(super) schemas: Vec<String>,
+}
+
+/// The reason if a name is too long, or cannot be kept.
+pub(super) const BAD_NAME: &str = "announcement.d_unusable";
 
 pub(crate) struct RequestSaid {
     pub(super) schema_id: Option<String>,
@@ -39,7 +56,33 @@ impl Said {
         if is_answer(event) {
             return answer(event).map_or(Said::Nothing, Said::Answer);
         }
+        if event.kind == kind::ANNOUNCEMENT {
+            return Said::Offer(offer(event));
+        }
         Said::Nothing
+    }
+}
+
+/// One that cannot be read is still in the archive; nobody can be hired by it.
+fn offer(event: &Event) -> Result<OfferSaid, &'static str> {
+    let card = Announcement::parse(event).map_err(|error| error.code().name)?;
+    word(&card.d).ok_or(BAD_NAME)?;
+    let mut schemas: Vec<String> =
+        card.schema_ids().into_iter().filter_map(word).map(str::to_owned).collect();
+    schemas.sort();
+    schemas.dedup();
+    Ok(OfferSaid {
+        canonical_d: card.canonical_d(),
+        canonical_name: card.content.name.as_deref().and_then(canonical_name),
+        schemas,
+        card: Arc::new(card),
+    })
+}
+
+impl OfferSaid {
+    /// What it is called, if that can be kept.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.card.content.name.as_deref().and_then(word)
     }
 }
 

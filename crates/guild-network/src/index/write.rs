@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::{Event, kind};
 use guild_store::{Column, Sql, Tx, args};
 
 use super::recommendation;
-use super::said::{AnswerSaid, RequestSaid, Said, is_answer};
+use super::said::{AnswerSaid, OfferSaid, RequestSaid, Said, is_answer};
 use crate::Result;
 use crate::archive;
 
@@ -22,6 +21,13 @@ pub(crate) struct Seen<'a> {
     /// When its first version came.
     pub(crate) first_ms: UnixMs,
     pub(crate) received_ms: UnixMs,
+}
+
+impl Seen<'_> {
+    /// When its author gave this sign of life. An old event that comes late is an old sign.
+    fn at_ms(&self) -> UnixMs {
+        seconds(self.event.created_at).saturating_mul(1000).min(self.received_ms)
+    }
 }
 
 /// Texts longer than this are no names of anything.
@@ -96,39 +102,25 @@ fn seconds(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
-struct ProviderRow {
+/// An offer as it stands in a row.
+struct ProviderRow<'a> {
     seq: i64,
     pubkey: String,
-    d: String,
-    canonical_d: String,
-    name: Option<String>,
-    canonical_name: Option<String>,
+    said: &'a OfferSaid,
     first_ms: UnixMs,
     last_ms: UnixMs,
-    schemas: Vec<String>,
+    said_ms: UnixMs,
 }
 
-fn provider_row(seen: &Seen<'_>) -> Option<ProviderRow> {
-    if seen.event.kind != kind::ANNOUNCEMENT {
-        return None;
-    }
-    // One that cannot be read is still in the archive; nobody can be hired by it.
-    let card = Announcement::parse(seen.event).ok()?;
-    let mut schemas: Vec<String> =
-        card.schema_ids().into_iter().filter_map(word).map(str::to_owned).collect();
-    schemas.sort();
-    schemas.dedup();
-    let name = card.content.name.as_deref().and_then(word);
+fn provider_row<'a>(seen: &Seen<'a>) -> Option<ProviderRow<'a>> {
+    let Said::Offer(Ok(said)) = seen.said else { return None };
     Some(ProviderRow {
         seq: seen.seq,
         pubkey: seen.event.pubkey.hex(),
-        d: word(&card.d)?.to_owned(),
-        canonical_d: card.canonical_d(),
-        name: name.map(str::to_owned),
-        canonical_name: name.and_then(canonical_name),
+        said,
         first_ms: seen.first_ms,
         last_ms: seen.received_ms,
-        schemas,
+        said_ms: seen.at_ms(),
     })
 }
 
@@ -136,22 +128,22 @@ macro_rules! insert_providers {
     ($rows:literal) => {
         concat!(
             "INSERT INTO index_provider
-               (seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms) ",
+               (seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms, said_ms) ",
             $rows,
             " ON CONFLICT (pubkey, d) DO UPDATE SET seq = excluded.seq,
                canonical_d = excluded.canonical_d, name = excluded.name,
                canonical_name = excluded.canonical_name, first_ms = excluded.first_ms,
-               last_ms = excluded.last_ms"
+               last_ms = excluded.last_ms, said_ms = excluded.said_ms"
         )
     };
 }
 
 /// A new version takes the row of the old one.
 const INSERT_PROVIDERS: Sql = Sql {
-    lite: insert_providers!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"),
+    lite: insert_providers!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
     pg: insert_providers!(
         "SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[],
-           $6::text[], $7::bigint[], $8::bigint[])"
+           $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])"
     ),
 };
 const INSERT_SCHEMAS: Sql = Sql {
@@ -161,29 +153,34 @@ const INSERT_SCHEMAS: Sql = Sql {
 };
 
 fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
-    let rows: Vec<ProviderRow> = seen.iter().filter_map(provider_row).collect();
+    let rows: Vec<ProviderRow<'_>> = seen.iter().filter_map(provider_row).collect();
     if rows.is_empty() {
         return Ok(());
     }
-    let ints = |of: fn(&ProviderRow) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let texts = |of: fn(&ProviderRow) -> &str| rows.iter().map(of).collect::<Vec<_>>();
-    let names: Vec<Option<&str>> = rows.iter().map(|row| row.name.as_deref()).collect();
+    let ints = |of: fn(&ProviderRow<'_>) -> i64| rows.iter().map(of).collect::<Vec<_>>();
+    let pubkeys: Vec<&str> = rows.iter().map(|row| row.pubkey.as_str()).collect();
+    let texts = |of: fn(&OfferSaid) -> &str| rows.iter().map(|row| of(row.said)).collect();
+    let (ds, canonical_ds): (Vec<&str>, Vec<&str>) =
+        (texts(|said| &said.card.d), texts(|said| &said.canonical_d));
+    let names: Vec<Option<&str>> = rows.iter().map(|row| row.said.name()).collect();
     let canonical_names: Vec<Option<&str>> =
-        rows.iter().map(|row| row.canonical_name.as_deref()).collect();
+        rows.iter().map(|row| row.said.canonical_name.as_deref()).collect();
     tx.exec_set(
         INSERT_PROVIDERS,
         &[
             Column::Ints(&ints(|row| row.seq)),
-            Column::Texts(&texts(|row| &row.pubkey)),
-            Column::Texts(&texts(|row| &row.d)),
-            Column::Texts(&texts(|row| &row.canonical_d)),
+            Column::Texts(&pubkeys),
+            Column::Texts(&ds),
+            Column::Texts(&canonical_ds),
             Column::OptTexts(&names),
             Column::OptTexts(&canonical_names),
             Column::Ints(&ints(|row| row.first_ms)),
             Column::Ints(&ints(|row| row.last_ms)),
+            Column::Ints(&ints(|row| row.said_ms)),
         ],
     )?;
-    let schemas = rows.iter().flat_map(|row| row.schemas.iter().map(|id| (id.as_str(), row.seq)));
+    let schemas =
+        rows.iter().flat_map(|row| row.said.schemas.iter().map(|id| (id.as_str(), row.seq)));
     let (ids, seqs): (Vec<&str>, Vec<i64>) = schemas.unzip();
     tx.exec_set(INSERT_SCHEMAS, &[Column::Texts(&ids), Column::Ints(&seqs)])?;
     Ok(())
@@ -273,14 +270,14 @@ const HEARD_AT_ALL: Sql = Sql {
          ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = greatest(old.last_ms, excluded.last_ms)",
 };
 
-/// Notes which offers were heard: one by a heartbeat or an announcement that names it, all of a key by an answer or a
-/// heartbeat that names none. An old event that comes late is an old sign, and whoever offers nothing is not noted.
+/// Notes which offers were heard: one by a heartbeat that names it, all of a key by an answer or a heartbeat that names
+/// none. Whoever offers nothing is not noted. An announcement is a sign too, which its own row tells.
 fn observe(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let (mut offers, mut keys) = (BTreeMap::new(), BTreeMap::new());
-    for Seen { event, received_ms, .. } in seen {
-        let at_ms = seconds(event.created_at).saturating_mul(1000).min(*received_ms);
+    for one in seen {
+        let (event, at_ms) = (one.event, one.at_ms());
         let d = match event.kind {
-            kind::HEARTBEAT | kind::ANNOUNCEMENT => word(event.tag("d").unwrap_or_default()),
+            kind::HEARTBEAT => word(event.tag("d").unwrap_or_default()),
             _ => is_answer(event).then_some(""),
         };
         let last = match d {

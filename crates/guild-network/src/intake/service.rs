@@ -11,10 +11,11 @@ use guild_store::Store;
 use tokio::sync::mpsc;
 
 use super::gather::Gathered;
+use super::news::Storing;
 use super::seen::Fate;
 use super::work::{self, Ready};
 use super::{LiveEvent, NotKept, Refusal, Shared, Verdict};
-use crate::archive::{self, Put, Verified};
+use crate::archive::{self, Done, Put, Verified};
 use crate::{Error, Result, code};
 
 /// So many groups are on their way at once. While one is committed the next is collected, for as long as signatures
@@ -47,6 +48,8 @@ pub struct Service {
 struct Group {
     ready: Vec<Ready>,
     puts: Vec<Result<Put>>,
+    /// Until those who follow have it, they wait for it.
+    storing: Storing,
 }
 
 impl Service {
@@ -109,14 +112,18 @@ impl Service {
         let events: Arc<[(Verified, Arc<str>)]> =
             ready.iter().map(|ready| (ready.event.clone(), ready.origin.clone())).collect();
         let (store, clock) = (self.store.clone(), self.shared.clock.clone());
+        let (storing, news) = (self.shared.news.store(), self.shared.news.clone());
         let whole = put(&store, &clock, events.clone(), 0..events.len());
         self.groups.push_back(Box::pin(async move {
-            Group { ready, puts: put_all(&store, &clock, &events, whole).await }
+            let stored = |done: &Done| news.hand_out(done);
+            let puts = put_all(&store, &clock, &events, whole, &stored).await;
+            Group { ready, puts, storing }
         }));
     }
 
     async fn settle(&mut self, group: Group) {
-        let Group { ready, puts } = group;
+        let Group { ready, puts, storing } = group;
+        drop(storing);
         let fates = ready.iter().zip(&puts);
         let fates = fates.filter_map(|(ready, put)| Some((ready.event.event().id, lasting(put)?)));
         self.shared.seen.remember(fates);
@@ -189,7 +196,8 @@ async fn put_all(
     store: &Store,
     clock: &Arc<dyn Clock>,
     events: &Events,
-    whole: impl Future<Output = Result<Vec<Put>>>,
+    whole: impl Future<Output = Result<Done>>,
+    stored: &(dyn Fn(&Done) + Sync),
 ) -> Vec<Result<Put>> {
     let mut puts = Vec::with_capacity(events.len());
     // What is still to be stored, the next part last.
@@ -201,7 +209,10 @@ async fn put_all(
             None => put(store, clock, events.clone(), part.clone()).await,
         };
         match done {
-            Ok(done) => puts.extend(done.into_iter().map(Ok)),
+            Ok(done) => {
+                stored(&done);
+                puts.extend(done.puts.into_iter().map(Ok));
+            }
             Err(error) if !may_be_one_event(&error) => {
                 puts.extend(part.map(|_| Err(error.clone())));
             }
@@ -235,7 +246,7 @@ async fn put_alone(
     for _ in 0..TRIES_ALONE {
         store.write(archive::touch).await?;
         match put(store, clock, events.clone(), part.clone()).await {
-            Ok(done) => return Ok(done.into_iter().next().ok_or(error)),
+            Ok(done) => return Ok(done.puts.into_iter().next().ok_or(error)),
             Err(again) if may_be_one_event(&again) => error = again,
             Err(other) => return Err(other),
         }
@@ -255,7 +266,7 @@ fn put(
     clock: &Arc<dyn Clock>,
     events: Events,
     part: Range<usize>,
-) -> impl Future<Output = Result<Vec<Put>>> + Send + use<> {
+) -> impl Future<Output = Result<Done>> + Send + use<> {
     let clock = clock.clone();
     store.write(move |tx| {
         let part = events.get(part.clone()).unwrap_or_default();

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
 }
 
 /// So many announcements for each second that the bench is asked to take, and at most so many.
-const CARDS_A_SECOND: u64 = 20_000;
+const CARDS_A_SECOND: u64 = 40_000;
 const CARDS_MAX: u64 = 100_000;
 
 fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {

@@ -66,7 +66,7 @@ pub(crate) fn run(
         Intake::new(IntakeOptions::default(), store.clone(), &*bus, clock.clone());
     let random = Arc::new(Dice);
     let router = Router::new(RouterOptions::default(), store.clone(), clock.clone(), random, None);
-    let node = Node { store, bus: bus.clone(), clock, router, intake: None };
+    let node = Node { store, bus: bus.clone(), clock, router, intake: Some(intake.clone()) };
     let (discovery, keeping) = Discovery::new(without_bounds(), node);
     let shutdown = Shutdown::new();
     let stop = shutdown.clone();

@@ -34,10 +34,10 @@ fn card_with(n: u64, seq: i64, card: Announcement) -> Card {
         event_id: format!("{seq:064x}").parse::<EventId>().unwrap(),
         pubkey: who(n),
         created_at: 1_800_000_000 + u64::try_from(seq).unwrap(),
-        origin: "wss://a.example".to_owned(),
+        origin: "wss://a.example".into(),
         first_ms: T0,
         received_ms: T0,
-        card: Ok(card.clone()),
+        card: Ok(std::sync::Arc::new(card.clone())),
     };
     Card::of(&announced, &card)
 }
