@@ -100,6 +100,16 @@ pub(crate) const BENCHES: &[Bench] = &[
             programs: &[Program::Ours, Program::Peer("cid.mjs")],
         }],
     },
+    often(
+        "delegate",
+        "guild-roles",
+        &[
+            on_disk("one_sqlite"),
+            on_server("one_postgres"),
+            on_disk("three_sqlite"),
+            on_server("three_postgres"),
+        ],
+    ),
     often("discovery", "guild-roles", &[on_disk("sqlite"), on_server("postgres")]),
     Bench {
         name: "footprint",

@@ -11,13 +11,25 @@ use super::*;
 use crate::town::Hold;
 
 const CLAIM_MS: i64 = 300;
-const JOBS: usize = 9;
+/// Where nobody may lose a claim: a machine that has much else to do must still renew it in time.
+const LONG_CLAIM_MS: i64 = 1_500;
+const JOBS: usize = 6;
 
 /// How often each plan was begun, by the line of its first command, and where.
 type Begun = Arc<Mutex<BTreeMap<String, Vec<usize>>>>;
 
 /// A workshop that notes what it begins, works for a while, and then until it may end.
 fn noting(begun: &Begun, place: usize, clock: &Arc<Hand>, may_end: &Arc<AtomicBool>) -> Workshop {
+    noting_for(CLAIM_MS + 50, begun, place, clock, may_end)
+}
+
+fn noting_for(
+    work_ms: i64,
+    begun: &Begun,
+    place: usize,
+    clock: &Arc<Hand>,
+    may_end: &Arc<AtomicBool>,
+) -> Workshop {
     let (begun, clock, may_end) = (begun.clone(), clock.clone(), may_end.clone());
     let run = move |plan: Plan| {
         let name = plan.commands[0].cmd.clone();
@@ -25,7 +37,7 @@ fn noting(begun: &Begun, place: usize, clock: &Arc<Hand>, may_end: &Arc<AtomicBo
         let (clock, may_end) = (clock.clone(), may_end.clone());
         Box::pin(async move {
             // Longer than a claim lasts: it is renewed.
-            clock.sleep(CLAIM_MS + 50).await;
+            clock.sleep(work_ms).await;
             while !may_end.load(Ordering::SeqCst) {
                 clock.sleep(10).await;
             }
@@ -43,16 +55,15 @@ fn each_is_done_and_judged_once(mut town: Town, [a, b]: [usize; 2]) {
     let clock = town.clock.clone();
     let (done, judged) = (Begun::default(), Begun::default());
     let now = Arc::new(AtomicBool::new(true));
-    let offer = provider::Options { claim_ms: CLAIM_MS, credit: Msat(100_000), ..offer() };
+    let offer = provider::Options { claim_ms: LONG_CLAIM_MS, credit: Msat(100_000), ..offer() };
     let terms = || {
-        let options = buyer::Options { claim_ms: CLAIM_MS, ..buyer::Options::default() };
+        let options = buyer::Options { claim_ms: LONG_CLAIM_MS, ..buyer::Options::default() };
         (options, Bundle::builtin().unwrap())
     };
-    let worker =
-        |place| -> Arc<dyn Worker> { Arc::new(CommandRunner(noting(&done, place, &clock, &now))) };
-    let buyers = [0, 1].map(|place| {
-        town.buyer_who_runs(a, key(1), terms(), Some(noting(&judged, place, &clock, &now)))
-    });
+    let noting = |begun, place| noting_for(LONG_CLAIM_MS + 50, begun, place, &clock, &now);
+    let worker = |place| -> Arc<dyn Worker> { Arc::new(CommandRunner(noting(&done, place))) };
+    let buyers =
+        [0, 1].map(|place| town.buyer_who_runs(a, key(1), terms(), Some(noting(&judged, place))));
     let providers = [0, 1].map(|place| town.provider_with(b, key(2), offer.clone(), worker(place)));
     let (store, hub) = (town.store(a).clone(), town.hub.clone());
     town.tell(async move {
