@@ -1,6 +1,6 @@
-//! How fast work is delegated on one node, with providers that answer at once: from the wish to the receipt, everything
-//! durable, signed, published, checked and paid. Beside it the intake alone, which only takes the very events that these
-//! jobs were made of.
+//! How fast work is delegated on one node, with providers that answer at once: from the wish to the receipt, all of it
+//! durable, signed, published, checked and paid. Beside it the intake alone, which only takes the very events that
+//! these jobs were made of.
 //!
 //! `one_*`: one provider does each job. `three_*`: three do, and the majority decides. How much longer a job takes than
 //! a call of the worker itself is told beside both.
@@ -45,8 +45,8 @@ fn measure(arguments: &Arguments) -> Result<Vec<Measured>, String> {
     let events_per_s = limit::run(&bare, &done.frames)?;
     let events_per_job = done.frames.len() as f64 / jobs as f64;
     let result = format!(
-        "{jobs} jobs paid, {events_per_job:.1} events each; alone {:.2} ms at the median and {:.2} ms of 99 in 100 more \
-         than a call of {:.2} ms",
+        "{jobs} jobs paid, {events_per_job:.1} events each; alone {:.2} ms at the median and {:.2} ms of 99 in 100 \
+         more than a call of {:.2} ms",
         done.overhead_ms(50),
         done.overhead_ms(99),
         done.direct_ms,
