@@ -39,14 +39,14 @@ pub enum About {
 }
 
 impl FromStr for About {
-    type Err = Error;
+    type Err = guild_protocol::Error;
 
     /// ```
     /// use guild_market::dossier::About;
     /// assert!(matches!("11".repeat(32).parse(), Ok(About::Request(_))));
     /// assert!("order_7".parse::<About>().is_err());
     /// ```
-    fn from_str(text: &str) -> Result<About> {
+    fn from_str(text: &str) -> guild_protocol::Result<About> {
         if text.starts_with("order_") {
             return Ok(About::Order(text.parse()?));
         }

@@ -88,15 +88,17 @@ fn default_directory(gathered: &Gathered) -> PathBuf {
 
 /// What lies there already must not pass for evidence.
 fn refuse_filled(directory: &Path) -> Result<()> {
-    match std::fs::read_dir(directory) {
-        Ok(mut inside) if inside.next().is_some() => {
-            let message = "there is something in this directory already";
-            let error = Error::new(&error::code::IO_EXISTS, message).in_file(directory);
-            Err(error.help("Name another place with --to."))
-        }
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(Error::io(directory, &e)),
-        _ => Ok(()),
+    let is_filled = match std::fs::read_dir(directory) {
+        Ok(mut inside) => inside.next().is_some(),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => false,
+        Err(e) => return Err(Error::io(directory, &e)),
+    };
+    if !is_filled {
+        return Ok(());
     }
+    let message = "there is something in this directory already";
+    let error = Error::new(&error::code::IO_EXISTS, message).in_file(directory);
+    Err(error.help("Name another place with --to."))
 }
 
 /// The file that names the others comes last: a directory without it was not written to its end.

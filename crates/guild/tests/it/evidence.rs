@@ -107,9 +107,9 @@ fn copy(from: &Path, to: &Path) {
         let entry = entry.unwrap().path();
         let target = to.join(entry.file_name().unwrap());
         if entry.is_dir() {
-            copy(&entry, &target)
+            copy(&entry, &target);
         } else {
-            drop(fs::copy(&entry, &target).unwrap())
+            fs::copy(&entry, &target).unwrap();
         }
     }
 }

@@ -82,7 +82,7 @@ fn bid(asked: &Asked) -> Option<i64> {
 }
 
 /// What the result asks for.
-fn price(asked: &Asked) -> Option<i64> {
+pub(super) fn price(asked: &Asked) -> Option<i64> {
     let result = asked.result.as_ref()?;
     tag::value(&result.tags, "amount").and_then(|amount| amount.parse().ok())
 }

@@ -12,7 +12,8 @@ use crate::dossier::{Problem, code, receipt_at, replay_at};
 
 pub(super) fn check(desk: &mut Desk<'_>, seat: &Seat) {
     let path = replay_at(&seat.work.request_id);
-    if seat.receipt.is_none() && !desk.has(&path) {
+    let settled = ["released", "withheld"].contains(&seat.work.state.as_str());
+    if !settled && !desk.has(&path) {
         return;
     }
     let Some(bytes) = desk.bytes(&path) else { return };
@@ -80,6 +81,9 @@ fn tells(bytes: &[u8], seat: &Seat) -> Result<(), Problem> {
         }
     }
     payment(&lines, seat)?;
+    if seat.receipt.is_none() {
+        return nothing_due(hired("price_msat"), seat);
+    }
     within_budget(hired("budget_msat"), seat)
 }
 
@@ -116,6 +120,17 @@ fn payment(lines: &[Value], seat: &Seat) -> Result<(), Problem> {
         true => Ok(()),
         false => Err(other("the payment is another one in it".to_owned())),
     }
+}
+
+/// What was agreed on would have been paid, and signed for.
+fn nothing_due(price: Option<&Value>, seat: &Seat) -> Result<(), Problem> {
+    let agreed = price.and_then(Value::as_i64).unwrap_or(0);
+    let due = seat.asked_msat.map_or(agreed, |asked| asked.min(agreed));
+    if seat.work.state != "released" || due <= 0 {
+        return Ok(());
+    }
+    let message = format!("{due} msat were agreed on, and there is no receipt");
+    Err(Problem::new(&code::RECEIPT, message))
 }
 
 /// Nothing is paid beyond the budget, and what is withheld is all of it.

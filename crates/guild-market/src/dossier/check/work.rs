@@ -22,6 +22,8 @@ pub(super) struct Seat {
     pub(super) output: Option<String>,
     pub(super) verdict: Option<Document>,
     pub(super) receipt: Option<Receipt>,
+    /// What was asked for with the result.
+    pub(super) asked_msat: Option<i64>,
 }
 
 impl Seat {
@@ -39,8 +41,14 @@ pub(super) struct Asked {
 }
 
 pub(super) fn check(desk: &mut Desk<'_>, work: &Work) -> Seat {
-    let mut seat =
-        Seat { work: work.clone(), job: None, output: None, verdict: None, receipt: None };
+    let mut seat = Seat {
+        work: work.clone(),
+        job: None,
+        output: None,
+        verdict: None,
+        receipt: None,
+        asked_msat: None,
+    };
     let of = seat.of();
     let Some(request) = desk.event(&work.request_id) else { return seat };
     let said = Request::parse(&request, None).ok();
@@ -51,6 +59,7 @@ pub(super) fn check(desk: &mut Desk<'_>, work: &Work) -> Seat {
     let mut asked = Asked { request, said, result: None };
     heard(desk, work, &asked.request);
     asked.result = result(desk, work, &asked.request);
+    seat.asked_msat = money::price(&asked);
     seat.output = output(desk, &asked, work);
     if work.revealed.is_some() || work.state == "judged" {
         trial::check(desk, &asked, &seat);
@@ -177,8 +186,10 @@ fn input(desk: &mut Desk<'_>, asked: &Asked, work: &Work) -> Option<Job> {
     let registry = desk.options.registry;
     let schema_id = work.schema_id.parse::<SchemaId>().ok();
     let Some(schema_id) = schema_id.filter(|id| registry.get(id).is_ok()) else {
-        let words =
-            format!("{} is not known to this program: its input is not checked", work.schema_id);
+        let words = format!(
+            "{} is not known to this program: its input and votes are not checked",
+            work.schema_id
+        );
         desk.report.note(words);
         return None;
     };

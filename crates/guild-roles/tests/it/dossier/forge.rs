@@ -1,5 +1,8 @@
 //! Ways to change evidence. Whoever changes it makes the hashes of the manifest fit; the buyer can also sign anew.
 
+use guild_protocol::replay::{Event as Line, Output, SessionStatus, Start, Writer};
+use guild_protocol::timestamp::Timestamp;
+
 use super::*;
 
 /// A dossier in the hands of somebody.
@@ -366,7 +369,50 @@ pub(super) fn accepted_although_it_is_wrong(forged: &mut Forged) {
     forge_free(forged);
 }
 
-/// Work that nobody paid: without receipt and replay, for a bid of nothing.
+/// The replay of work that cost nothing.
+fn free_replay(forged: &Forged) -> Vec<u8> {
+    let at = Timestamp::from_ms(crate::town::T0).unwrap();
+    let work = &forged.manifest.works[0];
+    let verdict = forged.verdict(0);
+    let output_hash = Hash::of(forged.result().content.as_bytes());
+    let (mut writer, mut text) = Writer::start(&Start {
+        producer: "somebody@1".to_owned(),
+        t: at,
+        session_id: "session".to_owned(),
+        issue_number: None,
+        policy_bundle_id: "policy.default".to_owned(),
+    })
+    .unwrap();
+    let hire = json!({
+        "request_id": work.request_id, "provider_id": work.provider, "schema_id": work.schema_id,
+        "job_hash": verdict["job_hash"], "payload": null, "budget_msat": 0, "price_msat": null,
+    });
+    let call = |id: &str, params: Value| Line::ToolCall {
+        id: id.to_owned(),
+        tool: id.to_owned(),
+        params,
+        step_id: id.to_owned(),
+    };
+    let answer = |id: &str, output: Output| Line::ToolResult {
+        id: id.to_owned(),
+        output,
+        exit_code: None,
+        step_utility: 0.0,
+        latency_ms: 0,
+    };
+    for line in [
+        call("hire", hire),
+        answer("hire", Output::RawHash(output_hash)),
+        call("verify", json!({ "output_hash": output_hash })),
+        answer("verify", Output::Json(verdict)),
+    ] {
+        text.extend(writer.push(at, &line).unwrap());
+    }
+    text.extend(writer.finish(at, SessionStatus::Success, 1.0).unwrap().line);
+    text
+}
+
+/// Work that nobody paid: without a receipt, for a bid of nothing.
 fn forge_free(forged: &mut Forged) {
     let work = &mut forged.manifest.works[0];
     work.state = "released".to_owned();
@@ -390,4 +436,6 @@ fn forge_free(forged: &mut Forged) {
     forged.drop_event(&old.id);
     forged.manifest.works[0].request_id = forged.put_event(&request);
     forged.manifest.about = request.id.hex();
+    let replay = free_replay(forged);
+    forged.files.insert(dossier::replay_at(&request.id), replay);
 }

@@ -9,8 +9,10 @@ use guild_roles::provider::{Embedder, Worker};
 
 use super::*;
 
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// What strangers find wrong with it.
-fn codes(files: &BTreeMap<String, Vec<u8>>, manifest: &Manifest) -> BTreeSet<String> {
+fn codes(files: &Files, manifest: &Manifest) -> BTreeSet<String> {
     let hash = |(path, bytes): (&String, &Vec<u8>)| (path.clone(), Hash::of(bytes));
     let named = files.iter().filter(|(path, _)| *path != MANIFEST).map(hash).collect();
     let manifest = Manifest { files: named, ..manifest.clone() };
@@ -57,7 +59,7 @@ fn met(benchmark: Benchmark, encrypted: bool, look: fn(&Gathered)) {
 #[test]
 fn the_tests_are_those_that_were_committed_to() {
     met(Benchmark::StdV3, false, |gathered| {
-        let wrong = |change: &dyn Fn(&mut BTreeMap<String, Vec<u8>>, &mut Manifest)| {
+        let wrong = |change: &dyn Fn(&mut Files, &mut Manifest)| {
             let (mut files, mut manifest) = (gathered.files.clone(), gathered.manifest.clone());
             change(&mut files, &mut manifest);
             codes(&files, &manifest)
