@@ -5,6 +5,7 @@
 
 mod answer;
 mod query;
+mod tar;
 
 use axum::extract::State;
 use axum::http::HeaderValue;
@@ -15,7 +16,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_protocol::{receipt, replay};
 use guild_roles::buyer::DelegationId;
-use guild_roles::explorer::{Kept, Listed, Page};
+use guild_roles::explorer::{About, Kept, Listed, Page};
 use guild_roles::router::TaskType;
 use serde::Serialize;
 use serde_json::json;
@@ -248,6 +249,20 @@ pub(crate) async fn replay(
     let id: ReceiptId = parsed("receipt_id", &id)?;
     let bytes = known("replay", id.as_str(), market.replay(id.clone()).await?)?;
     Ok(file(&asked, "application/jsonl", replay::FILE_NAME, bytes))
+}
+
+/// All that strangers can check of a request, or of a delegation, as one file.
+pub(crate) async fn evidence(
+    Market(market): Market,
+    asked: Asked,
+    Named(id): Named,
+) -> Result<Response> {
+    let about: About = parsed("id", &id)?;
+    let gathered = known("evidence", &id, market.evidence(about).await?)?;
+    let name = format!("evidence-{}", gathered.manifest.about);
+    let bytes = tar::tar(&name, &gathered.files)
+        .ok_or_else(|| Error::Corrupt("the evidence does not fit into an archive".to_owned()))?;
+    Ok(file(&asked, "application/x-tar", &format!("{name}.tar"), bytes))
 }
 
 /// Bytes that never change, as a file of that name.

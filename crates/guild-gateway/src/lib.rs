@@ -321,6 +321,7 @@ fn router(shared: Shared) -> Router {
         .route("/api/delegations", post(delegations::create))
         .route("/api/delegations/{id}", delete(delegations::cancel))
         .route("/api/delegations/{id}/course", get(delegations::course))
+        .route("/api/delegations/{id}/evidence", get(explore::evidence))
         .route("/api/orders", post(orders::create))
         .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
         .route("/api/outbox/retry", post(outbox::retry))
@@ -349,6 +350,7 @@ fn explorer_routes() -> Router<Shared> {
         .route("/api/summary", get(explore::home))
         .route("/assets/{name}", get(web::asset::asset))
         .route("/api/receipts/{id}/replay", get(explore::replay))
+        .route("/api/requests/{id}/evidence", get(explore::evidence))
         .route("/api/market/events", get(events::market));
     for base in ["", "/api"] {
         let at = |path: &str| format!("{base}{path}");

@@ -2,8 +2,8 @@
 //!
 //! A [`Checker`] takes `ledger.jsonl` line by line and says what in it could not have happened in an honest ledger.
 //! [`Calls`], [`Receipts`], [`Keys`] and [`Events`] are what else may lie beside it; they are read first and handed
-//! over. [`compare`] looks at the evidence of several nodes together. The files are described in
-//! `docs/formats/evidence.md`.
+//! over. A [`Slice`] is one commit alone. [`compare`] looks at the evidence of several nodes together. The files are
+//! described in `docs/formats/evidence.md`.
 //!
 //! Nothing here uses [`Book`](crate::book::Book) or any other code that decides transfers: a bug there must not hide
 //! here. The rules are written a second time, as plainly as they can be.
@@ -27,6 +27,7 @@ mod keys;
 mod money;
 mod receipts;
 mod record;
+mod slice;
 
 pub use between::{Between, Together, compare};
 pub use calls::Calls;
@@ -36,6 +37,7 @@ pub use events::Events;
 pub use finding::{Part, Place, Problem, Report};
 pub use keys::Keys;
 pub use receipts::Receipts;
+pub use slice::{Moved, Slice};
 
 /// The version of the export that is read.
 pub const SCHEMA_VERSION: &str = "guild.ledger_export.v1";

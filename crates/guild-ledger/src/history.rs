@@ -232,3 +232,25 @@ pub fn heads_between(rx: &mut Rx<'_>, after: i64, until: i64) -> Result<Vec<Head
     let head = |row| if let Row::Head(head) = row { Some(head) } else { None };
     Ok(rows.into_iter().filter_map(head).collect())
 }
+
+/// The heads before and after the commit to which number `seq` belongs.
+pub(crate) fn heads_around(rx: &mut Rx<'_>, seq: i64) -> Result<(Head, Head)> {
+    const BEFORE: &str = concat!(
+        "SELECT ",
+        columns!(head),
+        " FROM ledger_head WHERE last_seq < $1 ORDER BY last_seq DESC LIMIT 1"
+    );
+    const AFTER: &str = concat!(
+        "SELECT ",
+        columns!(head),
+        " FROM ledger_head WHERE last_seq >= $1 ORDER BY last_seq LIMIT 1"
+    );
+    let head = |row: Option<Row>| match row {
+        Some(Row::Head(head)) => Some(head),
+        _ => None,
+    };
+    let before = head(rx.first(BEFORE, args![seq])?).unwrap_or_else(Head::start);
+    let after = head(rx.first(AFTER, args![seq])?);
+    let after = after.ok_or_else(|| unreadable(format!("record {seq} has no head")))?;
+    Ok((before, after))
+}

@@ -18,6 +18,9 @@ use crate::rule::Rule;
 pub const FIRST_LINE: &str =
     "{\"record\":\"export\",\"schema_version\":\"guild.ledger_export.v1\"}\n";
 
+/// The version of a slice.
+pub const SLICE_VERSION: &str = "guild.ledger_slice.v1";
+
 /// Something that happened. Together, in the order of their numbers, they are the whole history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -126,6 +129,15 @@ pub fn write_head(head: &Head, out: &mut String) {
         .plain("hash", &head.hash.to_string())
         .integer("last_seq", head.last_seq)
         .plain("record", "head")
+        .end();
+}
+
+/// Appends the first line of a slice: the head before its records.
+pub fn write_slice(before: &Head, out: &mut String) {
+    Line::new(out)
+        .plain("after", &before.hash.to_string())
+        .plain("record", "slice")
+        .plain("schema_version", SLICE_VERSION)
         .end();
 }
 

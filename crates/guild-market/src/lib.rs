@@ -17,6 +17,7 @@
 //! | [`evaluation`] | what a benchmark shows of a provider: score, standing, first trust |
 //! | [`review`] | what we say of providers in public, and what others say is worth |
 //! | [`routing`] | who is hired for which work, and why: the matrix, its log and its recovery |
+//! | [`dossier`] | what somebody who has nothing but files can check of one piece of work |
 //! | [`overview`] | what readers need to know of many at once |
 //! | [`sandbox_run`] | commands on a tree of files: what is run, how, and what came of it |
 //! | [`receipts`] | receipts given and taken, and under which keys we deal |
@@ -34,6 +35,7 @@ pub mod budget;
 pub mod claim;
 pub mod delegation;
 pub mod discovery;
+pub mod dossier;
 mod error;
 pub mod evaluation;
 mod event;

@@ -39,7 +39,7 @@ pub use evidence::{Grade, grade};
 pub use note::{Noted, ended, met, note};
 pub use prior::{Weighed, hearsay, record_of, refresh, score, upkeep, weighed};
 pub use publish::{Published, due, publish};
-pub use read::{Row, State, find, get, of_provider, page_before};
+pub use read::{Row, State, find, get, of_provider, of_request, page_before};
 pub use seen::{Seen, Taken, seen_of, seen_page, take, withdraw};
 pub use weigh::{Line, MOST_MILLI, Prior, Record, Said, calibration_milli, weigh};
 pub use when::{DAY_MS, Due, Facts, Last, Reason, when};

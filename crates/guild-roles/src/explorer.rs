@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use guild_bus::Bus;
 use guild_market::delegation::DelegationId;
+use guild_market::dossier;
 use guild_market::overview;
 use guild_market::review::{Options as Reviewing, ReviewId};
 use guild_market::routing::{Matrix, Options as Routing, Status, TaskType, Tier};
@@ -37,6 +38,7 @@ use crate::router::Known;
 use crate::turn::Turns;
 use crate::{Error, Result};
 
+pub use guild_market::dossier::{About, Gathered};
 pub use guild_network::index::COUNT_MAX;
 
 pub use budget::Budgets;
@@ -291,6 +293,19 @@ impl Explorer {
     pub async fn delegation(&self, id: DelegationId) -> Result<Option<DelegatedDetail>> {
         let reader = self.reader;
         self.turns.read(move |rx| delegation::detail(rx, &id, reader)).await
+    }
+
+    /// What somebody who has nothing but files can check of some work that this node bought. Nothing of private work:
+    /// that is shown by a command, which says what it reveals. How a trial is judged is for the owner of the node.
+    pub async fn evidence(&self, about: About) -> Result<Option<Gathered>> {
+        let reader = self.reader;
+        let read = self.turns.read(move |rx| match dossier::gather(rx, &about, false) {
+            Err(error) if error.code() == &dossier::code::UNKNOWN => Ok(None),
+            gathered => Ok::<_, Error>(Some(gathered?)),
+        });
+        let is_trial =
+            |one: &Gathered| one.manifest.works.iter().any(|work| work.revealed.is_some());
+        Ok(read.await?.filter(|one| reader == Reader::Owner || !is_trial(one)))
     }
 
     /// A page of receipts, the newest first.

@@ -20,6 +20,7 @@ mod config;
 mod content;
 mod demo;
 mod doctor;
+mod evidence;
 mod generate;
 mod hash;
 mod hire;
@@ -82,6 +83,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Policy(policy::Command),
     Audit(audit::Args),
+    #[command(subcommand)]
+    Evidence(evidence::Command),
     #[command(subcommand)]
     Outbox(outbox::Command),
     #[command(subcommand)]
@@ -164,6 +167,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Ledger(command) => ledger::run(&command, &mut cx),
         Command::Policy(command) => policy::run(&command, &mut cx),
         Command::Audit(args) => audit::run(&args, &mut cx),
+        Command::Evidence(command) => evidence::run(&command, &mut cx),
         Command::Outbox(command) => outbox::run(&command, &mut cx),
         Command::Store(command) => store::run(&command, &mut cx),
         Command::Hash(args) => hash::run(&args, &mut cx),

@@ -37,8 +37,8 @@ pub(crate) mod code {
         IO_FAILED = "io.failed", Unavailable,
             "Reading or writing failed.", "Check the disk and the path, then try again.";
         AUDIT_NO_LEDGER = "audit.no_ledger", NotFound,
-            "The directory holds no ledger.jsonl, so there is nothing to audit.",
-            "Name the directory into which the ledger was exported.";
+            "The directory holds neither a ledger.jsonl nor an evidence.json, so there is nothing to audit.",
+            "Name the directory into which the ledger, or the evidence of some work, was exported.";
         AUDIT_UNREADABLE = "audit.unreadable", Unavailable,
             "A part of the evidence cannot be read, so nobody knows whether it holds.",
             "Make the path named a plain file or directory that you may read; links are not followed.";

@@ -178,6 +178,9 @@ fn facts(detail: &DelegatedDetail, now_ms: i64) -> Markup {
             dt { "Posted" } dd { (text::moment(row.posted_ms)) " (" (part::when(now_ms, row.posted_ms)) ")" }
             dt { "Results until" } dd { (text::moment(row.deadline_ms)) }
             dt { "Delegation" } dd { code class="id" { (row.delegation_id) } }
+            @if row.state != "open" {
+                dt { "Evidence" } dd { (part::evidence("delegations", &row.delegation_id, row.private)) }
+            }
         }
     }
 }

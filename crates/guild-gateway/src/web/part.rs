@@ -167,3 +167,17 @@ pub(super) fn job(schema_id: Option<&str>, kind: u16, private: bool) -> String {
 pub(super) fn more(link: Option<&str>) -> Markup {
     html! { @if let Some(link) = link { a class="button more" rel="next" href=(link) { "Older" } } }
 }
+
+/// How somebody gets all that strangers can check of some work. What is private is shown by a command alone.
+pub(super) fn evidence(area: &str, id: &str, is_private: bool) -> Markup {
+    html! {
+        @if is_private {
+            code { "guild evidence export " (id) " --reveal-private" }
+        } @else {
+            a href={ "/api/" (area) "/" (id) "/evidence" } { "all files, as one" }
+            span class="sub" {
+                " or " code { "guild evidence export " (id) } ", then " code { "guild audit --evidence DIR" }
+            }
+        }
+    }
+}

@@ -123,6 +123,11 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
     page(&job, Area::Requests, Some(&format!("/api/requests/{}", request.request_id)), &content)
 }
 
+/// Whether nothing more happens to it: then there is evidence of it.
+fn is_over(standing: Standing) -> bool {
+    !matches!(standing, Standing::Open | Standing::Working | Standing::Delivered)
+}
+
 fn in_words(side: Side) -> &'static str {
     match side {
         Side::Seen => "Seen by this node, which is no part of it.",
@@ -150,6 +155,9 @@ fn facts(detail: &RequestDetail, now_ms: i64) -> Markup {
             @if let Some(price) = detail.price_msat { dt { "Price agreed" } dd class="money" { (text::msat(price)) } }
             dt { "Made" } dd { (text::moment(request.created_ms)) " (" (part::when(now_ms, request.created_ms)) ")" }
             dt { "Request" } dd { code class="id" { (request.request_id) } }
+            @if request.side == Side::Bought && is_over(request.standing) {
+                dt { "Evidence" } dd { (part::evidence("requests", &request.request_id, request.private)) }
+            }
         }
     }
 }

@@ -1,4 +1,5 @@
-use guild_ledger::{Gate, Rule, export, ledger};
+use guild_ledger::evidence::Slice;
+use guild_ledger::{Gate, Rule, TransferId, export, ledger};
 use guild_protocol::hash::{Hash, Hasher};
 use guild_protocol::json;
 
@@ -60,6 +61,31 @@ fn every_line_is_canonical_and_the_heads_are_those_of_the_lines() {
         }
         assert_eq!((records, last_seq), (8, 8));
         assert_eq!(block_on(s.store.read(ledger::head)).unwrap().hash, head);
+    });
+}
+
+#[test]
+fn every_transfer_has_a_slice_that_leads_to_its_head() {
+    both(2, |s| {
+        fill(s);
+        let file = exported(s);
+        let id = |value: &serde_json::Value| value["transfer_id"].as_str().unwrap().to_owned();
+        let lines = file.lines().map(|line| serde_json::from_str(line).unwrap());
+        let ids: Vec<String> = lines
+            .filter(|line: &serde_json::Value| line["record"] == "transfer")
+            .map(|l| id(&l))
+            .collect();
+        assert_eq!(ids.len(), 3);
+        for id in ids {
+            let transfer_id: TransferId = id.parse().unwrap();
+            let read = s.store.read(move |rx| export::slice(rx, &transfer_id));
+            let text = block_on(read).unwrap().unwrap();
+            let slice = Slice::read(text.as_bytes()).unwrap();
+            assert!(slice.transfers.contains_key(&id), "{text}");
+            assert!(file.contains(&format!("\"hash\":\"{}\"", slice.head)));
+        }
+        let nobody = TransferId::named(7, &["nobody"]);
+        assert_eq!(block_on(s.store.read(move |rx| export::slice(rx, &nobody))).unwrap(), None);
     });
 }
 

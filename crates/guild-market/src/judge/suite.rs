@@ -203,6 +203,11 @@ impl Suite {
         Hash::of(&self.canonical)
     }
 
+    /// Its canonical bytes: what is hashed.
+    pub fn canonical(&self) -> &[u8] {
+        &self.canonical
+    }
+
     /// What can be published before the suite is, and proves afterwards that it was this one.
     pub fn commitment(&self, salt: &Salt) -> Hash {
         let mut hasher = Hasher::new();

@@ -177,6 +177,17 @@ pub(super) fn last_of(
     Ok((number.map_or(0, |(number,)| number), last))
 }
 
+/// What we have published of a provider that cites this request, the oldest first.
+pub fn of_request(rx: &mut Rx<'_>, provider: &PublicKey, request_id: &EventId) -> Result<Vec<Row>> {
+    Ok(rx.all(
+        select!(
+            "WHERE provider = $1 AND request_id = $2 AND published_ms IS NOT NULL
+             ORDER BY published_ms, review_id"
+        ),
+        args![&provider.npub(), &request_id.hex()],
+    )?)
+}
+
 /// A page of reviews, those that changed last first: those before this one, or the newest of all; with drafts, or
 /// without.
 pub fn page_before(

@@ -26,6 +26,7 @@ use guild_roles::router::{Entry, Matrix, Options as RouterOptions, Router, TaskT
 use guild_store::Store;
 
 mod attacks;
+mod evidence;
 mod schema;
 mod shared;
 

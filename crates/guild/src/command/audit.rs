@@ -8,12 +8,14 @@ use guild_ledger::evidence::{
 use guild_protocol::receipt;
 
 use self::directory::Directory;
+use self::dossier::Dossier;
 use super::Context;
 use crate::error::Result;
 use crate::output::Answer;
 
 mod books;
 mod directory;
+mod dossier;
 mod show;
 
 /// Check the books of this node, or evidence from its files alone
@@ -32,13 +34,20 @@ mod show;
 /// Given several directories, each of another node, it also checks what they say about each other: what one owes
 /// another, the other is owed by it, each payment once.
 ///
-/// The exit code is 0 if all is well, 1 if there are problems, 2 if there is no such directory or no ledger in it, and
-/// 3 if a file or the database cannot be read.
+/// A directory with an evidence.json is what `guild evidence export` wrote of one piece of work: events, verdicts,
+/// receipts, payment, replay and reviews are checked against each other, and the votes of a delegation counted again.
+/// With --rerun results are judged again too, as far as that needs no sandbox. Both may lie in one directory.
+///
+/// The exit code is 0 if all is well, 1 if there are problems, 2 if there is no such directory or no evidence in it,
+/// and 3 if a file or the database cannot be read.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The directory with the files; several times for several nodes
     #[arg(long, value_name = "DIR")]
     evidence: Vec<PathBuf>,
+    /// Judge the results of an evidence.json again
+    #[arg(long, requires = "evidence")]
+    rerun: bool,
 }
 
 /// The evidence of one node.
@@ -52,12 +61,15 @@ struct Checked<'a> {
 struct Found<'a> {
     nodes: Vec<Checked<'a>>,
     together: Option<Together>,
+    /// The evidence of single pieces of work.
+    dossiers: Vec<Dossier>,
 }
 
 impl Found<'_> {
     fn holds(&self) -> bool {
         self.nodes.iter().all(|node| node.report.holds())
             && self.together.as_ref().is_none_or(Together::holds)
+            && self.dossiers.iter().all(Dossier::holds)
     }
 }
 
@@ -65,25 +77,33 @@ pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     if args.evidence.is_empty() {
         return books::run(cx);
     }
-    let found = examine(&args.evidence, cx)?;
-    let (holds, Found { nodes, together }) = (found.holds(), &found);
+    let found = examine(&args.evidence, args.rerun, cx)?;
+    let (holds, Found { nodes, together, dossiers }) = (found.holds(), &found);
     if cx.out.json() {
-        show::json(holds, nodes, together.as_ref(), cx)?;
+        show::json(holds, (nodes, together.as_ref()), dossiers, cx)?;
     } else {
-        show::text(nodes, together.as_ref(), cx)?;
+        show::text(nodes, together.as_ref(), dossiers, cx)?;
     }
     Ok(Answer::of(holds))
 }
 
 /// Whether evidence holds, without a word about it.
 pub(super) fn holds(paths: &[PathBuf], cx: &mut Context<'_>) -> Result<bool> {
-    Ok(examine(paths, cx)?.holds())
+    Ok(examine(paths, false, cx)?.holds())
 }
 
-fn examine<'a>(paths: &'a [PathBuf], cx: &mut Context<'_>) -> Result<Found<'a>> {
-    let (mut nodes, mut dealings) = (Vec::new(), Vec::new());
+fn examine<'a>(paths: &'a [PathBuf], rerun: bool, cx: &mut Context<'_>) -> Result<Found<'a>> {
+    let (mut nodes, mut dealings, mut dossiers) = (Vec::new(), Vec::new(), Vec::new());
     for path in paths {
-        let directory = Directory::open(path)?;
+        let has_dossier = dossier::is_there(path);
+        let has_ledger = path.join(Part::Ledger.file_name()).symlink_metadata().is_ok();
+        if has_dossier {
+            dossiers.push(Dossier::check(path, has_ledger, rerun)?);
+        }
+        if has_dossier && !has_ledger {
+            continue;
+        }
+        let directory = Directory::open(path, has_dossier)?;
         let checked = check(&directory, cx);
         cx.out.progress("");
         let (report, dealt) = checked?;
@@ -91,7 +111,7 @@ fn examine<'a>(paths: &'a [PathBuf], cx: &mut Context<'_>) -> Result<Found<'a>> 
         dealings.push(dealt);
     }
     let together = (nodes.len() > 1).then(|| compare(&dealings));
-    Ok(Found { nodes, together })
+    Ok(Found { nodes, together, dossiers })
 }
 
 /// The ledger comes last: of a file that may be larger than memory, only what the others name is kept.

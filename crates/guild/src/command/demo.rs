@@ -103,6 +103,10 @@ fn perform(
     let proofs = done.iter().map(|done| Proof::fetch(town.url(), done)).collect::<Result<_>>()?;
     let evidence = write_evidence(town, cx)?;
     let holds = audit::holds(&evidence, cx)?;
+    let dossiers = match town.residents().next() {
+        Some(buyer) => proof::dossiers(&buyer.loaded, runtime)?,
+        None => proof::Dossiers::default(),
+    };
     let told = show::Told {
         offers,
         met,
@@ -110,6 +114,7 @@ fn perform(
         done,
         proofs,
         evidence_holds: holds,
+        dossiers,
         nodes: evidence.len(),
         explorer: town.url().to_owned(),
         took_ms: SystemClock.now_ms().saturating_sub(began_ms),

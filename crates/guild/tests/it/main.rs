@@ -19,6 +19,7 @@ mod content;
 mod demo;
 mod docs;
 mod doctor;
+mod evidence;
 mod explorer;
 mod foreign;
 mod foreign_meeting;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use guild_ledger::evidence::{MAX_LINE_BYTES, Part};
 use rustix::fs::{Mode, OFlags};
 
+use super::dossier;
 use crate::command::Context;
 use crate::error::{Error, Result, code};
 
@@ -29,7 +30,8 @@ pub(super) struct Directory {
 }
 
 impl Directory {
-    pub(super) fn open(path: &Path) -> Result<Directory> {
+    /// Looks what is there. With a dossier beside the ledger, what is the dossier's is left to it.
+    pub(super) fn open(path: &Path, has_dossier: bool) -> Result<Directory> {
         let mut directory = Directory {
             path: path.to_owned(),
             parts: BTreeSet::new(),
@@ -43,11 +45,12 @@ impl Directory {
                 Some(part) => {
                     directory.parts.insert(part);
                 }
+                None if has_dossier && name.to_str().is_some_and(dossier::is_place) => {}
                 None => directory.leave_out(Path::new(&name)),
             }
         }
         if !directory.has(Part::Ledger) {
-            let message = "there is no ledger.jsonl in this directory";
+            let message = "there is neither a ledger.jsonl nor an evidence.json in this directory";
             return Err(Error::new(&code::AUDIT_NO_LEDGER, message).in_file(path));
         }
         if directory.has(Part::Receipts) {
@@ -164,7 +167,7 @@ fn read_plain(path: &Path, max_bytes: usize) -> Result<Vec<u8>> {
 }
 
 /// The names in a directory, sorted.
-fn names(path: &Path) -> Result<BTreeSet<OsString>> {
+pub(super) fn names(path: &Path) -> Result<BTreeSet<OsString>> {
     let listed = std::fs::read_dir(path).map_err(|e| unreadable(path, &e))?;
     listed.map(|entry| entry.map(|e| e.file_name()).map_err(|e| unreadable(path, &e))).collect()
 }
@@ -187,7 +190,7 @@ fn open_plain(path: &Path) -> Result<(File, u64)> {
 }
 
 /// Evidence that is not there is bad input; evidence that is there and cannot be read leaves the question open.
-fn unreadable(path: &Path, error: &io::Error) -> Error {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Error {
     let named = Error::io(path, error);
     if named.code() == &code::IO_NOT_FOUND {
         return named;

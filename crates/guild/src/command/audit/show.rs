@@ -4,6 +4,7 @@ use guild_ledger::evidence::{Between, Part, Problem, Report, Together};
 use serde::Serialize;
 
 use super::Checked;
+use super::dossier::{self, Dossier};
 use crate::command::Context;
 use crate::error::Result;
 
@@ -26,6 +27,7 @@ fn extent(part: Part, node: &Checked<'_>) -> String {
 pub(super) fn text(
     nodes: &[Checked<'_>],
     together: Option<&Together>,
+    dossiers: &[Dossier],
     cx: &mut Context<'_>,
 ) -> Result<()> {
     for (at, node) in nodes.iter().enumerate() {
@@ -34,10 +36,16 @@ pub(super) fn text(
         }
         one(node, cx)?;
     }
-    match together {
-        Some(together) => between(nodes, together, cx),
-        None => Ok(()),
+    if let Some(together) = together {
+        between(nodes, together, cx)?;
     }
+    for (at, one) in dossiers.iter().enumerate() {
+        if at > 0 || !nodes.is_empty() {
+            cx.out.line("")?;
+        }
+        dossier::text(one, cx)?;
+    }
+    Ok(())
 }
 
 fn one(node: &Checked<'_>, cx: &mut Context<'_>) -> Result<()> {
@@ -132,9 +140,12 @@ struct ProblemBody {
 }
 
 #[derive(Serialize)]
-struct TogetherBody {
+struct TogetherBody<'a> {
     directories: Vec<Body>,
-    between: BetweenBody,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    between: Option<BetweenBody>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dossiers: Vec<dossier::Body<'a>>,
 }
 
 #[derive(Serialize)]
@@ -191,28 +202,31 @@ impl Body {
     }
 }
 
-/// One directory is an object as it always was; several are a list, and what is between them.
+/// One directory is an object as it always was, and so is one dossier; several are lists, and what is between them.
 pub(super) fn json(
     holds: bool,
-    nodes: &[Checked<'_>],
-    together: Option<&Together>,
+    (nodes, together): (&[Checked<'_>], Option<&Together>),
+    dossiers: &[Dossier],
     cx: &mut Context<'_>,
 ) -> Result<()> {
-    let directories = nodes.iter().map(Body::of);
-    let Some(together) = together else {
-        return directories.into_iter().try_for_each(|body| cx.out.object(holds, body));
-    };
+    match (nodes, dossiers) {
+        ([node], []) => return cx.out.object(holds, Body::of(node)),
+        ([], [one]) => return cx.out.object(holds, dossier::Body::of(one)),
+        _ => {}
+    }
     let problem = |found: &Between| BetweenProblemBody {
         directory: nodes
             .get(found.node)
             .map_or_else(String::new, |node| node.path.display().to_string()),
         problem: ProblemBody::of(&found.problem),
     };
-    let between = BetweenBody {
+    let between = together.map(|together| BetweenBody {
         holds: together.holds(),
         receipts: together.receipts,
         problems: together.problems.iter().map(problem).collect(),
         problems_left_out: together.problems_left_out,
-    };
-    cx.out.object(holds, TogetherBody { directories: directories.collect(), between })
+    });
+    let directories = nodes.iter().map(Body::of).collect();
+    let dossiers = dossiers.iter().map(dossier::Body::of).collect();
+    cx.out.object(holds, TogetherBody { directories, between, dossiers })
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::job::{Done, Whom};
 use super::met::{self, Met, MetBody};
-use super::proof::Proof;
+use super::proof::{Dossiers, Proof};
 use crate::command::Context;
 use crate::command::table::{self, Column};
 use crate::error::Result;
@@ -21,6 +21,8 @@ pub(super) struct Told {
     /// One for each job.
     pub(super) proofs: Vec<Proof>,
     pub(super) evidence_holds: bool,
+    /// What single pieces of work show by themselves.
+    pub(super) dossiers: Dossiers,
     pub(super) nodes: usize,
     pub(super) explorer: String,
     pub(super) took_ms: i64,
@@ -31,6 +33,7 @@ impl Told {
     pub(super) fn ok(&self) -> bool {
         let fair = |done: &Done| done.passed() == (done.name != "Cleo");
         self.evidence_holds
+            && self.dossiers.problems == 0
             && self.met.len() == self.applicants
             && self.met.iter().all(Met::is_seen_through)
             && self.done.iter().all(fair)
@@ -78,6 +81,11 @@ struct ReceiptBody<'a> {
 struct EvidenceBody {
     nodes: usize,
     holds: bool,
+    requests: usize,
+    verdicts: usize,
+    receipts: usize,
+    reviews: usize,
+    problems: usize,
 }
 
 pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
@@ -109,10 +117,16 @@ pub(super) fn show(told: &Told, cx: &mut Context<'_>) -> Result<()> {
         "the books of {} nodes {holds}: nothing lost, nothing paid twice (guild audit --evidence)",
         told.nodes
     );
+    let Dossiers { requests, verdicts, receipts, reviews, problems } = told.dossiers;
+    let alone = format!(
+        "{requests} requests, each from its own files alone: {verdicts} verdicts, {receipts} receipts, \
+         {reviews} events of reviews, {problems} problems (guild evidence export)"
+    );
     let seconds = told.took_ms.max(0) / 100;
     let took = format!("{}.{} s", seconds / 10, seconds % 10);
     cx.out.fields(&[
         ("evidence", evidence.as_str()),
+        ("work", alone.as_str()),
         ("explorer", told.explorer.as_str()),
         ("took", took.as_str()),
     ])
@@ -168,7 +182,15 @@ fn body(told: &Told) -> Body<'_> {
             .iter()
             .map(|proof| ReceiptBody { id: &proof.receipt_id, verified: proof.verified })
             .collect(),
-        evidence: EvidenceBody { nodes: told.nodes, holds: told.evidence_holds },
+        evidence: EvidenceBody {
+            nodes: told.nodes,
+            holds: told.evidence_holds,
+            requests: told.dossiers.requests,
+            verdicts: told.dossiers.verdicts,
+            receipts: told.dossiers.receipts,
+            reviews: told.dossiers.reviews,
+            problems: told.dossiers.problems,
+        },
         took_ms: told.took_ms,
         explorer: &told.explorer,
     }
