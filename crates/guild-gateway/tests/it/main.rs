@@ -155,6 +155,7 @@ impl Scene {
             treasury,
             buyer: Some(buyer(store.handle(), bus.clone())),
             meetings: None,
+            disputes: None,
             reviews: None,
             desk: None,
             explorer,

@@ -8,6 +8,7 @@ mod bazaar;
 mod buyer;
 mod delegation;
 mod discovery;
+mod disputes;
 mod explorer;
 mod market;
 mod meeting;
