@@ -24,7 +24,7 @@ CREATE TABLE market_dispute (
     held_units  BIGINT NOT NULL CHECK (held_units >= 0),
     pending     BIGINT NOT NULL CHECK (pending IN (0, 1)),
     moved_units BIGINT NOT NULL CHECK (moved_units >= 0),
-    receipt_id  TEXT   UNIQUE,
+    receipt_id  TEXT,
     verdict     TEXT,
     replay      TEXT,
     PRIMARY KEY (dispute_id, side),
@@ -37,6 +37,7 @@ CREATE TABLE market_dispute (
 CREATE INDEX market_dispute_changed ON market_dispute (changed_ms, dispute_id);
 CREATE INDEX market_dispute_due ON market_dispute (due_ms, dispute_id)
     WHERE state IN ('open', 'answered') OR pending = 1;
+CREATE UNIQUE INDEX market_dispute_receipt ON market_dispute (receipt_id, side);
 CREATE INDEX market_dispute_request ON market_dispute (request_id);
 CREATE INDEX market_dispute_buyer ON market_dispute (buyer, changed_ms);
 CREATE INDEX market_dispute_provider ON market_dispute (provider, changed_ms);

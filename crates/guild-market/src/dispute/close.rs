@@ -184,7 +184,8 @@ pub fn retry(
     Ok(Done { events, ..Done::of(get(tx, dispute_id, side)?) })
 }
 
-/// What the matrix learns: whoever files what it loses is trusted less, and what was settled the wrong way is set right.
+/// What the matrix learns: whoever files what it loses is trusted less, and what was settled the wrong way is set
+/// right.
 pub(super) fn learn(
     tx: &mut Tx<'_>,
     dispute: &Dispute,

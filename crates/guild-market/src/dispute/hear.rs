@@ -4,8 +4,8 @@ use guild_ledger::{TransferId, ledger};
 use guild_network::archive;
 use guild_protocol::env::{Signer, UnixMs};
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::{Event, EventId};
 use guild_protocol::nostr::dispute::{DisputeId, Message, Outcome, Said, Side};
+use guild_protocol::nostr::{Event, EventId};
 use guild_store::{Tx, args};
 
 use super::close::{Closing, advance, close};
@@ -111,13 +111,7 @@ pub fn hear(
             tx.cas(
                 "UPDATE market_dispute SET state = $3, arbiter = $4, changed_ms = $5
                  WHERE dispute_id = $1 AND side = $2 AND state IN ('open', 'answered')",
-                args![
-                    dispute_id.as_str(),
-                    ours.as_str(),
-                    state.as_str(),
-                    arbiter.as_ref(),
-                    now_ms
-                ],
+                args![dispute_id.as_str(), ours.as_str(), state.as_str(), arbiter.as_ref(), now_ms],
             )?;
             let dispute = get(tx, &dispute_id, ours)?;
             tell_of(tx, &dispute, now_ms)?;
@@ -139,7 +133,8 @@ fn decided(
     (desk, now_ms): (Desk<'_>, UnixMs),
 ) -> Result<Heard> {
     if author == Side::Arbiter {
-        let cites = matches!(&message.said, Said::Decided { filing, .. } if *filing == dispute.filing_id);
+        let cites =
+            matches!(&message.said, Said::Decided { filing, .. } if *filing == dispute.filing_id);
         let is_named = dispute.arbiter == Some(event.pubkey);
         if !cites || !is_named {
             return Err(Error::refused(
@@ -225,12 +220,7 @@ fn open(
 }
 
 /// While a result is disputed its order's hold must not run out: it is decided before that.
-fn deadline(
-    tx: &mut Tx<'_>,
-    subject: &Subject,
-    desk: Desk<'_>,
-    now_ms: UnixMs,
-) -> Result<UnixMs> {
+fn deadline(tx: &mut Tx<'_>, subject: &Subject, desk: Desk<'_>, now_ms: UnixMs) -> Result<UnixMs> {
     let wanted_ms = now_ms.saturating_add(desk.options.window_ms.max(0));
     let hold = subject.order.as_ref().filter(|_| subject.stands.is_none());
     let Some(hold) = hold.and_then(|order| order.hold_id.as_ref()) else { return Ok(wanted_ms) };
@@ -241,13 +231,7 @@ fn deadline(
 }
 
 /// Whoever files everything has few of them open, and all together are bounded.
-fn has_room(
-    tx: &mut Tx<'_>,
-    ours: Side,
-    author: Side,
-    npub: &str,
-    desk: Desk<'_>,
-) -> Result<()> {
+fn has_room(tx: &mut Tx<'_>, ours: Side, author: Side, npub: &str, desk: Desk<'_>) -> Result<()> {
     let counted: Option<(i64, i64)> = tx.first(
         "SELECT count(*), count(CASE WHEN filed_by = $2 AND
            CASE WHEN filed_by = 'buyer' THEN buyer ELSE provider END = $3 THEN 1 END)
@@ -303,9 +287,8 @@ pub(super) fn subject_of(tx: &mut Tx<'_>, ours: Side, parties: &Named) -> Result
         }
         Side::Provider => {
             let job = job::find(tx, &parties.request_id)?;
-            let job = job.filter(|job| {
-                job.buyer == parties.buyer && job.provider == parties.provider
-            });
+            let job =
+                job.filter(|job| job.buyer == parties.buyer && job.provider == parties.provider);
             let job = job.ok_or_else(|| subject_refused("we were not hired for it"))?;
             let stands = match job.state {
                 job::State::Delivered => None,
@@ -372,4 +355,3 @@ pub(super) fn keep(
     archive::pin(tx, &event.id)?;
     Ok(true)
 }
-

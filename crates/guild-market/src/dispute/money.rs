@@ -58,8 +58,8 @@ fn due_of(order: &Order) -> Msat {
     price_due(order.price, order.asked, order.budget)
 }
 
-/// Holds what a dispute about a settled order is about: of one that was withheld what would be due, of one that was paid
-/// what we owe for it. An empty wallet keeps nobody from being heard: then nothing is held.
+/// Holds what a dispute about a settled order is about: of one that was withheld what would be due, of one that was
+/// paid what we owe for it. An empty wallet keeps nobody from being heard: then nothing is held.
 pub(super) fn hold(
     tx: &mut Tx<'_>,
     dispute_id: &DisputeId,
@@ -118,8 +118,8 @@ pub(super) fn follow(
     }
 }
 
-/// Between nodes a receipt is an IOU in two books. It is taken back only where both agree: the provider has given in, or
-/// both have named the arbiter who says so.
+/// Between nodes a receipt is an IOU in two books. It is taken back only where both agree: the provider has given in,
+/// or both have named the arbiter who says so.
 fn may_refund(rx: &mut Rx<'_>, dispute: &Dispute) -> Result<bool> {
     match dispute.by {
         Some(By::Concession) => Ok(true),

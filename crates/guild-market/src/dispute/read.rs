@@ -185,9 +185,8 @@ pub fn find(rx: &mut Rx<'_>, dispute_id: &DisputeId, side: Side) -> Result<Optio
 
 /// A dispute as this side of it sees it.
 pub fn get(rx: &mut Rx<'_>, dispute_id: &DisputeId, side: Side) -> Result<Dispute> {
-    find(rx, dispute_id, side)?.ok_or_else(|| {
-        Error::refused(&code::DISPUTE_UNKNOWN, format!("there is no {dispute_id}"))
-    })
+    find(rx, dispute_id, side)?
+        .ok_or_else(|| Error::refused(&code::DISPUTE_UNKNOWN, format!("there is no {dispute_id}")))
 }
 
 /// A dispute as all sides of it see it that are here: a node may be several of them.

@@ -33,8 +33,8 @@ pub(super) fn verdict_of(
         None => json!({ "checks": [] }),
     };
     let passed = dispute.outcome == Some(Outcome::Release);
-    let problem = (!passed)
-        .then(|| Problem::new(&code::DISPUTE_LOST, "a dispute was decided for the buyer"));
+    let problem =
+        (!passed).then(|| Problem::new(&code::DISPUTE_LOST, "a dispute was decided for the buyer"));
     let check = json!({
         "code": problem.as_ref().map(|problem| problem.code.name), "field": null, "name": CHECK, "ok": passed,
     });

@@ -141,8 +141,8 @@ pub fn signed_twice(
     log::append(tx, options, &[Change { key, task, provider, mutation }], now_ms)
 }
 
-/// Writes down that the provider of an order has filed a dispute about it and lost. Whoever disputes everything is hired
-/// less and less.
+/// Writes down that the provider of an order has filed a dispute about it and lost. Whoever disputes everything is
+/// hired less and less.
 pub fn lost_dispute(
     tx: &mut Tx<'_>,
     options: &Options,
@@ -153,8 +153,8 @@ pub fn lost_dispute(
     after_dispute(tx, options, order, ("dispute_lost", Class::Failure, step_bp), now_ms)
 }
 
-/// Writes down that a dispute has shown the opposite of how an order was settled. What was learnt then stays learnt; this
-/// weighs as much the other way.
+/// Writes down that a dispute has shown the opposite of how an order was settled. What was learnt then stays
+/// learnt; this weighs as much the other way.
 pub fn overturned(
     tx: &mut Tx<'_>,
     options: &Options,
@@ -183,12 +183,8 @@ fn after_dispute(
     let outcome = Mutation::Outcome { class, step_bp, cost_msat: None, latency_ms: None };
     let given = format!("{what}_given");
     let changes = [(key(&given), Mutation::Assigned), (key(what), outcome)];
-    let changes = changes.map(|(key, mutation)| Change {
-        key,
-        task: task.clone(),
-        provider,
-        mutation,
-    });
+    let changes =
+        changes.map(|(key, mutation)| Change { key, task: task.clone(), provider, mutation });
     log::append(tx, options, &changes, now_ms)
 }
 

@@ -170,7 +170,12 @@ fn problems(node: &Node) -> Vec<String> {
     problems
 }
 
-fn settle(node: &Node, deal: &Deal, name: &str, now_ms: i64) -> Result<guild_market::settle::Settled> {
+fn settle(
+    node: &Node,
+    deal: &Deal,
+    name: &str,
+    now_ms: i64,
+) -> Result<guild_market::settle::Settled> {
     node.settle(&deal.order_id, &judge(&new_order(name, 100).job, &deal.output_text), now_ms)
 }
 
@@ -306,8 +311,7 @@ fn nobody_decides_in_its_own_favour() {
         let said = Said::Decided { outcome: Outcome::Release, by: By::Rule, filing };
         let claim = Message::new(deal.request_id(), parties, said);
         let by = provider();
-        let claim =
-            claim.draft(&by.public_key(), unix_s(SAID)).unwrap().sign(&by).unwrap();
+        let claim = claim.draft(&by.public_key(), unix_s(SAID)).unwrap().sign(&by).unwrap();
         assert_eq!(hear(node, Side::Buyer, &claim).unwrap(), Heard::Kept);
         assert_eq!(of(node, Side::Buyer, &deal).state, State::Open);
         let id = deal.id();
@@ -478,15 +482,18 @@ fn a_dispute_between_others_or_about_nothing_changes_nothing() {
     both(|node| {
         node.fund(1_000);
         let deal = delivered(node, "a", true);
-        let parties = |buyer: PublicKey, provider: PublicKey| Parties { buyer, provider, arbiter: None };
+        let parties =
+            |buyer: PublicKey, provider: PublicKey| Parties { buyer, provider, arbiter: None };
         let said = |request_id, parties: Parties, by: &SecretKey, reason| {
             let message = Message::new(request_id, parties, Said::Filed(reason));
             message.draft(&by.public_key(), unix_s(SAID)).unwrap().sign(by).unwrap()
         };
         let (us, them, thief) = (buyer().public_key(), provider().public_key(), key(7));
         // Somebody claims the result of another.
-        let stolen = said(deal.request_id(), parties(us, thief.public_key()), &thief, Reason::NotPaid);
-        let nowhere = said(EventId::from_bytes([6; 32]), parties(us, them), &provider(), Reason::NotPaid);
+        let stolen =
+            said(deal.request_id(), parties(us, thief.public_key()), &thief, Reason::NotPaid);
+        let nowhere =
+            said(EventId::from_bytes([6; 32]), parties(us, them), &provider(), Reason::NotPaid);
         for event in [&stolen, &nowhere] {
             assert_eq!(why(hear(node, Side::Buyer, event)), "dispute.nothing_delivered");
         }
@@ -517,7 +524,8 @@ fn what_is_private_is_disputed_between_the_two() {
         let mut new = new_order("a", 100);
         new.private = true;
         let deal = delivered_by(node, &new, true);
-        let named = Filing { arbiter: Some(arbiter().public_key()), ..filing(&deal, Reason::Terms) };
+        let named =
+            Filing { arbiter: Some(arbiter().public_key()), ..filing(&deal, Reason::Terms) };
         assert_eq!(why(file_as(node, Side::Buyer, &named, SAID)), "dispute.malformed");
         let filed = file(node, Side::Buyer, &deal, Reason::Terms);
         let event = &filed.events[0];

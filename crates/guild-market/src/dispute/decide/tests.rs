@@ -26,7 +26,8 @@ fn what_can_be_checked_is_decided_by_that_and_never_waits() {
     for reason in [Reason::ResultWrong, Reason::VerdictWrong, Reason::NotPaid] {
         let held = facts(Side::Buyer, reason);
         assert_eq!(decide(&held), closed(By::Rule, None), "the verdict is still to come");
-        let settled = Facts { stood: Some(Outcome::Withhold), stands: Some(Outcome::Withhold), ..held };
+        let settled =
+            Facts { stood: Some(Outcome::Withhold), stands: Some(Outcome::Withhold), ..held };
         assert_eq!(decide(&settled), Step::Check);
         for found in [Outcome::Release, Outcome::Withhold] {
             let checked = Facts { checked: Some(found), ..settled };
@@ -75,7 +76,8 @@ fn who_has_lost_too_often_and_parts_of_a_whole_hold_nothing() {
 fn what_is_over_stays_so() {
     for state in [State::Decided, State::Expired] {
         for side in Side::ALL {
-            let over = Facts { state, now_ms: 1_000, lost_in_row: 9, ..facts(*side, Reason::Other) };
+            let over =
+                Facts { state, now_ms: 1_000, lost_in_row: 9, ..facts(*side, Reason::Other) };
             assert_eq!(decide(&over), Step::Over);
         }
     }

@@ -4,9 +4,7 @@ use guild_market::dispute::{self, By, Heard, Outcome, Reason, Side};
 use guild_market::job;
 use guild_protocol::env::Signer;
 
-use super::{
-    SAID, advance, books, delivered, file, file_as, filing, hear, of, problems, settled,
-};
+use super::{SAID, advance, books, delivered, file, file_as, filing, hear, of, problems, settled};
 use crate::world::{Node, both, buyer, offer};
 
 /// A provider that delivers rubbish and disputes every refusal.
@@ -18,7 +16,9 @@ fn who_disputes_everything_gains_nothing() {
         for n in 0..8 {
             let deal = settled(node, &format!("job {n}"), (false, false));
             let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
-            let Ok(Heard::Filed(heard)) = hear(node, Side::Buyer, &filed.events[0]) else { panic!() };
+            let Ok(Heard::Filed(heard)) = hear(node, Side::Buyer, &filed.events[0]) else {
+                panic!()
+            };
             let (all, free) = node.wallet();
             most_held = most_held.max(all - free);
             match n {
@@ -73,9 +73,8 @@ fn a_buyer_that_disputes_everything_gets_less_and_less_credit() {
     both(|node| {
         node.fund(10_000);
         let credit = |node: &Node, now_ms| {
-            let standing = node.read(move |rx| {
-                job::standing(rx, &buyer().public_key(), &offer(50), now_ms)
-            });
+            let standing =
+                node.read(move |rx| job::standing(rx, &buyer().public_key(), &offer(50), now_ms));
             standing.credit.0
         };
         assert_eq!(credit(node, SAID), 1_000);
