@@ -6,8 +6,8 @@
 //!            └─▶ due ─▶ decided by a check, an arbiter, who gives in, or the deadline ─▶ money, event
 //! ```
 //!
-//! A node may be the buyer, the provider and an arbiter, of other disputes or of one: each has a row of its own. What is
-//! due is found by reading rows, so any number of processes may look.
+//! A node may be the buyer, the provider and an arbiter, of other disputes or of one: each has a row of its own. What
+//! is due is found by reading rows, so any number of processes may look.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ use crate::{Counts, Error, Result};
 mod look;
 
 pub use guild_market::dispute::{
-    By, Dispute, DisputeId, Fallback, Filing, Message, Options as Rules, Outcome, Reason, Reference, Side,
-    State, Statement, is_dispute,
+    By, Dispute, DisputeId, Fallback, Filing, Message, Options as Rules, Outcome, Reason,
+    Reference, Side, State, Statement, is_dispute,
 };
 
 /// How disputes are made and taken.
@@ -312,10 +312,7 @@ impl Shared {
 
     /// Takes a message, as each that we are in its dispute. Only a store that cannot be used is an error: whatever else
     /// is wrong, is so with this message alone.
-    fn take(
-        self: &Arc<Shared>,
-        event: &Event,
-    ) -> Vec<impl Future<Output = Result<()>> + use<>> {
+    fn take(self: &Arc<Shared>, event: &Event) -> Vec<impl Future<Output = Result<()>> + use<>> {
         let mut calls = Vec::new();
         for side in Side::ALL.iter().copied() {
             let key = self.key_of(side);

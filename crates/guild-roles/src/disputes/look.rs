@@ -44,10 +44,8 @@ impl Shared {
 
     async fn put_off(&self, dispute_id: DisputeId, side: Side) -> Result<()> {
         let until_ms = self.now_ms().saturating_add(AGAIN_MS);
-        let put = self
-            .node
-            .store
-            .write(move |tx| dispute::put_off(tx, (&dispute_id, side), until_ms));
+        let put =
+            self.node.store.write(move |tx| dispute::put_off(tx, (&dispute_id, side), until_ms));
         Ok(put.await?)
     }
 
@@ -109,9 +107,7 @@ impl Shared {
         let job = order.job(registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         let reruns = match job.schema_id().as_str() == sandbox_run::SCHEMA_ID {
-            true => {
-                run_again(registry, self.node.workshop.as_ref(), &job, output_text).await?
-            }
+            true => run_again(registry, self.node.workshop.as_ref(), &job, output_text).await?,
             false => Vec::new(),
         };
         let provider = order.deliverer()?;
@@ -119,8 +115,8 @@ impl Shared {
         Ok(verify_rerun(registry, &self.options.verify, &subject, &reruns)?.passed)
     }
 
-    /// Money that has not followed yet: ours is tried again; what the buyer owes is looked for, since its receipt may have
-    /// come before its decision.
+    /// Money that has not followed yet: ours is tried again; what the buyer owes is looked for, since its receipt may
+    /// have come before its decision.
     async fn follow(self: &Arc<Shared>, dispute: &Dispute) -> Result<()> {
         if dispute.side == Side::Provider {
             for event in self.notices_of(dispute).await? {

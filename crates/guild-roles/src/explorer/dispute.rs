@@ -149,11 +149,7 @@ pub(super) fn page(rx: &mut Rx<'_>, page: &Page, reader: Reader) -> Result<Liste
 }
 
 /// A dispute as each side of it sees it that is here.
-pub(super) fn get(
-    rx: &mut Rx<'_>,
-    id: &DisputeId,
-    reader: Reader,
-) -> Result<Vec<DisputeDetail>> {
+pub(super) fn get(rx: &mut Rx<'_>, id: &DisputeId, reader: Reader) -> Result<Vec<DisputeDetail>> {
     let mut all = Vec::new();
     for row in dispute::all_of(rx, id)? {
         let heard = match row.private && reader == Reader::Stranger {

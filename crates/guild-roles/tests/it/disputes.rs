@@ -193,8 +193,8 @@ fn what_was_paid_comes_back_if_the_provider_gives_in() {
     });
 }
 
-/// Bad work that its buyer pays all the same, because both have named somebody who says so. Meanwhile nothing is said of
-/// it in public.
+/// Bad work that its buyer pays all the same, because both have named somebody who says so. Meanwhile nothing is
+/// said of it in public.
 #[test]
 fn an_arbiter_decides_and_a_review_waits_for_that() {
     let mut town = Town::new();
@@ -222,10 +222,8 @@ fn an_arbiter_decides_and_a_review_waits_for_that() {
             let all = here.read(|rx| review::page_before(rx, None, true, 10)).await.unwrap();
             all.first().map(|row| row.state)
         };
-        until(clock, "its review is held", || async {
-            reviews().await == Some(ReviewState::Held)
-        })
-        .await;
+        until(clock, "its review is held", || async { reviews().await == Some(ReviewState::Held) })
+            .await;
         until_dispute(clock, &judges, (request_id, Side::Arbiter), |_| true).await;
         judge.resolve(id, Outcome::Release, Some("as agreed".to_owned())).await.unwrap();
         let paid = until_dispute(clock, here, mine, |one| one.moved.0 > 0).await;

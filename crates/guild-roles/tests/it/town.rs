@@ -400,7 +400,8 @@ impl Town {
 
     /// Who disputes about results: the buyer and the provider of a node, under these keys.
     pub(crate) fn disputes(&mut self, node: usize, keys: (SecretKey, SecretKey)) -> Disputes {
-        let rules = disputes::Rules { arbiters: [key(9).public_key()].into(), ..Default::default() };
+        let rules =
+            disputes::Rules { arbiters: [key(9).public_key()].into(), ..Default::default() };
         let relays = vec![RELAY.to_owned()];
         let options = disputes::Options { relays, rules, sweep_ms: 20, ..Default::default() };
         let parts = disputes::Node {
