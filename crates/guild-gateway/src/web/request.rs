@@ -16,7 +16,8 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
             h1 { "Requests" }
             p {
                 "Every request for work that reached this node: those it posted, those it was hired for, "
-                "and those it only saw. " a href="/delegations" { "Work that several do" } ". " a href="/disputes" { "Disputes" } "."
+                "and those it only saw. " a href="/delegations" { "Work that several do" } ". "
+                a href="/disputes" { "Disputes" } "."
             }
         }
         @if requests.is_empty() {

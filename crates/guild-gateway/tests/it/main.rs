@@ -7,6 +7,7 @@ mod bazaar;
 mod budgets;
 mod content;
 mod delegations;
+mod disputes;
 mod explore;
 mod hosting;
 mod ledger;

@@ -59,8 +59,8 @@ struct Words {
 
 /// File a dispute about the result of a request
 ///
-/// As the buyer of it (result_wrong, late, copied, terms, other) or as its provider (verdict_wrong, not_paid, late, terms,
-/// other). What the node knows of it is named as evidence. While it is open its money stays held. Work that can be
+/// As the buyer of it (result_wrong, late, copied, terms, other) or as its provider (verdict_wrong, not_paid, late,
+/// terms, other). What the node knows of it is named as evidence. While it is open its money stays held. Work that can be
 /// checked again is checked at once, and that decides. Filed again it is the same.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FileArgs {
@@ -84,8 +84,8 @@ pub(crate) struct AnswerArgs {
 
 /// Decide a dispute: give in, or say as its arbiter who is right
 ///
-/// The buyer gives in by release, the provider by withhold. An arbiter says either; it is named by the key with which its
-/// node hires.
+/// The buyer gives in by release, the provider by withhold. An arbiter says either; it is named by the key with which
+/// its node hires.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ResolveArgs {
     /// Its id, dispute_…
@@ -243,8 +243,7 @@ fn file(args: &FileArgs, cx: &mut Context<'_>) -> Result<Answer> {
 fn answer(args: &AnswerArgs, cx: &mut Context<'_>) -> Result<Answer> {
     let Words { statement, evidence, arbiter } = &args.words;
     let asked = json!({ "statement": statement, "evidence": evidence, "arbiter": arbiter });
-    let said =
-        Said { statement: statement.clone(), evidence: evidence.clone(), arbiter: *arbiter };
+    let said = Said { statement: statement.clone(), evidence: evidence.clone(), arbiter: *arbiter };
     let id = &args.dispute_id;
     let told = through(
         cx,

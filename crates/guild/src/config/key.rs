@@ -258,8 +258,8 @@ pub(crate) static KEYS: &[Key] = &[
     .range(0, 31_536_000),
     key(
         "market.arbiters",
-        "Keys whose decisions about disputes bind this node, as npub or in hex digits, separated by commas. One of them \
-         is named when a dispute is filed or answered.",
+        "Keys whose decisions about disputes bind this node, as npub or in hex digits, separated by commas. One of \
+         them is named when a dispute is filed or answered.",
     ),
     key(
         "market.dispute_s",

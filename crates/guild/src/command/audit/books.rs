@@ -38,7 +38,8 @@ impl Books {
         let guild_market::delegation::audit::Report { delegations, replicas, .. } =
             &self.delegations;
         let delegations = format!("{delegations} delegations by {replicas} orders");
-        let guild_market::dispute::audit::Report { disputes, open, held_units, .. } = &self.disputes;
+        let guild_market::dispute::audit::Report { disputes, open, held_units, .. } =
+            &self.disputes;
         let mut disputed = format!("{disputes} disputes, {open} of them open");
         if *held_units > 0 {
             disputed.push_str(&format!(", {held_units} msat held for them"));
