@@ -16,6 +16,7 @@ use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_protocol::{receipt, replay};
 use guild_roles::buyer::DelegationId;
+use guild_roles::disputes::DisputeId;
 use guild_roles::explorer::{About, Kept, Listed, Page};
 use guild_roles::router::TaskType;
 use serde::Serialize;
@@ -155,6 +156,33 @@ pub(crate) async fn delegation(
     let id: DelegationId = parsed("delegation_id", &id)?;
     let detail = known("delegation", id.as_str(), market.delegation(id.clone()).await?)?;
     Ok(asked.answer(|| json!(detail), || web::delegation(&detail, shared.clock.now_ms())))
+}
+
+pub(crate) async fn disputes(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+    query: ListQuery,
+) -> Result<Response> {
+    let listed = market.disputes(query.unfiltered()?).await?;
+    Ok(list(&asked, &query, "disputes", &listed, |disputes, next| {
+        web::disputes(disputes, next, shared.clock.now_ms())
+    }))
+}
+
+pub(crate) async fn dispute(
+    State(shared): State<Shared>,
+    Market(market): Market,
+    asked: Asked,
+    Named(id): Named,
+) -> Result<Response> {
+    let id: DisputeId = parsed("dispute_id", &id)?;
+    let sides = Some(market.dispute(id.clone()).await?).filter(|sides| !sides.is_empty());
+    let sides = known("dispute", id.as_str(), sides)?;
+    Ok(asked.answer(
+        || json!({ "dispute_id": id, "sides": sides }),
+        || web::dispute(&sides, shared.clock.now_ms()),
+    ))
 }
 
 pub(crate) async fn receipts(

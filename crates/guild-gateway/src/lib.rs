@@ -39,6 +39,7 @@
 mod body;
 mod budgets;
 mod delegations;
+mod disputes;
 mod dress;
 mod error;
 mod events;
@@ -79,6 +80,7 @@ use guild_protocol::nostr::Limits;
 use guild_roles::agents::Agents;
 use guild_roles::audit_log::AuditLog;
 use guild_roles::buyer::Buyer;
+use guild_roles::disputes::Disputes;
 use guild_roles::explorer::Explorer;
 use guild_roles::judgements::Judgements;
 use guild_roles::meeting::Meetings;
@@ -172,6 +174,8 @@ pub struct Roles {
     pub buyer: Option<Buyer>,
     /// Who gets to know providers, if this node does.
     pub meetings: Option<Meetings>,
+    /// Who disputes about results, if this node does.
+    pub disputes: Option<Disputes>,
     /// Who says what became of providers, if this node does.
     pub reviews: Option<Reviews>,
     /// Who sells sandboxes, if this node does.
@@ -197,6 +201,7 @@ struct Shared {
     treasury: Treasury,
     buyer: Option<Buyer>,
     meetings: Option<Meetings>,
+    disputes: Option<Disputes>,
     reviews: Option<Reviews>,
     desk: Option<Desk>,
     explorer: Explorer,
@@ -238,6 +243,7 @@ impl Service {
             treasury,
             buyer,
             meetings,
+            disputes,
             reviews,
             desk,
             explorer,
@@ -255,6 +261,7 @@ impl Service {
             treasury,
             buyer,
             meetings,
+            disputes,
             reviews,
             desk,
             explorer,
@@ -321,6 +328,9 @@ fn router(shared: Shared) -> Router {
         .route("/api/delegations", post(delegations::create))
         .route("/api/delegations/{id}", delete(delegations::cancel))
         .route("/api/delegations/{id}/course", get(delegations::course))
+        .route("/api/disputes", post(disputes::file))
+        .route("/api/disputes/{id}/answer", post(disputes::answer))
+        .route("/api/disputes/{id}/resolve", post(disputes::resolve))
         .route("/api/delegations/{id}/evidence", get(explore::evidence))
         .route("/api/orders", post(orders::create))
         .route("/api/orders/{id}", get(orders::show).delete(orders::cancel))
@@ -361,6 +371,8 @@ fn explorer_routes() -> Router<Shared> {
             .route(&at("/matrix/{task}"), get(explore::explained))
             .route(&at("/delegations"), get(explore::delegations))
             .route(&at("/delegations/{id}"), get(explore::delegation))
+            .route(&at("/disputes"), get(explore::disputes))
+            .route(&at("/disputes/{id}"), get(explore::dispute))
             .route(&at("/budgets"), get(explore::budgets))
             .route(&at("/requests"), get(explore::requests))
             .route(&at("/requests/{id}"), get(explore::request))

@@ -148,6 +148,14 @@ pub fn is_booked(rx: &mut Rx<'_>, transfer_id: &TransferId) -> Result<bool> {
     Ok(row.is_some())
 }
 
+/// What a hold holds, and when it runs out; nothing if it was closed, or never made.
+pub fn held(rx: &mut Rx<'_>, hold: &TransferId) -> Result<Option<(i64, UnixMs)>> {
+    let sql =
+        "SELECT t.units, h.expires_ms FROM ledger_transfer t JOIN ledger_hold h ON h.seq = t.seq
+               WHERE t.transfer_id = $1 AND h.closed_by IS NULL";
+    Ok(rx.first(sql, args![hold.as_str()])?)
+}
+
 /// The transfers with these ids that are booked.
 pub fn booked(rx: &mut Rx<'_>, ids: &[TransferId]) -> Result<BTreeMap<TransferId, Booked>> {
     let ids: Vec<&str> = ids.iter().map(TransferId::as_str).collect();

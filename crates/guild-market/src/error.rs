@@ -151,6 +151,37 @@ pub mod code {
         REVIEW_HELD = "review.held", Conflict,
             "A review is not published while what it is about is disputed.",
             "Resolve the dispute, or publish the review nevertheless with --now.";
+        DISPUTE_UNKNOWN = "dispute.unknown", NotFound,
+            "There is no such dispute.", "`guild disputes ls` lists those that exist.";
+        DISPUTE_SUBJECT = "dispute.nothing_delivered", Conflict,
+            "There is no result of this request that the two who are named could dispute about.",
+            "Only who bought or delivered a result disputes it: `guild requests show` says who that is.";
+        DISPUTE_MALFORMED = "dispute.malformed", Invalid,
+            "A dispute cannot be filed, answered or decided like this.", "Correct what is named.";
+        DISPUTE_CONFLICT = "dispute.conflict", Conflict,
+            "About this request there is a dispute already, or there was one.",
+            "Read it with `guild disputes show`; an open one can be answered.";
+        DISPUTE_OPEN = "dispute.open", Conflict,
+            "The result is disputed, so its money stays held.",
+            "Wait until the dispute is decided, or give in with `guild disputes resolve`.";
+        DISPUTE_OVER = "dispute.over", Conflict,
+            "The dispute is decided, and stays so.", "Read it with `guild disputes show`.";
+        DISPUTE_LIMIT = "dispute.too_many", Conflict,
+            "Too many disputes of this counterparty, or of all, are open.",
+            "Wait until one of them is decided.";
+        DISPUTE_LATE = "dispute.too_late", Conflict,
+            "The result was delivered too long ago to be disputed.", "Nothing can be done: it stays as it is.";
+        DISPUTE_ARBITER = "dispute.arbiter_not_accepted", Denied,
+            "Whoever decided is not an arbiter that this node has accepted for this dispute.",
+            "Name accepted arbiters in the setting market.arbiters before the dispute begins.";
+        DISPUTE_NOT_OURS = "dispute.not_ours_to_decide", Denied,
+            "This node cannot decide the dispute like this: a party can only give in.",
+            "The buyer may say release, the provider withhold, and the arbiter either.";
+        DISPUTE_LOST = "dispute.decided_for_buyer", Invalid,
+            "A dispute about the result was decided for the buyer.", "Do not pay for it.";
+        DISPUTE_REFUND = "dispute.not_refundable", Conflict,
+            "What was paid is not owed any more in this node's book, so nothing can be taken back there.",
+            "Pay it back by the rail that it came by, and book that.";
         BENCHMARK_UNKNOWN = "benchmark.unknown", NotFound,
             "There is no such benchmark, or it has no such part.", "`guild benchmark ls` lists those that exist.";
         BENCHMARK_ANSWER = "benchmark.bad_answer", Invalid,

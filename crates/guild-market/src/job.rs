@@ -32,7 +32,7 @@ use crate::claim::{self, Claim};
 use crate::error::code;
 use crate::event::tell;
 use crate::receipts::{self, Direction, Role, deal_under};
-use crate::{Error, Result};
+use crate::{Error, Result, dispute};
 
 mod claiming;
 mod consider;
@@ -148,8 +148,14 @@ fn look(
         args![&npub, since_ms],
     )?;
     let unpaid = unpaid.map_or(0, |(units,)| units);
+    // Whoever disputes what it then loses gets half as much credit each time, until a while has passed.
+    let lost_ms = now_ms.saturating_sub(dispute::LOST_MS);
+    let lost = dispute::lost_in_row(rx, dispute::Side::Provider, buyer, lost_ms)?;
+    let credit = own_credit.unwrap_or(offer.credit.0);
+    let lost = u32::try_from(lost).unwrap_or(u32::MAX);
+    let credit = credit.checked_shr(lost).unwrap_or(0);
     let standing = Standing {
-        credit: Msat(own_credit.unwrap_or(offer.credit.0)),
+        credit: Msat(credit),
         owed: Msat(owed),
         open: Msat(promised.saturating_add(unpaid)),
         open_jobs: u64::try_from(jobs).unwrap_or(0),
@@ -326,6 +332,9 @@ pub fn take_receipt(
         return Ok(job);
     }
     check_receipt(&job, receipt, us)?;
+    if dispute::take_payment(tx, &job, receipt, us, now_ms)?.is_some() {
+        return Ok(job);
+    }
     let act = match stated.status {
         Status::Released if stated.amount.units >= job.price.0 => Act::Pay,
         Status::Released => Act::PayLess,

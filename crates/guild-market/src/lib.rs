@@ -9,6 +9,7 @@
 //! | [`budget`] | how much may be spent on a kind of work: envelopes by day and month |
 //! | [`order`] | what we bought: from the budget that is held to the result |
 //! | [`delegation`] | one piece of work that several do: votes, the decision, who is paid and why |
+//! | [`dispute`] | who is right about a result, and what the money does meanwhile and then |
 //! | [`settle`] | a verdict becomes money: released or withheld, a sealed replay, a signed receipt |
 //! | [`job`] | what we were hired for: which requests we take, what became of them |
 //! | [`judge`] | whether a delivered program does what a suite of tests asks for |
@@ -35,6 +36,7 @@ pub mod budget;
 pub mod claim;
 pub mod delegation;
 pub mod discovery;
+pub mod dispute;
 pub mod dossier;
 mod error;
 pub mod evaluation;
@@ -102,5 +104,6 @@ pub fn migrations() -> Vec<Migration> {
         Migration { area: "market", number: 8, name: "delegation", sql: delegation },
         budget::migration(),
         Migration { area: "market", number: 11, name: "reviews", sql: reviews },
+        dispute::migration(),
     ]
 }

@@ -186,9 +186,10 @@ pub fn page_before(
     Ok(rx.all(BEFORE, args![at_ms, id, page(limit)])?)
 }
 
-/// The replay of the order that a receipt we gave is about.
+/// The replay of what a receipt we gave is about: an order, or the dispute that had it paid after all.
 pub fn replay_of(rx: &mut Rx<'_>, receipt_id: &ReceiptId) -> Result<Option<String>> {
-    let sql = "SELECT replay FROM market_order WHERE receipt_id = $1";
+    let sql = "SELECT replay FROM market_order WHERE receipt_id = $1
+               UNION ALL SELECT replay FROM market_dispute WHERE receipt_id = $1 AND side = 'buyer'";
     let row: Option<(Option<String>,)> = rx.first(sql, args![receipt_id.as_str()])?;
     Ok(row.and_then(|(replay,)| replay))
 }

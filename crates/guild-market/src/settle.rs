@@ -10,7 +10,7 @@
 //! | passed | nothing | the budget given back | none: a receipt proves a payment, and there was none |
 //! | failed | | the budget given back | `withheld`, about the budget; none if nothing was held |
 
-use guild_ledger::{NewTransfer, Step, ledger, receivable};
+use guild_ledger::{NewTransfer, Step, TransferId, ledger, receivable};
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::env::{Random, Signer, UnixMs};
 use guild_protocol::identity::SecretKey;
@@ -22,6 +22,7 @@ use guild_store::{Tx, args};
 
 use crate::claim::{self, Claim};
 use crate::delegation;
+use crate::dispute;
 use crate::error::code;
 use crate::order::{self, Act, Order, OrderId, State, price_due, wallet};
 use crate::receipts::{self, Direction};
@@ -75,6 +76,12 @@ pub fn settle(
     let state = order.state.after(act)?;
     order.claimed.check(claim)?;
     delegation::may_settle(tx, &order, verdict)?;
+    let ruled = dispute::ruling(tx, &order, verdict)?;
+    let (verdict, state) = match ruled.passed {
+        passed if passed == verdict.passed => (&ruled, state),
+        true => (&ruled, order.state.after(Act::Release)?),
+        false => (&ruled, order.state.after(Act::Withhold)?),
+    };
     let due =
         if verdict.passed { price_due(order.price, order.asked, order.budget) } else { Msat(0) };
     let outcome = move_money(tx, &order, state, due, now_ms)?;
@@ -91,6 +98,7 @@ pub fn settle(
         None => None,
     };
     let order = order::get(tx, order_id)?;
+    dispute::settled(tx, &order, now_ms)?;
     order::tell_of(tx, &order, now_ms)?;
     Ok(Settled { order, receipt, notice })
 }
@@ -199,6 +207,42 @@ fn notice(order: &Order, receipt: &Receipt, keys: Keys<'_>, now_ms: UnixMs) -> R
         false => notice.draft(at)?,
     };
     Ok(draft.sign(keys.key)?)
+}
+
+/// A payment for what was not accepted at first, and what proves it.
+pub(crate) struct Late {
+    pub(crate) receipt: Receipt,
+    pub(crate) replay: String,
+    pub(crate) notice: Event,
+}
+
+/// Proves a payment that a decided dispute made, as a settlement proves its own. The order stays closed as it is.
+pub(crate) fn late(
+    tx: &mut Tx<'_>,
+    order: &Order,
+    verdict: &Verdict,
+    (payment_id, due): (&TransferId, Msat),
+    keys: Keys<'_>,
+    now_ms: UnixMs,
+) -> Result<Late> {
+    let now_ms = now_ms.max(order.changed_ms);
+    let head = ledger::head(tx)?;
+    let proof =
+        Proof::LedgerTransfer { transfer_id: payment_id.to_string(), ledger_head: head.hash };
+    let payment =
+        Payment { amount: Amount::from(due), status: Status::Released, proof: Some(proof) };
+    let outcome = Outcome { state: State::Released, due, payment: Some(payment) };
+    let sealed = replay::seal(order, verdict, &outcome, now_ms)?;
+    let no_payment = || Error::refused(&code::ORDER_CLOSED, "nothing was paid");
+    let payment = outcome.payment.as_ref().ok_or_else(no_payment)?;
+    let stated = Draft {
+        idempotency_key: payment_id.to_string(),
+        ..draft(order, verdict, payment, &sealed, now_ms)?
+    };
+    let receipt = stated.sign(keys.key)?;
+    receipts::keep(tx, &receipt, Direction::Given, now_ms)?;
+    let notice = notice(order, &receipt, keys, now_ms)?;
+    Ok(Late { receipt, replay: sealed.text, notice })
 }
 
 /// What is written down of a settlement.

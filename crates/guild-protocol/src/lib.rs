@@ -56,6 +56,7 @@ pub fn codes() -> impl Iterator<Item = &'static error::Code> {
         json::code::ALL,
         nostr::announcement::code::ALL,
         nostr::code::ALL,
+        nostr::dispute::code::ALL,
         nostr::file_metadata::code::ALL,
         nostr::gift::code::ALL,
         nostr::heartbeat::code::ALL,

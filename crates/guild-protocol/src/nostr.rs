@@ -15,6 +15,7 @@
 //! | [`announcement`] | how a provider advertises itself (NIP-89) |
 //! | [`receipt_notice`] | how a receipt travels to its provider |
 //! | [`review`] | what somebody says in public of a provider |
+//! | [`dispute`] | what the two say who dispute about a result |
 //!
 //! We send what the published texts say and read what is found in the wild. What exactly is in
 //! `docs/formats/nostr.md`.
@@ -22,6 +23,7 @@
 use crate::env::UnixMs;
 
 pub mod announcement;
+pub mod dispute;
 pub mod event;
 pub mod file_metadata;
 pub mod filter;

@@ -61,6 +61,7 @@ pub use guild_market::delegation::{Criticality, Delegation, DelegationId};
 pub use guild_market::order::{Order, OrderId, State};
 pub use guild_market::routing::chosen::Why;
 pub use propose::{Enquiry, Proposed};
+pub(crate) use rerun::run_again;
 
 /// How many answers to one order are shown: anybody may send any number.
 const ANSWERS_MAX: usize = 60;

@@ -5,6 +5,7 @@
 
 mod budget;
 mod delegation;
+mod dispute;
 mod follow;
 mod matrix;
 mod offer;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 
 use guild_bus::Bus;
 use guild_market::delegation::DelegationId;
+use guild_market::dispute::DisputeId;
 use guild_market::dossier;
 use guild_market::overview;
 use guild_market::review::{Options as Reviewing, ReviewId};
@@ -43,6 +45,7 @@ pub use guild_network::index::COUNT_MAX;
 
 pub use budget::Budgets;
 pub use delegation::{Delegated, DelegatedDetail, ReplicaView};
+pub use dispute::{DisputeDetail, DisputeView, SaidView};
 pub use follow::{Follower, Happening};
 pub use matrix::{
     Belief, COLUMNS_MAX, Curve, Explained, Point, Row as MatrixRow, Sheet, Stance, Work,
@@ -306,6 +309,18 @@ impl Explorer {
         let is_trial =
             |one: &Gathered| one.manifest.works.iter().any(|work| work.revealed.is_some());
         Ok(read.await?.filter(|one| reader == Reader::Owner || !is_trial(one)))
+    }
+
+    /// A page of disputes, those that changed last first.
+    pub async fn disputes(&self, page: Page) -> Result<Listed<DisputeView>> {
+        let reader = self.reader;
+        self.turns.read(move |rx| dispute::page(rx, &page, reader)).await
+    }
+
+    /// A dispute as each side of it sees it that is here; none if there is none.
+    pub async fn dispute(&self, id: DisputeId) -> Result<Vec<DisputeDetail>> {
+        let reader = self.reader;
+        self.turns.read(move |rx| dispute::get(rx, &id, reader)).await
     }
 
     /// A page of receipts, the newest first.

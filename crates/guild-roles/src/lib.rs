@@ -16,6 +16,7 @@
 //! | [`judgements`] | verdicts of the judge over time |
 //! | [`discovery`] | who is there: the registry of providers, kept up to date and compared with the matrix |
 //! | [`router`] | who is hired for which work: the routing matrix, its log and its snapshots |
+//! | [`disputes`] | disputes about results: files them, hears them, decides what time and rules decide |
 //! | [`reviews`] | says in public what became of providers, and listens to what others say |
 //! | [`relays`] | the relays of others, as the operator sees them |
 //! | [`audit_log`], [`treasury`], [`outbox`], [`sweeper`] | the node's log, money, outgoing messages, what runs out |
@@ -28,6 +29,7 @@ pub mod buyer;
 mod counts;
 mod cursor;
 pub mod discovery;
+pub mod disputes;
 mod error;
 pub mod explorer;
 mod feed;

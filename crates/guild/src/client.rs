@@ -263,6 +263,16 @@ impl Client {
         self.post("/api/reviews/publish", &json!({ "review_id": review_id, "now": now }))
     }
 
+    /// Files a dispute; how it stands then.
+    pub(crate) fn file_dispute(&self, dispute: &Value) -> Result<Value> {
+        self.post("/api/disputes", dispute)
+    }
+
+    /// Answers a dispute (`answer`), or decides it (`resolve`); how it stands then.
+    pub(crate) fn dispute(&self, dispute_id: &str, what: &str, said: &Value) -> Result<Value> {
+        self.post(&format!("/api/disputes/{dispute_id}/{what}"), said)
+    }
+
     /// Begins to get to know a provider; the meeting as it stands.
     pub(crate) fn meet(&self, meeting: &Value) -> Result<Value> {
         self.post("/api/meetings", meeting)

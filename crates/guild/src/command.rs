@@ -19,6 +19,7 @@ mod completions;
 mod config;
 mod content;
 mod demo;
+mod disputes;
 mod doctor;
 mod evidence;
 mod generate;
@@ -72,6 +73,8 @@ pub(crate) enum Command {
     Route(route::Command),
     #[command(subcommand)]
     Budget(budget::Command),
+    #[command(subcommand)]
+    Disputes(disputes::Command),
     #[command(subcommand)]
     Reviews(reviews::Command),
     #[command(subcommand)]
@@ -162,6 +165,7 @@ pub(crate) fn run(cli: Cli, environment: &Environment, out: &mut Output) -> Resu
         Command::Benchmark(command) => benchmark::run(&command, &mut cx),
         Command::Route(command) => route::run(&command, &mut cx),
         Command::Budget(command) => budget::run(&command, &mut cx),
+        Command::Disputes(command) => disputes::run(&command, &mut cx),
         Command::Reviews(command) => reviews::run(&command, &mut cx),
         Command::Log(command) => log::run(&command, &mut cx),
         Command::Ledger(command) => ledger::run(&command, &mut cx),

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use guild_roles::router;
+use guild_roles::{disputes, router};
 use serde::{Deserialize, Serialize};
 
 mod environment;
@@ -332,6 +332,9 @@ pub(crate) struct Market {
     pub(crate) trusted: PublicKeys,
     pub(crate) trusted_reviewers: PublicKeys,
     pub(crate) review_delay_s: u32,
+    pub(crate) arbiters: PublicKeys,
+    pub(crate) dispute_s: u32,
+    pub(crate) dispute_default: DisputeDefault,
     pub(crate) policy: RoutePolicy,
     pub(crate) judge_model: String,
     pub(crate) copies: bool,
@@ -345,10 +348,35 @@ impl Default for Market {
             trusted: PublicKeys::default(),
             trusted_reviewers: PublicKeys::default(),
             review_delay_s: 86_400,
+            arbiters: PublicKeys::default(),
+            dispute_s: 259_200,
+            dispute_default: DisputeDefault::Stands,
             policy: RoutePolicy::Tiered,
             judge_model: String::new(),
             copies: true,
             public: false,
+        }
+    }
+}
+
+/// What holds where nobody decides a dispute in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum DisputeDefault {
+    /// What the verdict about the result says
+    Stands,
+    /// The provider is paid
+    Release,
+    /// The buyer keeps the money
+    Withhold,
+}
+
+impl From<DisputeDefault> for disputes::Fallback {
+    fn from(fallback: DisputeDefault) -> disputes::Fallback {
+        match fallback {
+            DisputeDefault::Stands => disputes::Fallback::Stands,
+            DisputeDefault::Release => disputes::Fallback::Release,
+            DisputeDefault::Withhold => disputes::Fallback::Withhold,
         }
     }
 }

@@ -47,6 +47,7 @@ use crate::real::{SystemClock, SystemRandom};
 mod bus;
 pub(crate) mod content;
 pub(crate) mod data_dir;
+mod disputes;
 mod hosting;
 mod identity;
 mod kernel;
@@ -317,6 +318,7 @@ impl Parts {
             treasury: handles.treasury.clone(),
             buyer: Some(handles.buyer.clone()),
             meetings: Some(handles.meetings.clone()),
+            disputes: Some(handles.disputes.clone()),
             reviews: Some(handles.reviews.clone()),
             desk,
             explorer: handles.explorer.clone(),
@@ -351,6 +353,7 @@ pub(crate) struct Character<'a> {
 pub(crate) struct Handles {
     pub(crate) buyer: Buyer,
     pub(crate) meetings: Meetings,
+    pub(crate) disputes: guild_roles::disputes::Disputes,
     pub(crate) reviews: Reviews,
     /// None if it does no work.
     pub(crate) provider: Option<Provider>,
@@ -431,6 +434,8 @@ impl Node {
             judge,
         };
         let Identity { buyer, provider, node } = identity;
+        let keys = (&buyer, &provider);
+        let disputes = disputes::start(&means, keys, &parts, &mut supervisor, shutdown)?;
         let open = hosting::start(loaded, node, address, &parts, &mut supervisor, shutdown).await?;
         let (desk, counts) = open.map(|open| (open.desk, open.counts)).unzip();
         let provider = (provider, worker);
@@ -447,7 +452,7 @@ impl Node {
         let agents = office.agents(offer.clone(), &parts);
         agents.offer_tools().await?;
         let tools = tools::tools(&offer, &means.tools(&buyer, &parts));
-        let handles = Handles { buyer, meetings, reviews, provider, treasury, explorer };
+        let handles = Handles { buyer, meetings, disputes, reviews, provider, treasury, explorer };
         let metrics =
             metrics.map(|render| meter::with_counts(render, parts.store.clone(), intake, counts));
         content::start(loaded, &content, &mut supervisor, shutdown);

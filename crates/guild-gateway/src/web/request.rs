@@ -16,7 +16,8 @@ pub(crate) fn requests(requests: &[Request], next: Option<&str>, now_ms: i64) ->
             h1 { "Requests" }
             p {
                 "Every request for work that reached this node: those it posted, those it was hired for, "
-                "and those it only saw. " a href="/delegations" { "Work that several do" } "."
+                "and those it only saw. " a href="/delegations" { "Work that several do" } ". "
+                a href="/disputes" { "Disputes" } "."
             }
         }
         @if requests.is_empty() {
@@ -109,6 +110,13 @@ pub(crate) fn request(detail: &RequestDetail, now_ms: i64) -> String {
                 div class="buttons" {
                     a class="button" href={ "/delegations/" (delegation_id) } { "Look at all of them" }
                 }
+            }
+        }
+        @if let Some((dispute_id, state)) = &detail.dispute {
+            div class="banner" {
+                strong { "The result " (if matches!(*state, "open" | "answered") { "is" } else { "was" }) " disputed." }
+                p { "What both sides say is kept, and what the money did because of it." }
+                div class="buttons" { a class="button" href={ "/disputes/" (dispute_id) } { "Look at the dispute" } }
             }
         }
         section aria-labelledby="story" {

@@ -323,6 +323,7 @@ fn a_job_is_told_from_top_to_bottom() {
         reason: None,
         receipt_id: Some("rcpt_1".to_owned()),
         delegation_id: None,
+        dispute: None,
         timeline: vec![
             step(StepKind::Request, Tone::Plain, 0, "An embedding is wanted."),
             step(StepKind::Verdict, Tone::Good, 1_450, "Accepted: it is equal."),

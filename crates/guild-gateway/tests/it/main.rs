@@ -7,6 +7,7 @@ mod bazaar;
 mod budgets;
 mod content;
 mod delegations;
+mod disputes;
 mod explore;
 mod hosting;
 mod ledger;
@@ -155,6 +156,7 @@ impl Scene {
             treasury,
             buyer: Some(buyer(store.handle(), bus.clone())),
             meetings: None,
+            disputes: None,
             reviews: None,
             desk: None,
             explorer,

@@ -227,14 +227,16 @@ macro_rules! verdict {
             " AND (claim_token IS NULL OR claim_token = $5 OR claim_until_ms <= $6 OR claim_until_ms > $7)
              AND NOT EXISTS (SELECT 1 FROM market_replica r JOIN market_delegation d
                ON d.delegation_id = r.delegation_id WHERE r.order_id = market_order.order_id
-               AND r.judged_ms IS NOT NULL AND d.state = 'open')"
+               AND r.judged_ms IS NOT NULL AND d.state = 'open')
+             AND NOT EXISTS (SELECT 1 FROM market_dispute x WHERE x.request_id = market_order.request_id
+               AND x.side = 'buyer' AND x.state IN ('open', 'answered'))"
         ))
     };
 }
 
 /// Orders that wait for this, the most urgent first, but for those that are put off, and of those that wait for a
 /// verdict only what this one judges or may claim. A replica that was checked by itself waits for the decision of its
-/// delegation, and for its verdict only then.
+/// delegation, and for its verdict only then. What is disputed waits until that is decided.
 pub fn waiting(
     rx: &mut Rx<'_>,
     waits: Waits,

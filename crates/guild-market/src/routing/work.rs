@@ -12,6 +12,8 @@
 //! | is withheld because no answer of a delegation was agreed on | `returned` | nobody knows who was right |
 //! | has a result of somebody known that is not what all could do | `outcome` `FAILURE` | −0.15 |
 //! | has two different results of one provider | `moved` to `QUARANTINED`, for a day | |
+//! | was disputed by its provider, which was not right | `outcome` `FAILURE` | −0.10 |
+//! | was settled the wrong way, as a dispute has shown | `outcome`, the opposite | +0.15, −0.15 |
 //!
 //! Whoever has no entry when its first outcome comes is admitted by it, under conditions: with more trust if it did
 //! what was ordered than if it did not.
@@ -137,6 +139,53 @@ pub fn signed_twice(
         until_ms: Some(now_ms.saturating_add(TWO_RESULTS_MS)),
     };
     log::append(tx, options, &[Change { key, task, provider, mutation }], now_ms)
+}
+
+/// Writes down that the provider of an order has filed a dispute about it and lost. Whoever disputes everything is
+/// hired less and less.
+pub fn lost_dispute(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    order: &Order,
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let step_bp = LEAST_BP.saturating_neg();
+    after_dispute(tx, options, order, ("dispute_lost", Class::Failure, step_bp), now_ms)
+}
+
+/// Writes down that a dispute has shown the opposite of how an order was settled. What was learnt then stays
+/// learnt; this weighs as much the other way.
+pub fn overturned(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    (order, is_good): (&Order, bool),
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let outcome = match is_good {
+        true => ("overturned", Class::Success, MOST_BP),
+        false => ("overturned", Class::Failure, MOST_BP.saturating_neg()),
+    };
+    after_dispute(tx, options, order, outcome, now_ms)
+}
+
+fn after_dispute(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    order: &Order,
+    (what, class, step_bp): (&str, Class, i64),
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let Some((task, provider)) = about(order) else { return Ok(Vec::new()) };
+    if log::latest(tx, &task, &provider)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let key = |what: &str| format!("order:{}:{what}", order.order_id);
+    let outcome = Mutation::Outcome { class, step_bp, cost_msat: None, latency_ms: None };
+    let given = format!("{what}_given");
+    let changes = [(key(&given), Mutation::Assigned), (key(what), outcome)];
+    let changes =
+        changes.map(|(key, mutation)| Change { key, task: task.clone(), provider, mutation });
+    log::append(tx, options, &changes, now_ms)
 }
 
 /// Which entry an order is about, if it is about one.

@@ -61,7 +61,8 @@ pub fn market_wants(
         want("labels", labels, Some(REVIEWS_S)),
     ];
     if !keys.is_empty() {
-        let kinds = jobs.into_iter().chain([kind::APP_DATA, kind::DELETION]);
+        // Labels: a dispute is told so.
+        let kinds = jobs.into_iter().chain([kind::APP_DATA, kind::DELETION, kind::LABEL]);
         let ours = Filter::kinds(kinds).tag('p', keys.iter().map(PublicKey::hex));
         wants.insert(1, want("inbox", ours, None));
     }

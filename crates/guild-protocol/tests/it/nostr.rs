@@ -8,6 +8,7 @@ use serde_json::Value;
 
 mod announcement;
 mod crypto;
+mod dispute;
 mod event;
 mod heartbeat;
 mod job;

@@ -10,13 +10,14 @@ use guild_market::sandbox_run::Plan;
 use guild_market::verify::{Rerun, differs};
 use guild_protocol::env::{BoxFuture, Shutdown};
 use guild_protocol::error::Kind;
-use guild_protocol::schema::Job;
+use guild_protocol::schema::{Job, Registry};
 
 use super::Shared;
 use super::council::{Judged, Place};
 use crate::error::code;
 use crate::holding::until_lost;
 use crate::workbench::Workbench;
+use crate::workshop::Workshop;
 use crate::{Error, Result};
 
 /// How many are judged at once. Fewer may run: that is up to the workshop.
@@ -98,34 +99,43 @@ impl Shared {
         }
     }
 
-    /// Runs the commands of a job again: once, and once more before a provider is blamed. What is not even of the right
-    /// form is not worth it. An error is about now and here: it says nothing about the result.
+    /// Runs the commands of a job again, where that is done here.
     async fn run_again(&self, job: &Job, output_text: &str) -> Result<Vec<Rerun>> {
-        let registry = &self.node.registry;
-        let read = registry.validate_output_text(job.schema_id(), output_text.as_bytes());
-        let Ok(output) = read else { return Ok(Vec::new()) };
-        let Some(workshop) = &self.node.workshop else {
-            return Err(Error::refused(&code::WORKSHOP, "there is no sandbox to run it again"));
-        };
-        let plan = match Plan::of(job, &workshop.bounds) {
-            Ok(plan) => plan,
-            Err(refusal) => return Ok(vec![Err(refusal)]),
-        };
-        let mut reruns = Vec::new();
-        for _ in 0..2 {
-            let rerun = (workshop.run)(plan.clone()).await;
-            match &rerun {
-                Err(refusal) if refusal.code.kind == Kind::Unavailable => {
-                    return Err(Error::refused(refusal.code, refusal.words.clone()));
-                }
-                _ => {}
-            }
-            let settled = !rerun.as_ref().is_ok_and(|ran| differs(job, &output, ran));
-            reruns.push(rerun);
-            if settled {
-                break;
-            }
-        }
-        Ok(reruns)
+        run_again(&self.node.registry, self.node.workshop.as_ref(), job, output_text).await
     }
+}
+
+/// Runs the commands of a job again: once, and once more before a provider is blamed. What is not even of the right
+/// form is not worth it. An error is about now and here: it says nothing about the result.
+pub(crate) async fn run_again(
+    registry: &Registry,
+    workshop: Option<&Workshop>,
+    job: &Job,
+    output_text: &str,
+) -> Result<Vec<Rerun>> {
+    let read = registry.validate_output_text(job.schema_id(), output_text.as_bytes());
+    let Ok(output) = read else { return Ok(Vec::new()) };
+    let Some(workshop) = workshop else {
+        return Err(Error::refused(&code::WORKSHOP, "there is no sandbox to run it again"));
+    };
+    let plan = match Plan::of(job, &workshop.bounds) {
+        Ok(plan) => plan,
+        Err(refusal) => return Ok(vec![Err(refusal)]),
+    };
+    let mut reruns = Vec::new();
+    for _ in 0..2 {
+        let rerun = (workshop.run)(plan.clone()).await;
+        match &rerun {
+            Err(refusal) if refusal.code.kind == Kind::Unavailable => {
+                return Err(Error::refused(refusal.code, refusal.words.clone()));
+            }
+            _ => {}
+        }
+        let settled = !rerun.as_ref().is_ok_and(|ran| differs(job, &output, ran));
+        reruns.push(rerun);
+        if settled {
+            break;
+        }
+    }
+    Ok(reruns)
 }

@@ -190,6 +190,7 @@ pub(super) fn detail(
             .filter(|_| may_tell)
             .map(|words| clipped(&words, SAID_MAX_CHARS)),
         receipt_id: receipt_id.map(ToString::to_string),
+        dispute: super::dispute::of_request(rx, id)?,
         delegation_id: replica.map(|replica| replica.delegation_id.to_string()),
         timeline: story.steps(),
         request,

@@ -218,6 +218,9 @@ pub struct RequestDetail {
     /// The delegation that it is a part of, if it is one of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delegation_id: Option<String>,
+    /// The dispute about its result, and where that stands, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dispute: Option<(String, &'static str)>,
     /// What happened, oldest first.
     pub timeline: Vec<Step>,
 }

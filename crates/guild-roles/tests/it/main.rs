@@ -8,6 +8,7 @@ mod bazaar;
 mod buyer;
 mod delegation;
 mod discovery;
+mod disputes;
 mod dossier;
 mod explorer;
 mod market;

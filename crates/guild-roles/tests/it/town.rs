@@ -15,11 +15,12 @@ use guild_network::content::Content;
 use guild_network::intake::{Intake, Options as IntakeOptions, Origin};
 use guild_network::{archive, publish};
 use guild_protocol::amount::{Amount, AssetId, Msat};
-use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, UnixMs};
+use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::{Event, Filter, Limits};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
+use guild_roles::disputes::{self, Disputes};
 use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
 use guild_roles::reference::{fetch_from, refer_to};
@@ -390,11 +391,30 @@ impl Town {
             store: self.nodes[node].store.clone(),
             bus: self.nodes[node].bus.clone(),
             clock: self.clock.clone(),
-            is_disputed: None,
+            is_disputed: Some(disputes::is_disputed()),
         };
         let (reviews, service) = Reviews::new(options, key, parts);
         self.running.push(Box::pin(service.run(self.shutdown.clone())));
         reviews
+    }
+
+    /// Who disputes about results: the buyer and the provider of a node, under these keys.
+    pub(crate) fn disputes(&mut self, node: usize, keys: (SecretKey, SecretKey)) -> Disputes {
+        let rules =
+            disputes::Rules { arbiters: [key(9).public_key()].into(), ..Default::default() };
+        let relays = vec![RELAY.to_owned()];
+        let options = disputes::Options { relays, rules, sweep_ms: 20, ..Default::default() };
+        let parts = disputes::Node {
+            store: self.nodes[node].store.clone(),
+            bus: self.nodes[node].bus.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            registry: Arc::new(Registry::builtin()),
+            workshop: None,
+        };
+        let (disputes, service) = Disputes::new(options, keys, parts);
+        self.running.push(Box::pin(service.run(self.shutdown.clone())));
+        disputes
     }
 
     /// A buyer with a full wallet.

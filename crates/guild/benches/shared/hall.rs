@@ -157,6 +157,7 @@ fn roles(
         treasury: Treasury::new(store.clone(), writer, clock.clone()),
         buyer: None,
         meetings: None,
+        disputes: None,
         reviews: None,
         desk: Some(desk(store, clock, random)?),
         explorer,

@@ -23,7 +23,8 @@ mod show;
 /// Without a directory it reads the database of this node, also beside one that runs: every transfer is decided again
 /// from nothing, and every minute that was sold is looked for in what was booked. No minute is paid twice, none ran
 /// that is not paid, no cap is passed, no account is below zero, and all accounts together hold nothing. No envelope
-/// has spent more than it may, and each counts what its orders say. Every turn of an agent has ended at most once, and
+/// has spent more than it may, and each counts what its orders say. The money of what is disputed is held, and follows
+/// what was decided. Every turn of an agent has ended at most once, and
 /// nothing of it was written by a worker that had lost it.
 ///
 /// With --evidence it reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are

@@ -257,6 +257,20 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(0, 31_536_000),
     key(
+        "market.arbiters",
+        "Keys whose decisions about disputes bind this node, as npub or in hex digits, separated by commas. One of \
+         them is named when a dispute is filed or answered.",
+    ),
+    key(
+        "market.dispute_s",
+        "How many seconds somebody may decide a dispute before the default holds.",
+    )
+    .range(60, 2_592_000),
+    key(
+        "market.dispute_default",
+        "What holds where nobody decides a dispute in time: stands (what the verdict says), release, or withhold.",
+    ),
+    key(
         "market.policy",
         "How one is chosen among those whom the routing matrix knows: tiered, or thompson.",
     ),

@@ -136,7 +136,7 @@ pub(super) struct Workshops {
     /// For others, if that is offered.
     provider: Option<Workshop>,
     /// To check what others did; none if there is no sandbox.
-    buyer: Option<Workshop>,
+    pub(super) buyer: Option<Workshop>,
     /// For the agents of this node, or why there is none.
     agents: Result<Workshop, String>,
 }

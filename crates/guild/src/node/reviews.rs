@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use guild_market::review;
 use guild_protocol::env::Shutdown;
 use guild_protocol::identity::{PublicKey, SecretKey};
+use guild_roles::disputes::is_disputed;
 use guild_roles::reviews::{Node, Options, Reviews};
 
 use super::identity::{Identity, Origin};
@@ -47,8 +48,7 @@ fn node(parts: &Parts) -> Node {
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
         clock: parts.clock.clone(),
-        // Whoever has disputes says here what is disputed.
-        is_disputed: None,
+        is_disputed: Some(is_disputed()),
     }
 }
 

@@ -32,6 +32,7 @@ fn help_lists_the_commands() {
       benchmark      Look at the benchmarks that providers are met with, and try them
       route          Say who would be hired for which work, and why; look at the log of that
       budget         Say how much may be spent on which kind of work, by day and by month
+      disputes       Disagree with the other side about a result: say why, answer, decide
       reviews        Look at what is said of providers, and what that is worth; publish a review
       receipts       List, check and export signed receipts
       log            Read and write the audit log

@@ -95,6 +95,9 @@ fn each_layer_wins_over_the_one_below() {
     trusted = ""
     trusted_reviewers = ""
     review_delay_s = 86400
+    arbiters = ""
+    dispute_s = 259200
+    dispute_default = "stands"
     policy = "tiered"
     judge_model = ""
     copies = true

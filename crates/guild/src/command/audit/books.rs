@@ -17,11 +17,12 @@ struct Books {
     budget: guild_market::budget::audit::Report,
     kernel: guild_kernel::audit::Report,
     delegations: guild_market::delegation::audit::Report,
+    disputes: guild_market::dispute::audit::Report,
 }
 
 impl Books {
     /// Each part with its extent and its problems.
-    fn parts(&self) -> [(&'static str, String, &[String]); 5] {
+    fn parts(&self) -> [(&'static str, String, &[String]); 6] {
         let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
         let ledger = format!("{transfers} transfers between {accounts} accounts");
         let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
@@ -37,12 +38,19 @@ impl Books {
         let guild_market::delegation::audit::Report { delegations, replicas, .. } =
             &self.delegations;
         let delegations = format!("{delegations} delegations by {replicas} orders");
+        let guild_market::dispute::audit::Report { disputes, open, held_units, .. } =
+            &self.disputes;
+        let mut disputed = format!("{disputes} disputes, {open} of them open");
+        if *held_units > 0 {
+            disputed.push_str(&format!(", {held_units} msat held for them"));
+        }
         [
             ("ledger", ledger, problems),
             ("hosting", hosting, &self.hosting.problems),
             ("budget", budget, &self.budget.problems),
             ("kernel", kernel, &self.kernel.problems),
             ("delegations", delegations, &self.delegations.problems),
+            ("disputes", disputed, &self.disputes.problems),
         ]
     }
 
@@ -59,7 +67,8 @@ pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
         let budget = guild_market::budget::audit::run(rx)?;
         let kernel = guild_kernel::audit::run(rx)?;
         let delegations = guild_market::delegation::audit::run(rx)?;
-        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations })
+        let disputes = guild_market::dispute::audit::run(rx)?;
+        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations, disputes })
     });
     let books = runtime().map(|runtime| runtime.block_on(read));
     service.close();
@@ -113,6 +122,8 @@ struct Body<'a> {
     turns_over: i64,
     steps: i64,
     delegations: i64,
+    disputes: i64,
+    disputes_open: i64,
     problems: Vec<ProblemBody<'a>>,
 }
 
@@ -156,6 +167,8 @@ fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
         turns_over: books.kernel.over,
         steps: books.kernel.steps,
         delegations: books.delegations.delegations,
+        disputes: books.disputes.disputes,
+        disputes_open: books.disputes.open,
         problems: parts
             .iter()
             .flat_map(|(part, _, problems)| {
