@@ -7,6 +7,7 @@ mod claim;
 mod consider;
 mod delegation;
 mod discovery;
+mod health;
 mod job;
 mod judge;
 mod model;
