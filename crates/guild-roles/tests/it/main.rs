@@ -9,6 +9,7 @@ mod buyer;
 mod delegation;
 mod discovery;
 mod explorer;
+mod lifecycle;
 mod market;
 mod meeting;
 mod poison;

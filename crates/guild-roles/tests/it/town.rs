@@ -20,6 +20,7 @@ use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::{Event, Filter, Limits};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
+use guild_roles::lifecycle::Lifecycle;
 use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
 use guild_roles::reference::{fetch_from, refer_to};
@@ -395,6 +396,11 @@ impl Town {
         let (reviews, service) = Reviews::new(options, key, parts);
         self.running.push(Box::pin(service.run(self.shutdown.clone())));
         reviews
+    }
+
+    /// Who looks at everybody now and then.
+    pub(crate) fn lifecycle(&mut self, lifecycle: Lifecycle) {
+        self.running.push(Box::pin(lifecycle.run(self.shutdown.clone())));
     }
 
     /// A buyer with a full wallet.
