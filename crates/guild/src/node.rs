@@ -50,6 +50,7 @@ pub(crate) mod data_dir;
 mod hosting;
 mod identity;
 mod kernel;
+mod lifecycle;
 mod listen;
 mod market;
 mod meeting;
@@ -441,6 +442,7 @@ impl Node {
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let met_by = (met_by, buyer.router());
         let meetings = meeting::start(&means, met_by, &parts, &mut supervisor, shutdown);
+        lifecycle::start((&buyer, &meetings), &parts, &mut supervisor, shutdown);
         let market = (&intake, buyer.router());
         market::start_discovery(loaded, market, &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer(loaded, address);

@@ -17,11 +17,12 @@ struct Books {
     budget: guild_market::budget::audit::Report,
     kernel: guild_kernel::audit::Report,
     delegations: guild_market::delegation::audit::Report,
+    lifecycle: guild_market::health::audit::Report,
 }
 
 impl Books {
     /// Each part with its extent and its problems.
-    fn parts(&self) -> [(&'static str, String, &[String]); 5] {
+    fn parts(&self) -> [(&'static str, String, &[String]); 6] {
         let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
         let ledger = format!("{transfers} transfers between {accounts} accounts");
         let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
@@ -37,12 +38,15 @@ impl Books {
         let guild_market::delegation::audit::Report { delegations, replicas, .. } =
             &self.delegations;
         let delegations = format!("{delegations} delegations by {replicas} orders");
+        let guild_market::health::audit::Report { entries, steps, .. } = &self.lifecycle;
+        let lifecycle = format!("{entries} entries of the matrix, {steps} changes of a stage");
         [
             ("ledger", ledger, problems),
             ("hosting", hosting, &self.hosting.problems),
             ("budget", budget, &self.budget.problems),
             ("kernel", kernel, &self.kernel.problems),
             ("delegations", delegations, &self.delegations.problems),
+            ("lifecycle", lifecycle, &self.lifecycle.problems),
         ]
     }
 
@@ -59,7 +63,8 @@ pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
         let budget = guild_market::budget::audit::run(rx)?;
         let kernel = guild_kernel::audit::run(rx)?;
         let delegations = guild_market::delegation::audit::run(rx)?;
-        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations })
+        let lifecycle = guild_market::health::audit::run(rx)?;
+        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations, lifecycle })
     });
     let books = runtime().map(|runtime| runtime.block_on(read));
     service.close();
@@ -113,6 +118,8 @@ struct Body<'a> {
     turns_over: i64,
     steps: i64,
     delegations: i64,
+    entries: i64,
+    stage_changes: i64,
     problems: Vec<ProblemBody<'a>>,
 }
 
@@ -156,6 +163,8 @@ fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
         turns_over: books.kernel.over,
         steps: books.kernel.steps,
         delegations: books.delegations.delegations,
+        entries: books.lifecycle.entries,
+        stage_changes: books.lifecycle.steps,
         problems: parts
             .iter()
             .flat_map(|(part, _, problems)| {
