@@ -106,6 +106,8 @@ pub mod code {
             "The result is not the answer that counts.", "Do not pay for it.";
         DELEGATION_NO_CONSENSUS = "delegation.no_consensus", Invalid,
             "Nobody agreed on an answer, so none is paid.", "Delegate again, to others or to more.";
+        KNOWN_DIFFERS = "health.known_answer_differs", Invalid,
+            "The result is not the answer that is known for this work.", "Do not pay for it.";
         ROUTE_TASK = "route.bad_task", Invalid,
             "The name of a task type is empty, too long, or has characters that cannot stand everywhere.",
             "Use the id of a schema, or a short word such as benchmark-task.";

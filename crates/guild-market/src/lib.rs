@@ -15,6 +15,8 @@
 //! | [`judge`] | whether a delivered program does what a suite of tests asks for |
 //! | [`benchmark`] | what providers are tested by |
 //! | [`meeting`] | getting to know a provider: asked, tried, decided about |
+//! | [`health`] | how partners come and go: signals, stages, cooldowns; hidden jobs whose answer is known |
+//! | [`operator`] | which keys belong together, as far as that shows |
 //! | [`evaluation`] | what a benchmark shows of a provider: score, standing, first trust |
 //! | [`review`] | what we say of providers in public, and what others say is worth |
 //! | [`routing`] | who is hired for which work, and why: the matrix, its log and its recovery |
@@ -41,9 +43,11 @@ pub mod dossier;
 mod error;
 pub mod evaluation;
 mod event;
+pub mod health;
 pub mod job;
 pub mod judge;
 pub mod meeting;
+pub mod operator;
 pub mod order;
 pub mod overview;
 pub mod receipts;
@@ -104,6 +108,7 @@ pub fn migrations() -> Vec<Migration> {
         Migration { area: "market", number: 8, name: "delegation", sql: delegation },
         budget::migration(),
         Migration { area: "market", number: 11, name: "reviews", sql: reviews },
+        health::migration(),
         dispute::migration(),
     ]
 }

@@ -38,6 +38,7 @@ pub mod work;
 
 pub use choice::{Choice, Chosen, How, Policy, Reason, Wanted, choose, choose_with};
 pub use draws::Draws;
+pub(crate) use entry::day_of;
 pub use entry::{Cause, Day, Entry, Sample, Status};
 pub use evidence::Evidence;
 pub use explain::{Candidate, Explanation, explain, explain_with};

@@ -152,6 +152,15 @@ pub fn verify_ballot(
     }
 }
 
+/// Judges the form of a result alone: whether it is right is said by something else.
+pub(crate) fn verify_form(
+    registry: &Registry,
+    options: &Options,
+    subject: &Subject<'_>,
+) -> Result<Verdict> {
+    found(registry, options, subject, (Method::Compare, &[]))
+}
+
 /// How it can be found out whether a result is right.
 enum Method {
     /// By doing it again.

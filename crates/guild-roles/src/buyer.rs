@@ -50,6 +50,7 @@ mod council;
 mod delegate;
 mod hire;
 mod judge;
+mod probe;
 mod propose;
 mod rerun;
 mod routed;
@@ -98,6 +99,12 @@ pub struct Options {
     pub claim_ms: i64,
     /// What is offered where nobody says how much.
     pub bid: bid::Options,
+    /// With so many ordinary orders, in ten-thousandths, their provider is tested too, without knowing it.
+    pub hidden_rate_bp: u32,
+    /// How much later at most.
+    pub hidden_delay_ms: i64,
+    /// The most that is paid for such a test.
+    pub hidden_max: Msat,
 }
 
 impl Default for Options {
@@ -116,6 +123,9 @@ impl Default for Options {
             reviews: review::Options::default(),
             claim_ms: claim::TTL_MS,
             bid: bid::Options::default(),
+            hidden_rate_bp: 0,
+            hidden_delay_ms: 3_600_000,
+            hidden_max: Msat(100_000),
         }
     }
 }

@@ -7,6 +7,7 @@ mod budget;
 mod delegation;
 mod dispute;
 mod follow;
+mod health;
 mod matrix;
 mod offer;
 mod page;
@@ -47,6 +48,7 @@ pub use budget::Budgets;
 pub use delegation::{Delegated, DelegatedDetail, ReplicaView};
 pub use dispute::{DisputeDetail, DisputeView, SaidView};
 pub use follow::{Follower, Happening};
+pub use health::{Condition, Test};
 pub use matrix::{
     Belief, COLUMNS_MAX, Curve, Explained, Point, Row as MatrixRow, Sheet, Stance, Work,
 };
@@ -238,6 +240,17 @@ impl Explorer {
                 Ok(Some(found))
             })
             .await
+    }
+
+    /// How a provider does in all work that it is known for, or how all do, the worst first. For the operator of this
+    /// node alone.
+    pub async fn conditions(&self, key: Option<PublicKey>) -> Result<Vec<Condition>> {
+        let (mind, now_ms) = (self.mind(), self.clock.now_ms());
+        let read = self.turns.read(move |rx| {
+            let matrix = mind.read(rx)?;
+            health::conditions(rx, &matrix, key.as_ref(), now_ms)
+        });
+        read.await
     }
 
     /// A page of what this node says of providers, the newest first. Drafts are for those who may see the matrix.

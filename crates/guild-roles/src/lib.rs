@@ -5,6 +5,7 @@
 //! | [`provider`] | announces itself, takes requests, works, delivers, takes receipts |
 //! | [`budget`] | how much may be spent on which kind of work |
 //! | [`buyer`] | hires: posts orders, takes results, has them judged, pays |
+//! | [`lifecycle`] | looks at everybody now and then: heartbeat benchmarks, hidden tests, cooldowns and what follows |
 //! | [`meeting`] | gets to know providers: benchmarks them, and tells the routing matrix |
 //! | [`workshop`] | runs commands in sandboxes, for both |
 //! | [`agents`] | agents and their turns, as the operator sees them |
@@ -37,6 +38,7 @@ mod holding;
 pub mod judge_model;
 pub mod judgements;
 mod later;
+pub mod lifecycle;
 pub mod live;
 pub mod meeting;
 pub mod outbox;

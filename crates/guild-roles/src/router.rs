@@ -25,6 +25,7 @@ use guild_store::{Rx, Store, Tx};
 use crate::error::code;
 use crate::{Error, Result};
 
+pub use guild_market::health::{Health, Options as HealthOptions, Stage};
 pub use guild_market::routing::{
     Asked, Candidate, Cause, Checked, Choice, Entry, Explanation, Live, Logged, Matrix, Options,
     Policy, Status, TaskType, Tier,

@@ -311,6 +311,8 @@ pub(crate) struct Buyer {
     pub(crate) bid_price_msat: u32,
     pub(crate) bid_buffer_percent: u32,
     pub(crate) bid_max_msat: u32,
+    pub(crate) hidden_rate_bp: u32,
+    pub(crate) hidden_max_msat: u32,
 }
 
 impl Default for Buyer {
@@ -321,6 +323,8 @@ impl Default for Buyer {
             bid_price_msat: 2_000,
             bid_buffer_percent: 0,
             bid_max_msat: 1_000_000,
+            hidden_rate_bp: 200,
+            hidden_max_msat: 100_000,
         }
     }
 }

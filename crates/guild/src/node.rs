@@ -51,6 +51,7 @@ mod disputes;
 mod hosting;
 mod identity;
 mod kernel;
+mod lifecycle;
 mod listen;
 mod market;
 mod meeting;
@@ -446,6 +447,7 @@ impl Node {
         let buyer = market::start_buyer(&means, (buyer, policy), &parts, &mut supervisor, shutdown);
         let met_by = (met_by, buyer.router());
         let meetings = meeting::start(&means, met_by, &parts, &mut supervisor, shutdown);
+        lifecycle::start((&buyer, &meetings), &parts, &mut supervisor, shutdown);
         let market = (&intake, buyer.router());
         market::start_discovery(loaded, market, &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer(loaded, address);

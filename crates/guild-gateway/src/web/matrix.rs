@@ -2,6 +2,7 @@
 //! scripts and without styles in the page.
 
 use guild_roles::explorer::{Belief, Curve, Explained, Point, Sheet, Stance, Work};
+use guild_roles::router::Health;
 use guild_roles::router::{Candidate, Status};
 use maud::{Markup, html};
 
@@ -162,6 +163,7 @@ fn facts(belief: &Belief, now_ms: i64) -> Markup {
                     @if let Some(until_ms) = entry.until_ms { ", until " (text::moment(until_ms)) }
                 }
             }
+            dt { "Health" } dd { (health(&entry.health, now_ms)) }
             dt { "Jobs" } dd {
                 (text::grouped(i64::try_from(entry.jobs).unwrap_or(i64::MAX)))
                 ", " (percent(belief.success_rate_30d_bp)) " of those of 30 days done well, "
@@ -175,6 +177,18 @@ fn facts(belief: &Belief, now_ms: i64) -> Markup {
             dt { "Last hour" } dd { (belief.share_jobs) " of " (belief.share_of) " jobs of this work" }
             dt { "Looked at" } dd { (part::when(now_ms, entry.last_verified_ms)) }
         }
+    }
+}
+
+/// Where it stands, by what, and since when. When it is tested next is not told.
+fn health(health: &Health, now_ms: i64) -> Markup {
+    html! {
+        (health.stage.name())
+        @if let Some(signal) = health.signal {
+            ": it " (signal.words()) ", " (part::when(now_ms, health.since_ms))
+        }
+        @if health.cusum.is_alarmed { ". It may have become worse" }
+        @if health.failures > 0 { ". It has failed " (health.failures) " times" }
     }
 }
 

@@ -9,6 +9,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use guild_market::evaluation::Pace;
+use guild_market::health;
 use guild_market::judge::Class;
 use guild_market::routing::{
     Change, Draws, Matrix, Mutation, Options, Policy, Status, TaskType, Wanted, choose,
@@ -79,7 +80,8 @@ fn key(n: u64) -> Result<PublicKey, String> {
 
 /// Many who differ in everything, and an hour's work that was given away.
 fn market(task: &TaskType) -> Result<Matrix, String> {
-    let mut matrix = Matrix::new(Options::default());
+    // All of them stay: what is measured is a choice among so many.
+    let mut matrix = Matrix::new(Options { health: health::Options::off(), ..Options::default() });
     let mut draws = Draws::new(1);
     let happen = |matrix: &mut Matrix, provider, mutation| -> Result<(), String> {
         let change = Change { key: "k".to_owned(), task: task.clone(), provider, mutation };

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use guild_market::evaluation::Pace;
+use guild_market::health;
 use guild_market::judge::Class;
 use guild_market::routing::{
     Change, Draws, Matrix, Mutation, Options, Policy, Status, TaskType, Wanted, choose,
@@ -65,7 +66,8 @@ pub(crate) fn key(n: u8) -> PublicKey {
 
 /// One provider may have all the work: whoever is compared with the best must be able to choose it always.
 pub(crate) fn options() -> Options {
-    Options { share_pct: 100, ..Options::default() }
+    // How one is chosen is measured, of providers that do well two times of three: none of them is suspended for it.
+    Options { share_pct: 100, health: health::Options::off(), ..Options::default() }
 }
 
 /// What a policy loses in a world.

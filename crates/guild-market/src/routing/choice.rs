@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::matrix::Task;
 use super::{Draws, Entry, Hearsays, Matrix, Parts, TaskType, Tier, thompson, tiered};
+use crate::health::Stage;
 
 /// So many who were passed over are named.
 const NAMED_MAX: usize = 16;
@@ -68,6 +69,8 @@ pub enum Reason {
     Unwanted,
     /// Its status says so.
     Status,
+    /// It gets half as much work, and this is of the other half.
+    Reduced,
 }
 
 impl Reason {
@@ -78,6 +81,7 @@ impl Reason {
             Reason::Cost => "costs more than the budget",
             Reason::Unwanted => "is left out by whoever asks",
             Reason::Status => "is not hired now",
+            Reason::Reduced => "gets half as much work until it passes a benchmark",
         }
     }
 }
@@ -171,6 +175,8 @@ pub(super) struct Look<'a> {
     pub(super) said: &'a Hearsays,
     /// Whether one provider's part of the work is limited.
     pub(super) limited: bool,
+    /// Decides which half of the choices it is.
+    pub(super) seed: u64,
     pub(super) passed_over: Vec<(PublicKey, Reason)>,
     pub(super) passed_over_count: usize,
 }
@@ -201,7 +207,19 @@ impl<'a> Look<'a> {
         if self.limited && !self.task.shares.allow(options, provider, now_ms) {
             return Some(Reason::Share);
         }
+        if self.limited && entry.health.stage == Stage::Reduced && self.is_other_half(provider) {
+            return Some(Reason::Reduced);
+        }
         None
+    }
+
+    /// Half of all seeds, another half for each provider. No draw of the policy is used up by it.
+    fn is_other_half(&self, provider: &PublicKey) -> bool {
+        let mixed =
+            provider.as_bytes().iter().take(8).fold(self.seed, |mixed, byte| {
+                Draws::new(mixed.wrapping_add(u64::from(*byte))).any()
+            });
+        Draws::new(mixed).below(2) == 0
     }
 
     pub(super) fn at(&self, place: usize) -> Option<&'a (PublicKey, Entry)> {
@@ -260,7 +278,7 @@ pub(super) fn again(
     choice.short_of_active = choice.short_of_active.saturating_sub(task.active());
     let passed_over = Vec::new();
     let mut look =
-        Look { matrix, task, wanted, said, limited: true, passed_over, passed_over_count: 0 };
+        Look { matrix, task, wanted, said, limited: true, seed, passed_over, passed_over_count: 0 };
     for limited in [true, false] {
         look.begin_again(limited);
         let mut draws = Draws::new(seed);

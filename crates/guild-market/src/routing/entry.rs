@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Evidence;
 use crate::evaluation::{Note, Pace, percentile};
+use crate::health::{Health, Stage};
 
 /// The longest name of a service that is kept.
 pub(super) const D_MAX_BYTES: usize = 256;
@@ -158,6 +159,9 @@ pub struct Entry {
     pub samples: Vec<Sample>,
     /// How often it did well, since it last changed.
     pub evidence: Evidence,
+    /// How well it does, and what was noticed.
+    #[serde(default, skip_serializing_if = "Health::is_nothing")]
+    pub health: Health,
 }
 
 impl Entry {
@@ -169,6 +173,11 @@ impl Entry {
             (good.saturating_add(u64::from(day.good)), all.saturating_add(u64::from(day.all)))
         });
         u32::try_from(good.saturating_mul(10_000).checked_div(all)?).ok()
+    }
+
+    /// Whether its provider is shut out for ever.
+    pub fn is_shut_out(&self) -> bool {
+        self.status == Status::Blacklisted || self.health.stage == Stage::Removed
     }
 
     /// What a job of its costs: the median of the latest.
@@ -215,7 +224,8 @@ impl Entry {
     }
 }
 
-fn day_of(at_ms: UnixMs) -> i64 {
+/// The day of a moment, counted from 1970-01-01.
+pub(crate) fn day_of(at_ms: UnixMs) -> i64 {
     at_ms.div_euclid(DAY_MS)
 }
 
@@ -254,6 +264,7 @@ pub(super) mod tests {
             days: Vec::new(),
             samples: Vec::new(),
             evidence: Evidence::default(),
+            health: Health::default(),
         }
     }
 

@@ -78,6 +78,7 @@ pub fn explain_with(
     let except = BTreeSet::new();
     let wanted = Wanted { task, except: &except, max_cost_msat: None, now_ms };
     let look = Look {
+        seed,
         matrix,
         task: shelf,
         wanted: &wanted,

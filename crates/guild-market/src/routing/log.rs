@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::{Asked, Change, Effect, Entry, Logged, Matrix, Options, TaskType, next};
 use crate::error::code;
+use crate::health::Stage;
 use crate::row::page;
 use crate::{Error, Result};
 
@@ -63,7 +64,8 @@ impl Appended {
                 None => true,
                 Some(before) => {
                     let moved = before.trust_bp.abs_diff(after.trust_bp);
-                    before.status != after.status || moved >= SIGNIFICANT_BP
+                    let is_worse = after.health.stage > before.health.stage.max(Stage::Warned);
+                    before.status != after.status || moved >= SIGNIFICANT_BP || is_worse
                 }
             }
     }

@@ -311,11 +311,16 @@ impl Matrix {
         changes
     }
 
-    /// Whether a provider has ever tried what is forbidden, whatever the work was. Such a key is neither met nor hired.
+    /// Whether a provider has ever tried what is forbidden, or was removed, whatever the work was. Such a key is
+    /// neither met nor hired.
     pub fn is_blacklisted(&self, provider: &PublicKey) -> bool {
-        self.tasks_of(provider).any(|task| {
-            self.entry(task, provider).is_some_and(|entry| entry.status == Status::Blacklisted)
-        })
+        self.tasks_of(provider)
+            .any(|task| self.entry(task, provider).is_some_and(Entry::is_shut_out))
+    }
+
+    /// All keys that are shut out.
+    pub fn shut_out(&self) -> BTreeSet<PublicKey> {
+        self.providers.keys().filter(|provider| self.is_blacklisted(provider)).copied().collect()
     }
 
     /// The changes that blacklist whoever tried what is forbidden in some work: for that, also if it was never admitted

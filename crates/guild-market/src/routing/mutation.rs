@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{D_MAX_BYTES, Sample};
 use super::evidence::ONE_MILLI;
+use super::work::is_silence;
 use super::{Cause, Entry, Evidence, Options, Status, TaskType};
 use crate::error::code;
 use crate::evaluation::{Note, Pace};
+use crate::health::{self, Health, Signal, Stage};
 use crate::judge::Class;
 use crate::{Error, Result};
 
@@ -60,6 +62,11 @@ pub enum Mutation {
     },
     /// Its announcement was seen, and still names this work.
     Verified,
+    /// Something was noticed of its health that is no outcome.
+    Noticed {
+        /// What.
+        signal: Signal,
+    },
 }
 
 impl Mutation {
@@ -72,6 +79,7 @@ impl Mutation {
             Mutation::Outcome { .. } => "outcome",
             Mutation::Moved { .. } => "moved",
             Mutation::Verified => "verified",
+            Mutation::Noticed { .. } => "noticed",
         }
     }
 }
@@ -108,7 +116,7 @@ pub fn next(
 ) -> Result<Entry> {
     let version = before.map_or(0, |entry| entry.version).saturating_add(1);
     if let Mutation::Admitted { d, status, trust_bp, pace, notes } = mutation {
-        if before.is_some_and(|entry| entry.status == Status::Blacklisted) {
+        if before.is_some_and(Entry::is_shut_out) {
             return Err(refused("it is blacklisted, so it is not evaluated again"));
         }
         if !status.is_hireable() || *trust_bp > options.trust_max_bp || d.len() > D_MAX_BYTES {
@@ -131,6 +139,7 @@ pub fn next(
             days: before.map(|entry| entry.days.clone()).unwrap_or_default(),
             samples: Vec::new(),
             evidence: Evidence::new(now_ms),
+            health: Health::engaged(before.map(|one| &one.health), &options.health, now_ms),
         });
     }
     let Some(before) = before else {
@@ -150,18 +159,71 @@ pub fn next(
             outcome(options, &mut entry, (*class, *step_bp), sample, now_ms);
         }
         Mutation::Moved { status, cause, until_ms } => {
-            if entry.status == Status::Blacklisted && *status != Status::Blacklisted {
+            if entry.is_shut_out() && *status != Status::Blacklisted {
                 return Err(refused("whoever is blacklisted stays so"));
             }
             (entry.status, entry.cause, entry.until_ms) = (*status, *cause, *until_ms);
+            stand(&options.health, &mut entry, now_ms);
         }
         Mutation::Verified => entry.last_verified_ms = entry.last_verified_ms.max(now_ms),
+        Mutation::Noticed { signal } => noticed(&options.health, &mut entry, *signal, now_ms)?,
     }
     Ok(entry)
 }
 
 fn refused(why: &str) -> Error {
     Error::refused(&code::ROUTE_CHANGE, why)
+}
+
+/// What the health of somebody is whose status was said.
+fn stand(options: &health::Options, entry: &mut Entry, now_ms: UnixMs) {
+    let health = &mut entry.health;
+    let signal = match (entry.status, entry.cause) {
+        (Status::Blacklisted, _) => Signal::Forbidden,
+        (Status::Quarantined, Some(Cause::Rejected)) => Signal::Rejected,
+        (Status::Unresponsive, _) => Signal::Silent,
+        (status, _) if status.is_hireable() && health.stage == Stage::Suspended => {
+            *health = health.reviewed(options, now_ms);
+            return;
+        }
+        _ => return,
+    };
+    health.follow(options, signal, now_ms);
+}
+
+/// What follows from something that was noticed. What leads nowhere is refused: nobody may write it.
+fn noticed(
+    options: &health::Options,
+    entry: &mut Entry,
+    signal: Signal,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let is_noticed = matches!(
+        signal,
+        Signal::Mismatch | Signal::Sustained | Signal::Verified | Signal::Persistent
+    );
+    let before = entry.health.stage;
+    if !is_noticed || !entry.health.follow(options, signal, now_ms) {
+        let why = format!("{} leads nowhere from {}", signal.name(), before.name());
+        return Err(refused(&why));
+    }
+    match entry.health.stage {
+        Stage::Suspended => suspend(options, entry),
+        Stage::Removed => {
+            (entry.status, entry.cause) = (Status::Archived, Some(Cause::Degraded));
+            entry.until_ms = None;
+        }
+        Stage::Well | Stage::Warned | Stage::Reduced => {}
+    }
+    Ok(())
+}
+
+/// Takes the work of somebody away who was just suspended.
+fn suspend(options: &health::Options, entry: &mut Entry) {
+    if entry.status.is_hireable() {
+        (entry.status, entry.cause) = (Status::SuspectedDegraded, Some(Cause::Degraded));
+        entry.until_ms = Some(entry.health.until_ms(options));
+    }
 }
 
 /// Whole trust, in ten-thousandths.
@@ -184,7 +246,8 @@ fn outcome(
         Class::Failure | Class::Error | Class::SecurityViolation => 0,
     };
     entry.evidence.push(good_milli, &options.thompson, now_ms);
-    let step_bp = step_bp.clamp(WHOLE_BP.saturating_neg(), WHOLE_BP);
+    let step_said_bp = step_bp.clamp(WHOLE_BP.saturating_neg(), WHOLE_BP);
+    let step_bp = step_said_bp;
     let step_bp = match class {
         Class::Success => {
             let fewer = options.trust_fewer_bp.saturating_mul(i64::from(entry.streak));
@@ -199,8 +262,17 @@ fn outcome(
     if class == Class::SecurityViolation {
         (entry.status, entry.cause) = (Status::Blacklisted, Some(Cause::Forbidden));
         entry.until_ms = None;
+        entry.health.follow(&options.health, Signal::Forbidden, now_ms);
     } else if entry.status == Status::Conditional && entry.streak >= options.promote_streak {
         entry.status = Status::Active;
+    }
+    if options.health.is_on && entry.status.is_hireable() {
+        let is_timeout = is_silence(class, step_said_bp, sample.latency_ms);
+        let latency_ms = sample.latency_ms;
+        let result = health::Outcome { class, is_timeout, latency_ms };
+        if entry.health.take(&options.health, result, now_ms) {
+            suspend(&options.health, entry);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The numbers of routing.
 
+use crate::health;
+
 /// What is looked at inside a tier, in hundredths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weights {
@@ -88,6 +90,8 @@ pub struct Options {
     pub stale_ms: i64,
     /// The policy `thompson`.
     pub thompson: Thompson,
+    /// How partners come and go.
+    pub health: health::Options,
 }
 
 const HOUR_MS: i64 = 3_600_000;
@@ -129,6 +133,7 @@ impl Default for Options {
                 cost_bp: 2_500,
                 latency_bp: 2_000,
             },
+            health: health::Options::default(),
         }
     }
 }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 
+use crate::health::Stage;
+
 use super::{Cause, Change, Entry, Matrix, Mutation, Status, TaskType};
 
 /// How old a look at an announcement may be before a new one is written down.
@@ -54,7 +56,9 @@ pub fn over(matrix: &Matrix, now_ms: UnixMs) -> Vec<Change> {
     let mut changes = Vec::new();
     for task in matrix.task_types() {
         for (provider, entry) in matrix.providers_of(task) {
+            // Whoever failed an evaluation, or was not there, comes back by a fresh one.
             let is_over = matches!(entry.status, Status::Quarantined | Status::Unresponsive)
+                && entry.health.stage != Stage::Suspended
                 && entry.until_ms.is_some_and(|until_ms| until_ms <= now_ms);
             if is_over {
                 let key = format!("over:{task}:{provider}:{}", entry.version);

@@ -11,6 +11,8 @@
 //! | is cancelled | `returned` | |
 //! | is withheld because no answer of a delegation was agreed on | `returned` | nobody knows who was right |
 //! | has a result of somebody known that is not what all could do | `outcome` `FAILURE` | −0.15 |
+//! | is a test, and is not the answer that is known | `noticed` `mismatch` as well | |
+//! | is a test that somebody passes who gets half as much work | `noticed` `verified` as well | |
 //! | has two different results of one provider | `moved` to `QUARANTINED`, for a day | |
 //! | was disputed by its provider, which was not right | `outcome` `FAILURE` | −0.10 |
 //! | was settled the wrong way, as a dispute has shown | `outcome`, the opposite | +0.15, −0.15 |
@@ -32,6 +34,7 @@ use super::{Cause, Change, Mutation, Options, Status, TaskType};
 use crate::Result;
 use crate::error::code;
 use crate::evaluation::Pace;
+use crate::health::{self, Signal, probe};
 use crate::judge::Class;
 use crate::order::{Order, State};
 
@@ -86,7 +89,38 @@ pub fn ended(
         return Ok(Vec::new());
     }
     changes.push(change(ended_key(order), mutation));
-    log::append(tx, options, &changes, now_ms)
+    let mut rows = log::append(tx, options, &changes, now_ms)?;
+    if rows.last().is_some_and(|row| row.is_new) {
+        rows.extend(probed(tx, options, (order, &task, &provider), now_ms)?);
+    }
+    Ok(rows)
+}
+
+/// Writes down what a test showed beside its outcome: that the answer was not the one that is known, or that somebody
+/// who gets half as much work is well.
+fn probed(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    (order, task, provider): (&Order, &TaskType, &PublicKey),
+    now_ms: UnixMs,
+) -> Result<Vec<Appended>> {
+    let Some(probe) = probe::of_order(tx, &order.order_id)? else { return Ok(Vec::new()) };
+    let signal = match order.state {
+        State::Released => Signal::Verified,
+        State::Withheld if probe.known.is_some() => Signal::Mismatch,
+        _ => return Ok(Vec::new()),
+    };
+    let entry = log::latest(tx, task, provider)?;
+    let leads = |entry: &super::Entry| {
+        entry.status.is_hireable() && health::path(entry.health.stage, signal).is_some()
+    };
+    if !entry.as_ref().is_some_and(leads) {
+        return Ok(Vec::new());
+    }
+    let mutation = Mutation::Noticed { signal };
+    let key = format!("order:{}:probed", order.order_id);
+    let change = Change { key, task: task.clone(), provider: *provider, mutation };
+    log::append(tx, options, &[change], now_ms)
 }
 
 /// Writes down that somebody who is known sent rubbish for an order that is open to all. Of a stranger nothing is
@@ -186,6 +220,11 @@ fn after_dispute(
     let changes =
         changes.map(|(key, mutation)| Change { key, task: task.clone(), provider, mutation });
     log::append(tx, options, &changes, now_ms)
+}
+
+/// Whether an outcome says that nothing came in time.
+pub(super) fn is_silence(class: Class, step_bp: i64, latency_ms: Option<i64>) -> bool {
+    class == Class::Error && step_bp <= SILENT_BP && latency_ms.is_none()
 }
 
 /// Which entry an order is about, if it is about one.

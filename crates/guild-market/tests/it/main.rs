@@ -8,6 +8,7 @@ mod consider;
 mod delegation;
 mod discovery;
 mod dispute;
+mod health;
 mod job;
 mod judge;
 mod model;

@@ -15,6 +15,7 @@ use guild_market::claim::Claim;
 use guild_market::code::{CLAIM_LOST, DELEGATION_APPROVAL, PRICE, WALLET};
 use guild_market::delegation::judge::{Finding, Question};
 use guild_market::delegation::{self, Closed, DelegationId, Means, Step, vote};
+use guild_market::health::probe;
 use guild_market::order::{self, Order};
 use guild_market::verify::{Rerun, Subject, Verdict, mode_of, verify_ballot};
 use guild_network::archive::Verified;
@@ -52,6 +53,8 @@ pub(super) enum Place {
     Replica,
     /// It is a part of one that has ended, with this verdict.
     Decided(Box<Verdict>),
+    /// It is a test, and the answer is known: that of this order.
+    Known(Box<Order>),
 }
 
 /// Decides until the shutdown.
@@ -77,13 +80,17 @@ pub(super) async fn decide(shared: Arc<Shared>, shutdown: Shutdown) {
 }
 
 impl Shared {
-    /// Where an order belongs. Only an order whose key says so is looked up.
+    /// Where an order belongs. Only an order whose key says so is looked up among delegations.
     pub(super) async fn place_of(&self, order: &Order) -> Alone<Place> {
-        if !order.order_key.starts_with(delegation::ORDER_KEY_PREFIX) {
-            return Ok(Ok(Place::Alone));
-        }
         let order = order.clone();
         let read = alone::read(&self.node.store, move |rx| {
+            if !order.order_key.starts_with(delegation::ORDER_KEY_PREFIX) {
+                let known = probe::of_order(rx, &order.order_id)?.and_then(|probe| probe.known);
+                return Ok(match known {
+                    Some(known) => Place::Known(Box::new(order::get(rx, &known)?)),
+                    None => Place::Alone,
+                });
+            }
             let Some(replica) = delegation::replica_of(rx, &order.order_id)? else {
                 return Ok(Place::Alone);
             };

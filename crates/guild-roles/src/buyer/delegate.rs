@@ -9,6 +9,7 @@ use guild_market::delegation::{
     self, Clusters, Criticality, Delegation, DelegationId, NewDelegation, NewReplica, Posted,
     Replica, Standing, State, cluster_of,
 };
+use guild_market::operator;
 use guild_market::order::NewOrder;
 use guild_market::routing::chosen::Why;
 use guild_network::archive::Verified;
@@ -17,7 +18,7 @@ use guild_network::ways;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Signer, UnixMs};
 use guild_protocol::identity::PublicKey;
-use guild_protocol::schema::VerificationMode;
+use guild_protocol::schema::{SchemaId, VerificationMode};
 
 use super::choose::Candidate;
 use super::hire::{deadline_ms, kind_of};
@@ -132,7 +133,8 @@ impl Shared {
         // Before anybody is asked to work: what cannot be judged would never be paid.
         let workshop = self.node.workshop.as_ref();
         delegation::can_decide(&new, workshop.map(|workshop| &workshop.bounds))?;
-        let picked = self.pick_all(&new, &wish).await?;
+        let clusters = self.clusters(new.job.schema_id()).await?;
+        let picked = self.pick_all(&new, &wish, &clusters).await?;
         let found = u32::try_from(picked.len()).unwrap_or(u32::MAX);
         let least = if new.mode() == VerificationMode::Objective { 1 } else { 2 };
         if found < new.replicas && !(fewer_ok && found >= least) {
@@ -141,7 +143,7 @@ impl Shared {
         new.replicas = found;
         let mut seated = Vec::new();
         for (number, picked) in (1..).zip(picked) {
-            seated.push(self.seat(&new, number, picked).await?);
+            seated.push(self.seat(&new, number, picked, &clusters).await?);
         }
         self.post_all(new, seated).await
     }
@@ -166,22 +168,28 @@ impl Shared {
         })
     }
 
-    /// Which operator each key belongs to.
-    async fn clusters(&self) -> Result<Clusters> {
-        Ok(Clusters::new())
+    /// Which operator each key belongs to, of those who announce some work.
+    async fn clusters(&self, schema_id: &SchemaId) -> Result<Clusters> {
+        let schema_id = schema_id.to_string();
+        let read = self.node.store.read(move |rx| operator::signs(rx, Some(&schema_id)));
+        Ok(operator::clusters(&read.await?))
     }
 
     /// One after the other, each of another operator, each within its part of the budget.
-    async fn pick_all(&self, new: &NewDelegation, wish: &Wish) -> Result<Vec<Picked>> {
-        let clusters = self.clusters().await?;
+    async fn pick_all(
+        &self,
+        new: &NewDelegation,
+        wish: &Wish,
+        clusters: &Clusters,
+    ) -> Result<Vec<Picked>> {
         let mut left = self.candidates(&new.job).await?;
         let part = new.budget.0.checked_div(i64::from(new.replicas)).unwrap_or(0);
         let each = Wish { budget: Msat(part), ..wish.clone() };
         let mut picked: Vec<Picked> = Vec::new();
         for _ in 0..new.replicas {
             let Some(one) = self.pick(&each, left.clone()).await? else { break };
-            let cluster = cluster_of(&clusters, &one.candidate.provider);
-            left.retain(|other| cluster_of(&clusters, &other.provider) != cluster);
+            let cluster = cluster_of(clusters, &one.candidate.provider);
+            left.retain(|other| cluster_of(clusters, &other.provider) != cluster);
             picked.push(one);
         }
         Ok(picked)
@@ -198,7 +206,7 @@ impl Shared {
         let job = delegation.job(&self.node.registry)?;
         let left = delegation::left_of(&delegation, &seated);
         let replicas: Vec<Replica> = seated.into_iter().map(|(replica, _)| replica).collect();
-        let clusters = self.clusters().await?;
+        let clusters = self.clusters(&delegation.schema_id).await?;
         let mut candidates = self.candidates(&job).await?;
         candidates.retain(|one| !delegation::is_taken(&replicas, &clusters, &one.provider));
         let wish = Wish {
@@ -226,11 +234,17 @@ impl Shared {
             private: delegation.private,
         };
         let last = replicas.iter().map(|replica| replica.number).max().unwrap_or(0);
-        self.seat(&new, last.saturating_add(1), picked).await.map(Some)
+        self.seat(&new, last.saturating_add(1), picked, &clusters).await.map(Some)
     }
 
     /// The order of somebody who was picked, with its request.
-    async fn seat(&self, new: &NewDelegation, number: i64, picked: Picked) -> Result<Seated> {
+    async fn seat(
+        &self,
+        new: &NewDelegation,
+        number: i64,
+        picked: Picked,
+        clusters: &Clusters,
+    ) -> Result<Seated> {
         let Picked { candidate, why } = picked;
         let Candidate { provider, price, .. } = candidate;
         let ways = self.ways(provider).await?;
@@ -256,7 +270,7 @@ impl Shared {
         let now_ms = self.now_ms();
         let request = order.request(&self.key, &*self.node.random, now_ms)?;
         let slow_from_ms = self.slow_from_ms(new, &provider, now_ms).await?;
-        let cluster = cluster_of(&self.clusters().await?, &provider);
+        let cluster = cluster_of(clusters, &provider);
         Ok((NewReplica { order, request, cluster, slow_from_ms }, why))
     }
 
@@ -296,6 +310,7 @@ impl Shared {
             };
             for ((order, replica), why) in orders.iter().zip(&replicas).zip(&whys) {
                 this.given(tx, order, why.as_ref(), now_ms)?;
+                this.draw(tx, order, now_ms)?;
                 let request = Verified::check(replica.request.clone())?;
                 publish::enqueue(tx, &request, &this.destinations(order), now_ms)?;
             }

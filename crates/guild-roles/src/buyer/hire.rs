@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use guild_ledger::policy::Tier;
 use guild_ledger::quote::Quote;
+use guild_market::operator;
 use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
 use guild_market::routing::chosen::Why;
 use guild_market::verify;
@@ -113,8 +114,6 @@ impl Shared {
             }
             Choice::Best => {
                 let mut candidates = self.candidates(job).await?;
-                let matrix = self.router.current().await?;
-                candidates.retain(|one| !matrix.is_blacklisted(&one.provider));
                 let all = candidates.len();
                 let best = match self.quoted(key).await? {
                     // A guardian was asked about one of them, and about nobody else.
@@ -138,7 +137,7 @@ impl Shared {
         self.node.store.read(move |rx| Ok::<_, Error>(order::quoted(rx, &order_id)?)).await
     }
 
-    /// Those who are alive and announce this kind of work, we aside.
+    /// Those who are alive and announce this kind of work; not we, and nobody who was shut out, under whatever key.
     pub(super) async fn candidates(&self, job: &Job) -> Result<Vec<Candidate>> {
         let wanted = Wanted {
             schema_id: Some(job.schema_id().to_string()),
@@ -152,11 +151,19 @@ impl Shared {
             live.retain(|one| !ours.contains(&one.pubkey));
             Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &job)).collect())
         });
-        read.await
+        let mut candidates: Vec<Candidate> = read.await?;
+        let matrix = self.router.current().await?;
+        let shut_out = matrix.shut_out();
+        if !shut_out.is_empty() {
+            let signs = self.node.store.read(|rx| operator::signs(rx, None)).await?;
+            let tainted = operator::tainted(&matrix, &operator::clusters(&signs), &shut_out);
+            candidates.retain(|one| !tainted.contains(&one.provider));
+        }
+        Ok(candidates)
     }
 
     /// One who is named is hired whatever it announces, if it does at all.
-    async fn named(&self, provider: PublicKey, job: &Job) -> Result<Candidate> {
+    pub(super) async fn named(&self, provider: PublicKey, job: &Job) -> Result<Candidate> {
         let job = job.clone();
         let read = self.node.store.read(move |rx| {
             let all = index::provider(rx, &provider)?;
@@ -177,6 +184,7 @@ impl Shared {
             let placed = order::post(tx, &new, request.event(), &this.node.policy, now_ms)?;
             if let Placed::Posted(order) = &placed {
                 this.given(tx, order, why.as_ref(), now_ms)?;
+                this.draw(tx, order, now_ms)?;
                 publish::enqueue(tx, &request, &this.destinations(order), now_ms)?;
             }
             // A quote that waits for a guardian stays, so this is no error inside of the transaction.

@@ -112,6 +112,11 @@ impl Shared {
             Place::Alone => self.found(order, &[]).map(Judged::Verdict),
             Place::Replica => self.ballot(order, &[]),
             Place::Decided(verdict) => Ok(Judged::Verdict(*verdict)),
+            Place::Known(known) => match self.as_known(order, &known) {
+                Ok(Some(verdict)) => Ok(Judged::Verdict(verdict)),
+                Ok(None) => self.found(order, &[]).map(Judged::Verdict),
+                Err(error) => Err(error),
+            },
         })
     }
 
@@ -158,6 +163,7 @@ impl Shared {
                 settled => settled?,
             };
             this.ended(tx, &settled.order, now_ms)?;
+            this.learn(tx, &settled.order, now_ms)?;
             if let Some(notice) = settled.notice {
                 publish::enqueue(tx, &Verified::check(notice)?, &to, now_ms)?;
             }

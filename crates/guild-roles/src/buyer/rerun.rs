@@ -87,6 +87,11 @@ impl Shared {
         if let Place::Decided(verdict) = place {
             return Ok(Judged::Verdict(*verdict));
         }
+        if let Place::Known(known) = &place
+            && let Some(verdict) = self.as_known(order, known)?
+        {
+            return Ok(Judged::Verdict(verdict));
+        }
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         match place {

@@ -7,7 +7,10 @@ use futures_util::future::{Either, select};
 use guild_market::benchmark::read_answer;
 use guild_market::claim::Claim;
 use guild_market::code::JUDGE_SUBMISSION;
-use guild_market::meeting::{self, Act, Advanced, Judged, Meeting, MeetingId, Stage, State, Trial};
+use guild_market::meeting::{
+    self, Act, Advanced, Judged, Meeting, MeetingId, Outcome, Stage, State, Trial,
+};
+use guild_market::operator;
 use guild_market::review;
 use guild_market::verify::{self, Subject, verify};
 use guild_network::archive::{self, Verified};
@@ -276,8 +279,14 @@ impl Shared {
         let router = &self.node.router;
         let matrix = router.current().await?;
         let provider = &meeting.terms.provider;
-        let changes = meeting::changes(&meeting, &self.options.market.evaluation, &matrix);
-        let is_admitted = meeting.outcome.is_some_and(meeting::Outcome::is_admitted);
+        let mut changes = meeting::changes(&meeting, &self.options.market.evaluation, &matrix);
+        if meeting.outcome == Some(Outcome::Forbidden) {
+            // Whoever stands behind this key has others.
+            let signs = self.node.store.read(|rx| operator::signs(rx, None)).await?;
+            let (clusters, reason) = (operator::clusters(&signs), meeting.meeting_id.as_str());
+            changes.extend(operator::implicated(&matrix, &clusters, provider, reason));
+        }
+        let is_admitted = meeting.outcome.is_some_and(Outcome::is_admitted);
         let told = match (changes.is_empty(), is_admitted && matrix.is_blacklisted(provider)) {
             (_, true) => Some(format!("{provider} is blacklisted, and stays so")),
             (true, false) => None,

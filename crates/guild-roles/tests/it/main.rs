@@ -11,6 +11,7 @@ mod discovery;
 mod disputes;
 mod dossier;
 mod explorer;
+mod lifecycle;
 mod market;
 mod meeting;
 mod poison;

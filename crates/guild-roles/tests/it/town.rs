@@ -21,6 +21,7 @@ use guild_protocol::nostr::{Event, Filter, Limits};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_roles::buyer::{self, Buyer, Choice, Wish};
 use guild_roles::disputes::{self, Disputes};
+use guild_roles::lifecycle::Lifecycle;
 use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
 use guild_roles::reference::{fetch_from, refer_to};
@@ -415,6 +416,11 @@ impl Town {
         let (disputes, service) = Disputes::new(options, keys, parts);
         self.running.push(Box::pin(service.run(self.shutdown.clone())));
         disputes
+    }
+
+    /// Who looks at everybody now and then.
+    pub(crate) fn lifecycle(&mut self, lifecycle: Lifecycle) {
+        self.running.push(Box::pin(lifecycle.run(self.shutdown.clone())));
     }
 
     /// A buyer with a full wallet.

@@ -24,8 +24,8 @@ mod show;
 /// from nothing, and every minute that was sold is looked for in what was booked. No minute is paid twice, none ran
 /// that is not paid, no cap is passed, no account is below zero, and all accounts together hold nothing. No envelope
 /// has spent more than it may, and each counts what its orders say. The money of what is disputed is held, and follows
-/// what was decided. Every turn of an agent has ended at most once, and
-/// nothing of it was written by a worker that had lost it.
+/// what was decided. Every turn of an agent has ended at most once, and nothing of it was written by a worker that had
+/// lost it. Every provider came from one stage of its health to another along a documented path.
 ///
 /// With --evidence it reads ledger.jsonl, and calls.jsonl, receipts/*.json, keys.json and events.jsonl where they are
 /// there, and checks that the money could have moved as they say: nothing lost, nothing doubled, nothing below zero, no

@@ -18,6 +18,7 @@ use crate::node;
 use crate::output::Answer;
 use crate::real::{SystemClock, SystemRandom};
 
+mod health;
 mod meet;
 
 pub(super) use meet::benchmark as benchmark_named;
@@ -27,6 +28,7 @@ pub(super) use meet::benchmark as benchmark_named;
 pub(crate) enum Command {
     Ls(LsArgs),
     Show(ShowArgs),
+    Health(health::Args),
     Meet(meet::Args),
     Quarantine(QuarantineArgs),
 }
@@ -94,6 +96,7 @@ pub(crate) fn run(command: &Command, cx: &mut Context<'_>) -> Result<Answer> {
     match command {
         Command::Ls(args) => ls(args, cx),
         Command::Show(args) => show(args, cx),
+        Command::Health(args) => health::run(args, cx),
         Command::Meet(args) => meet::run(args, cx),
         Command::Quarantine(args) => quarantine(args, cx),
     }

@@ -237,6 +237,14 @@ pub(crate) static KEYS: &[Key] = &[
     )
     .range(0, 4_000_000_000),
     key(
+        "buyer.hidden_rate_bp",
+        "With so many of ten thousand orders their provider is also given work whose answer is known, without knowing \
+         it, at its ordinary price. 0: with none.",
+    )
+    .range(0, 10_000),
+    key("buyer.hidden_max_msat", "The most that is paid for one such test, in millisatoshi.")
+        .range(0, 4_000_000_000),
+    key(
         "market.synonyms",
         "Other words that providers use for a kind of work, separated by commas, each as TASK=WORD|WORD: whoever names \
          one of them is taken for able to do it, with less certainty.",

@@ -191,6 +191,8 @@ pub(super) fn start_buyer(
         copies: means.loaded.config.market.copies,
         bid: bid_options(means.loaded),
         reviews: reviews::options(means.loaded, &means.ours),
+        hidden_rate_bp: means.loaded.config.buyer.hidden_rate_bp,
+        hidden_max: Msat(means.loaded.config.buyer.hidden_max_msat.into()),
         ..buyer::Options::default()
     };
     let node = buyer::Node {

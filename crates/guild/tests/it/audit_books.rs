@@ -130,6 +130,7 @@ fn honest_books_hold() {
       ok           kernel        0 turns, 0 of them over, 0 steps
       ok           delegations   0 delegations by 0 orders
       ok           disputes      0 disputes, 0 of them open
+      ok           lifecycle     0 entries of the matrix, 0 changes of a stage
     ");
     let (code, answer) = home().json(&["audit"]);
     assert_eq!((code, &answer["holds"]), (0, &true.into()), "{answer}");
@@ -150,6 +151,7 @@ fn what_is_wrong_is_told_with_its_part() {
       ok           kernel        0 turns, 0 of them over, 0 steps
       ok           delegations   0 delegations by 0 orders
       ok           disputes      0 disputes, 0 of them open
+      ok           lifecycle     0 entries of the matrix, 0 changes of a stage
 
       hosting: sbx_00000000000000000000000000000001 has spent 3331, its transfers are 3330
           [store.inconsistent] The tables of the database contradict each other.

@@ -89,6 +89,8 @@ fn each_layer_wins_over_the_one_below() {
     bid_price_msat = 2000
     bid_buffer_percent = 0
     bid_max_msat = 1000000
+    hidden_rate_bp = 200
+    hidden_max_msat = 100000
 
     [market]
     synonyms = "benchmark-task=benchmark|benchmarking|compute-benchmark|perf-test"

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use guild_market::benchmark::Benchmark;
 use guild_market::claim::Claimed;
 use guild_market::evaluation::Options as EvaluationOptions;
+use guild_market::health::Stage;
 use guild_market::meeting::{Meeting, MeetingId, Outcome, State, Terms, changes};
 use guild_market::routing::{Cause, Change, Entry, Matrix, Options, Status, log, over};
 
@@ -67,7 +68,7 @@ fn known(node: &Node) {
 }
 
 #[test]
-fn who_fails_or_is_silent_is_left_alone_for_a_while_and_then_taken_back() {
+fn who_fails_or_is_silent_is_left_alone_and_comes_back_by_a_fresh_evaluation() {
     both(|node| {
         known(node);
         let rejected = told(node, 1, Outcome::Rejected).unwrap();
@@ -86,12 +87,13 @@ fn who_fails_or_is_silent_is_left_alone_for_a_while_and_then_taken_back() {
         for outcome in [Outcome::Rejected, Outcome::Unresponsive, Outcome::Unpaid] {
             assert_eq!(told(node, 9, outcome), None);
         }
-        assert_eq!(over(&matrix(node), COOLDOWN_MS - 1), []);
-        append(node, &over(&matrix(node), COOLDOWN_MS), COOLDOWN_MS);
-        let back = matrix(node);
+        assert_eq!(over(&matrix(node), i64::MAX), [], "time alone brings nobody back");
         for n in [1, 2] {
-            let entry = back.entry(&task("embed"), &who(n)).unwrap();
-            assert_eq!((entry.status, entry.until_ms), (Status::Conditional, None));
+            let failed = matrix(node).entry(&task("embed"), &who(n)).unwrap().health.clone();
+            assert_eq!((failed.stage, failed.failures), (Stage::Suspended, 1));
+            let back = told(node, n, Outcome::Conditional).unwrap();
+            assert_eq!((back.status, back.until_ms), (Status::Conditional, None));
+            assert_eq!((back.health.stage, back.health.failures), (Stage::Well, 1));
         }
     });
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use guild_market::health;
 use guild_market::judge::Class;
 use guild_market::routing::snapshot::Snapshot;
 use guild_market::routing::{
@@ -132,7 +133,8 @@ fn chosen(choice: &Choice) -> Option<PublicKey> {
 }
 
 fn check(steps: &[Step], seeds: &[u64], left_out: Option<u8>) {
-    let mut matrix = Matrix::new(Options::default());
+    // Who gets half as much work is no part of the model.
+    let mut matrix = Matrix::new(Options { health: health::Options::off(), ..Options::default() });
     let (name, mut given) = (task("work"), Vec::new());
     let except: BTreeSet<PublicKey> = left_out.map(who).into_iter().collect();
     for (number, step) in (0_i64..).zip(steps) {
@@ -184,7 +186,7 @@ fn the_quick_choice_is_the_naive_one() {
 
 /// Three who differ much, and many jobs: each is given away as chosen.
 fn an_hour(policy: Policy, jobs: i64, apart_ms: i64) -> (Matrix, Vec<(i64, PublicKey)>) {
-    let mut matrix = Matrix::new(Options::default());
+    let mut matrix = Matrix::new(Options { health: health::Options::off(), ..Options::default() });
     for (n, trust_bp) in [(1, 9_000), (2, 6_000), (3, 3_500)] {
         happen(&mut matrix, "work", n, admitted(trust_bp), T0);
     }

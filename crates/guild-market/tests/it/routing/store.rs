@@ -44,8 +44,9 @@ fn story() -> Vec<Change> {
         change("a4", "run", 1, admitted(6_000)),
     ];
     for n in 0..10 {
-        let (class, step) =
-            if n % 3 == 2 { (Class::Failure, -1_200) } else { (Class::Success, 1_300) };
+        // Not thrice in a row: that would suspend it.
+        let is_bad = n % 3 == 2 && n != 5;
+        let (class, step) = if is_bad { (Class::Failure, -1_200) } else { (Class::Success, 1_300) };
         story.push(change(&format!("given{n}"), "embed", 1 + n % 3, Mutation::Assigned));
         story.push(change(&format!("done{n}"), "embed", 1 + n % 3, outcome(class, step)));
     }

@@ -18,11 +18,12 @@ struct Books {
     kernel: guild_kernel::audit::Report,
     delegations: guild_market::delegation::audit::Report,
     disputes: guild_market::dispute::audit::Report,
+    lifecycle: guild_market::health::audit::Report,
 }
 
 impl Books {
     /// Each part with its extent and its problems.
-    fn parts(&self) -> [(&'static str, String, &[String]); 6] {
+    fn parts(&self) -> [(&'static str, String, &[String]); 7] {
         let guild_ledger::audit::Report { accounts, transfers, problems } = &self.ledger;
         let ledger = format!("{transfers} transfers between {accounts} accounts");
         let guild_hosting::audit::Report { jobs, sandboxes, minutes, lost_units, .. } =
@@ -44,6 +45,8 @@ impl Books {
         if *held_units > 0 {
             disputed.push_str(&format!(", {held_units} msat held for them"));
         }
+        let guild_market::health::audit::Report { entries, steps, .. } = &self.lifecycle;
+        let lifecycle = format!("{entries} entries of the matrix, {steps} changes of a stage");
         [
             ("ledger", ledger, problems),
             ("hosting", hosting, &self.hosting.problems),
@@ -51,6 +54,7 @@ impl Books {
             ("kernel", kernel, &self.kernel.problems),
             ("delegations", delegations, &self.delegations.problems),
             ("disputes", disputed, &self.disputes.problems),
+            ("lifecycle", lifecycle, &self.lifecycle.problems),
         ]
     }
 
@@ -68,7 +72,8 @@ pub(super) fn run(cx: &mut Context<'_>) -> Result<Answer> {
         let kernel = guild_kernel::audit::run(rx)?;
         let delegations = guild_market::delegation::audit::run(rx)?;
         let disputes = guild_market::dispute::audit::run(rx)?;
-        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations, disputes })
+        let lifecycle = guild_market::health::audit::run(rx)?;
+        Ok::<_, Error>(Books { ledger, hosting, budget, kernel, delegations, disputes, lifecycle })
     });
     let books = runtime().map(|runtime| runtime.block_on(read));
     service.close();
@@ -124,6 +129,8 @@ struct Body<'a> {
     delegations: i64,
     disputes: i64,
     disputes_open: i64,
+    entries: i64,
+    stage_changes: i64,
     problems: Vec<ProblemBody<'a>>,
 }
 
@@ -169,6 +176,8 @@ fn json(books: &Books, cx: &mut Context<'_>) -> Result<()> {
         delegations: books.delegations.delegations,
         disputes: books.disputes.disputes,
         disputes_open: books.disputes.open,
+        entries: books.lifecycle.entries,
+        stage_changes: books.lifecycle.steps,
         problems: parts
             .iter()
             .flat_map(|(part, _, problems)| {

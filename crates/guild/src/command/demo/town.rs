@@ -119,6 +119,8 @@ impl Town {
         config.provider.enabled = false;
         // Nobody who watches waits a day.
         config.market.review_delay_s = 0;
+        // What is shown is what was asked for.
+        config.buyer.hidden_rate_bp = 0;
         let workshop = sandbox.map(|sandbox| {
             Workshop::new(sandbox.clone(), image::bounds(&config), WORKSHOP_AT_ONCE)
         });

@@ -98,6 +98,9 @@ fn line(row: &Logged) -> [String; 9] {
 
 fn what(row: &Logged) -> String {
     let mutation = json!(row.effect.mutation);
+    if let Some(signal) = mutation["signal"].as_str() {
+        return signal.to_owned();
+    }
     match mutation["class"].as_str() {
         Some(class) => class.to_owned(),
         None => row.effect.mutation.name().to_owned(),
@@ -109,7 +112,7 @@ fn told(row: &Logged) -> Value {
     let shown = |entry: &Entry| {
         json!({
             "status": entry.status, "cause": entry.cause, "until_ms": entry.until_ms,
-            "trust_bp": entry.trust_bp, "version": entry.version,
+            "trust_bp": entry.trust_bp, "version": entry.version, "stage": entry.health.stage,
         })
     };
     json!({

@@ -51,7 +51,11 @@ pub(super) struct Town {
 
 impl Town {
     pub(super) fn new(relay: &NostrRelay) -> Town {
-        let home = || Home::new().with("GUILD_NETWORK_RELAYS", &relay.url());
+        let home = || {
+            let home = Home::new().with("GUILD_NETWORK_RELAYS", &relay.url());
+            // Every order here is one that the test knows of.
+            home.with("GUILD_BUYER_HIDDEN_RATE_BP", "0")
+        };
         let buyer = home().with("GUILD_PROVIDER_ENABLED", "false");
         // So little that nobody's credit ends, however often it is run.
         let provider = home().with("GUILD_PROVIDER_PRICE_MSAT", "100");
