@@ -60,8 +60,8 @@ struct Words {
 /// File a dispute about the result of a request
 ///
 /// As the buyer of it (result_wrong, late, copied, terms, other) or as its provider (verdict_wrong, not_paid, late,
-/// terms, other). What the node knows of it is named as evidence. While it is open its money stays held. Work that can be
-/// checked again is checked at once, and that decides. Filed again it is the same.
+/// terms, other). What the node knows of it is named as evidence. While it is open its money stays held. Work that can
+/// be checked again is checked at once, and that decides. Filed again it is the same.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FileArgs {
     /// The id of the request
