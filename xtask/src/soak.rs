@@ -51,6 +51,7 @@ const SUBJECTS: &[Subject] = &[
         name: "sim",
         run: |tree, amount| sim::soak(tree, "audit-log", amount.seconds, amount.seeds),
     },
+    Subject { name: "year", run: year },
 ];
 
 fn fuzz_for(tree: &Workspace, amount: &Amount) -> Result {
@@ -105,6 +106,19 @@ fn routing(tree: &Workspace, amount: &Amount) -> Result {
             "routing::killed",
         ])
         .env("GUILD_TEST_ROUTING_SEEDS", seeds.to_string());
+    workspace::run(&mut command)
+}
+
+/// Years of a market with fifty providers and 100,000 jobs: the test of the market, with as many seeds as asked.
+fn year(tree: &Workspace, amount: &Amount) -> Result {
+    let Some(seeds) = amount.seeds else {
+        return Err("say how many years: --seeds 200".into());
+    };
+    let mut command = tree.program("cargo");
+    command
+        .args(["test", "--release", "-p", "guild-market", "--test", "it", "--", "--nocapture"])
+        .arg("year::a_year")
+        .env("GUILD_TEST_YEAR_SEEDS", seeds.to_string());
     workspace::run(&mut command)
 }
 

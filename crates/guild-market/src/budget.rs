@@ -212,7 +212,7 @@ fn open(
 
 /// Holds the budget of an order in the envelope of its work, today and this month. Once: what was charged is not
 /// charged again. Refused if neither it nor others have so much left.
-pub(crate) fn charge(
+pub fn charge(
     tx: &mut Tx<'_>,
     order_id: &OrderId,
     schema_id: &str,
@@ -302,7 +302,7 @@ fn empty(
 }
 
 /// An order has ended, and this was paid for it: the rest of what was held is free again. Once.
-pub(crate) fn close(tx: &mut Tx<'_>, order_id: &OrderId, paid: Msat, now_ms: UnixMs) -> Result<()> {
+pub fn close(tx: &mut Tx<'_>, order_id: &OrderId, paid: Msat, now_ms: UnixMs) -> Result<()> {
     let Some(charge) = charge_of(tx, order_id)?.filter(|charge| charge.closed_ms.is_none()) else {
         return Ok(());
     };

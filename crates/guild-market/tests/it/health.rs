@@ -282,7 +282,10 @@ fn whoever_is_suspended_is_met_again_after_its_pause_and_in_the_end_removed() {
     both(|node| {
         append(node, "other", admitted(6_000), T0);
         let change = change("run", "run", THEM, admitted(6_000));
-        node.write(move |tx| log::append(tx, &Options::default(), &[change.clone()], T0)).unwrap();
+        node.write(move |tx| {
+            log::append(tx, &Options::default(), std::slice::from_ref(&change), T0)
+        })
+        .unwrap();
         let mut at_ms = T0;
         for round in 1..=6_u32 {
             for n in 0..3 {
@@ -463,7 +466,7 @@ fn a_known_answer_is_what_its_schema_compares() {
         let verdict =
             known::verdict(&Registry::builtin(), (&options.0, &options.1), &delivered, &broken);
         assert_eq!(verdict.unwrap(), None);
-        let late = order.order_id.clone();
+        let late = order.order_id;
         let _ = node.write(move |tx| order::expire(tx, &late, T0 + TIME_MS, T0 + TIME_MS));
     });
 }

@@ -19,3 +19,4 @@ mod sandbox_run;
 mod settle;
 mod verify;
 mod world;
+mod year;
