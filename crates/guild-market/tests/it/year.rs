@@ -177,6 +177,9 @@ impl Year {
     /// An evaluation of somebody, new or suspended before.
     fn meet(&mut self, task: &TaskType, number: usize, day: i64, now_ms: i64) {
         let provider = self.people[number].key;
+        if self.matrix.is_blacklisted(&provider) {
+            return;
+        }
         let passed = (0..5).filter(|_| self.people[number].passes(day, &mut self.draws)).count();
         let was_known = self.matrix.entry(task, &provider).is_some();
         let mutation = match passed {

@@ -1,15 +1,16 @@
-//! Providers that are tested without knowing it: whole nodes at one relay.
+//! Providers that are tested without knowing it, suspended, and met again: whole nodes at one relay.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Bundle;
 use guild_market::health::probe::{self, Reason};
-use guild_market::health::{Signal, Stage, audit};
+use guild_market::health::{Signal, Stage, audit, watch};
 use guild_market::job::Refusal;
 use guild_market::meeting::{Options as MarketOptions, Times as MeetingTimes};
 use guild_market::order::{self, Order, State};
 use guild_protocol::amount::Msat;
-use guild_protocol::env::{BoxFuture, Signer};
+use guild_protocol::env::{BoxFuture, Clock, Signer};
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::{Event, Filter};
 use guild_protocol::schema::SchemaId;
@@ -17,13 +18,14 @@ use guild_roles::buyer::{self, Buyer, Choice};
 use guild_roles::lifecycle::{Lifecycle, Node, Options};
 use guild_roles::meeting::{self, Examine, Query};
 use guild_roles::provider::{self, Embedder, Task, Worker};
-use guild_roles::router::{Entry, TaskType};
+use guild_roles::router::{Entry, Status, TaskType};
 use guild_store::Store;
 use serde_json::{Value, json};
 
 use crate::town::{Hand, Hold, Hub, Town, embedding, key, until, until_known, wallet, wish};
 
 const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 const GOOD: u8 = 3;
 const OTHER: u8 = 4;
 
@@ -40,6 +42,7 @@ fn task() -> TaskType {
 enum Way {
     Right,
     Wrong,
+    Never,
 }
 
 /// One who does its jobs in its own way.
@@ -65,6 +68,7 @@ impl Worker for Moody {
                     output["embeddings"] = json!(vec![vector; vectors]);
                     Ok(output)
                 }
+                Way::Never => std::future::pending().await,
             }
         })
     }
@@ -236,4 +240,60 @@ fn whoever_cheats_in_a_test_is_found_on_a_server_too() {
     let node = town.node_on_postgres();
     let market = Market::in_town(&mut town, node, 10_000, one_is_wrong);
     town.tell(tested(market));
+}
+
+fn three_are_never_done(text: &str) -> Way {
+    if ["two", "three", "four"].contains(&text) { Way::Never } else { Way::Right }
+}
+
+#[test]
+fn whoever_is_suspended_is_met_again_from_nothing() {
+    let mut town = Town::new();
+    let node = town.node();
+    let market = Market::in_town(&mut town, node, 0, three_are_never_done);
+    town.tell(async move {
+        market.opened().await;
+        assert_eq!(market.hire("one", OTHER).await.state, State::Released);
+        for text in ["two", "three", "four"] {
+            let posted = market.buyer.hire(wish(text, Choice::Chosen(who(OTHER)))).await.unwrap();
+            market.clock.forward(61_000);
+            let ended = market.buyer.wait(&posted.order_id).await.unwrap();
+            assert_eq!(ended.state, State::Expired);
+        }
+        let gone = market.entry(OTHER).await;
+        assert_eq!(gone.health.signal, Some(Signal::Timeouts));
+        assert_eq!((gone.status, gone.health.failures), (Status::SuspectedDegraded, 1));
+        // For a day nobody asks it anything.
+        let asked = || {
+            let all = market.hub.published(&Filter::kinds([5050]));
+            let ids: BTreeSet<_> = all
+                .iter()
+                .filter(|event| event.tag("p") == Some(who(OTHER).hex().as_str()))
+                .map(|event| event.id)
+                .collect();
+            ids.len()
+        };
+        let before = 4;
+        until(&market.clock, "all that was asked is published", || async { asked() == before })
+            .await;
+        market.clock.forward(DAY_MS - 2 * HOUR_MS);
+        until(&market.clock, "somebody has looked", || async {
+            let (this, now_ms) = ((who(OTHER), task()), market.clock.now_ms());
+            let read = market.store.read(move |rx| watch::find(rx, (&this.0, &this.1)));
+            let row = read.await.unwrap().unwrap();
+            row.due_ms > now_ms && row.suspended_ms.is_some()
+        })
+        .await;
+        assert_eq!(asked(), before);
+        // Then it is met, by a whole benchmark, and is taken as if for the first time.
+        market.clock.forward(3 * HOUR_MS);
+        market.until_stage(OTHER, Stage::Well).await;
+        let back = market.entry(OTHER).await;
+        assert_eq!(back.health.signal, Some(Signal::Evaluated));
+        assert_eq!((back.status.is_hireable(), back.health.failures), (true, 1));
+        assert_eq!(asked(), before + 3, "three trials");
+        assert!(back.health.week.is_empty() && back.samples.is_empty(), "nothing is credited");
+        let problems = market.store.read(audit::run).await.unwrap().problems;
+        assert_eq!(problems, Vec::<String>::new());
+    });
 }

@@ -39,6 +39,7 @@ fn help_lists_the_commands() {
       ledger         Move, look at and prove the money of this node
       policy         Check, show and try policies: which payments go through; approve one
       audit          Check the books of this node, or evidence from its files alone
+      evidence       Show strangers what became of some work
       outbox         Look at what must still leave this node, and try again what was given up
       store          Save, check and upgrade the database
       hash           Print the hash of a JSON document

@@ -7,8 +7,10 @@ use serde::Deserialize;
 
 /// The version that is read.
 const VERSION: &str = "guild.verdict.v1";
-/// The name of the check that says whether others said the same.
-const CONSENSUS: &str = "consensus";
+/// Checks that are none of the result by itself, in the order in which they follow those that are: whether it is the
+/// answer that was known, whether others said the same, and what a dispute came to. Each has a member of its name.
+const ADDED: [&str; 3] = ["known_answer", "consensus", DISPUTE];
+const DISPUTE: &str = "dispute";
 const MAX_BYTES: usize = 1_024 * 1_024;
 
 /// What a verdict says.
@@ -26,7 +28,11 @@ pub(super) struct Document {
     score: Option<f64>,
     pub(super) passed: bool,
     #[serde(default)]
+    pub(super) known_answer: Option<KnownAnswer>,
+    #[serde(default)]
     pub(super) consensus: Option<Consensus>,
+    #[serde(default)]
+    dispute: Option<Decided>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -36,6 +42,23 @@ struct Checked {
     ok: bool,
     code: Option<String>,
     field: Option<String>,
+}
+
+/// The answer that was known before it was asked.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KnownAnswer {
+    hash: Hash,
+    order_id: String,
+}
+
+/// What a dispute came to.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Decided {
+    by: Option<String>,
+    dispute_id: String,
+    outcome: Option<String>,
 }
 
 /// What several agreed on.
@@ -87,21 +110,36 @@ impl Document {
         if let Some(odd) = self.checks.iter().find(|check| check.ok == check.code.is_some()) {
             return Err(format!("its check {:?} is ok and is not", odd.name));
         }
-        let all = !self.checks.is_empty() && self.checks.iter().all(|check| check.ok);
-        if all != self.passed {
+        let follows = match &self.dispute {
+            // Whatever was found before: it is settled as was decided.
+            Some(decided) => {
+                let is_released = decided.outcome.as_deref() == Some("release");
+                self.passed == is_released
+                    && self.checks.last().is_some_and(|check| check.ok == is_released)
+            }
+            None => {
+                let all = !self.checks.is_empty() && self.checks.iter().all(|check| check.ok);
+                self.passed == all
+            }
+        };
+        if !follows {
             return Err("whether it passed does not follow from its checks".to_owned());
         }
-        let last = self.checks.last().is_some_and(|check| check.name == CONSENSUS);
-        let count = self.checks.iter().filter(|check| check.name == CONSENSUS).count();
-        if last != self.consensus.is_some() || count > 1 {
-            return Err("the check of what others say is not where it belongs".to_owned());
+        let there = [self.known_answer.is_some(), self.consensus.is_some(), self.dispute.is_some()];
+        let members: Vec<&str> =
+            ADDED.into_iter().zip(there).filter(|(_, is)| *is).map(|(name, _)| name).collect();
+        let own = self.checks.iter().take_while(|check| !is_added(check)).count();
+        let added: Vec<&str> =
+            self.checks.iter().skip(own).map(|check| check.name.as_str()).collect();
+        if added != members {
+            return Err("a check of more than the result is not where it belongs".to_owned());
         }
         Ok(())
     }
 
     /// What its own checks gave.
     pub(super) fn own(&self) -> Own {
-        let own = || self.checks.iter().filter(|check| check.name != CONSENSUS);
+        let own = || self.checks.iter().filter(|check| !is_added(check));
         match own().next() {
             None => Own::Unchecked,
             Some(_) if own().all(|check| check.ok) => Own::Passed,
@@ -110,13 +148,20 @@ impl Document {
     }
 }
 
-/// The bytes of the verdict before others were asked: without what they said.
+fn is_added(check: &Checked) -> bool {
+    ADDED.contains(&check.name.as_str())
+}
+
+/// The bytes of the verdict about the result by itself.
 pub(super) fn ballot(bytes: &[u8], own: Own) -> Option<Vec<u8>> {
     let mut value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
     let members = value.as_object_mut()?;
-    members.remove(CONSENSUS);
+    for name in ADDED {
+        members.remove(name);
+    }
     members.insert("passed".to_owned(), (own == Own::Passed).into());
     let checks = members.get_mut("checks")?.as_array_mut()?;
-    checks.retain(|check| check.get("name").and_then(|name| name.as_str()) != Some(CONSENSUS));
+    let name = |check: &serde_json::Value| check.get("name")?.as_str().map(str::to_owned);
+    checks.retain(|check| !name(check).is_some_and(|name| ADDED.contains(&name.as_str())));
     json::to_canonical(&value).ok()
 }

@@ -292,9 +292,10 @@ fn again(desk: &mut Desk<'_>, seat: &Seat) {
     };
     let subject = Subject { job, provider: &verdict.provider_id, output_text };
     let registry = desk.options.registry;
-    let judged = match verdict.consensus.is_some() {
-        true => verify_ballot(registry, &strictness, &subject, &[]),
-        false => crate::verify::verify(registry, &strictness, &subject),
+    let judged = match (verdict.known_answer.is_some(), verdict.consensus.is_some()) {
+        (true, _) => crate::verify::verify_form(registry, &strictness, &subject),
+        (false, true) => verify_ballot(registry, &strictness, &subject, &[]),
+        (false, false) => crate::verify::verify(registry, &strictness, &subject),
     };
     let said = document::ballot(bytes, verdict.own());
     let outcome = match judged {
