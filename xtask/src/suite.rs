@@ -143,7 +143,8 @@ fn tests(tree: &Workspace, quick: bool, pulse: &Pulse) -> Result {
     tree.cargo(&[&["test", "--workspace", "--no-run"], what].concat())?;
     let services = Services::start()?;
     let mut command = tree.program("cargo");
-    command.args(["test", "--workspace"]).args(what);
+    // All that fails is told at once: a run takes too long to hear of one at a time.
+    command.args(["test", "--workspace", "--no-fail-fast"]).args(what);
     command.env("INSTA_UPDATE", "no").envs(services.variables());
     let seconds = if quick { QUICK_SIM_SECONDS } else { FULL_SIM_SECONDS };
     if !quick {
