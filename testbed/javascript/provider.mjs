@@ -1,5 +1,6 @@
-// Works for others as a stranger would: `provider.mjs ws://relay price-msat jobs`. Announces itself, answers so many
-// requests, waits for as many receipts, and prints each step as one line of JSON.
+// Works for others as a stranger would: `provider.mjs ws://relay price-msat jobs [schema [liar]]`. Announces itself,
+// answers requests, waits for as many receipts as jobs, and prints each step as one line of JSON. A liar says something
+// else than an honest one, and all liars say the same.
 import assert from 'node:assert/strict'
 import { finalizeEvent, generateSecretKey, getPublicKey, verifyEvent } from 'nostr-tools/pure'
 import { Relay, useWebSocketImplementation } from 'nostr-tools/relay'
@@ -9,7 +10,8 @@ import WebSocket from 'ws'
 import { embed } from './embedding.mjs'
 
 useWebSocketImplementation(WebSocket)
-const [url, price, jobs] = process.argv.slice(2)
+const [url, price, jobs, schema = 'oa.embedding.v1', honesty] = process.argv.slice(2)
+const lies = honesty === 'liar'
 const now = () => Math.floor(Date.now() / 1000)
 const key = generateSecretKey()
 const own = getPublicKey(key)
@@ -20,24 +22,36 @@ const first = (tags, name) => tags.find(tag => tag[0] === name)
 
 const card = {
   name: 'A stranger',
-  capabilities: { supported_jobs: ['oa.embedding.v1'] },
-  pricing: { scheme: 'per-job', per_job_msats: { 'oa.embedding.v1': Number(price) } },
+  capabilities: { supported_jobs: [schema] },
+  pricing: { scheme: 'per-job', per_job_msats: { [schema]: Number(price) } },
   supportsEncryption: true
 }
-const tags = [['d', 'stranger'], ['k', '5050'], ['t', 'oa.embedding.v1'], ['relays', url]]
+const tags = [['d', 'stranger'], ['k', '5050'], ['t', schema], ['relays', url]]
 await publish(31990, tags, JSON.stringify(card))
 await publish(11998, [['d', 'stranger'], ['expiration', String(now() + 300)]], '')
+
+const provenance = model => ({ model, provider_id: npubEncode(own) })
+const does = {
+  'oa.embedding.v1': input => {
+    const dimensions = input.dimensions ?? 256
+    const embeddings = input.texts.map(text => embed(lies ? `not ${text}` : text, dimensions))
+    return { embeddings, model_id: 'guild-hash-v1', dimensions, provenance: provenance('guild-hash-v1') }
+  },
+  // As they came, which is no great art; a liar begins with the last.
+  'oa.retrieval_rerank.v1': input => {
+    const ids = input.candidates.map(candidate => candidate.id)
+    if (lies) ids.reverse()
+    const topk = ids.slice(0, input.k ?? 10).map((id, place) => ({ rank: place + 1, id, score: 1 / (place + 1) }))
+    return { topk, provenance: provenance('as-they-came') }
+  }
+}
 
 async function work (event) {
   const sealed = first(event.tags, 'encrypted') !== undefined
   const secret = nip44.getConversationKey(key, event.pubkey)
   const told = sealed ? JSON.parse(nip44.decrypt(event.content, secret)) : event.tags
   const input = JSON.parse(first(told, 'i')[1])
-  const dimensions = input.dimensions ?? 256
-  const output = {
-    embeddings: input.texts.map(text => embed(text, dimensions)), model_id: 'guild-hash-v1', dimensions,
-    provenance: { model: 'guild-hash-v1', provider_id: npubEncode(own) }
-  }
+  const output = does[schema](input)
   const about = [['e', event.id], ['p', event.pubkey]]
   await publish(7000, [['status', 'processing', ''], ['amount', price], ...about], '')
   const content = JSON.stringify(output)

@@ -11,7 +11,7 @@ pub const REQUIREMENTS: &str = include_str!("../nostr-dvm.txt");
 /// Where it is, below the build directory.
 pub const DIRECTORY: &str = "nostr-dvm";
 
-/// A provider that does benchmarks.
+/// A provider that does benchmarks, or embeddings.
 #[derive(Debug)]
 pub struct NostrDvm {
     directory: TempDir,
@@ -21,6 +21,15 @@ pub struct NostrDvm {
 impl NostrDvm {
     /// Starts one at a relay. It answers requests of this kind with this program, its settings filled in.
     pub fn start(relay: &str, solution: &Path, kind: u16) -> Result<NostrDvm, String> {
+        NostrDvm::doing(relay, &solution.display().to_string(), kind)
+    }
+
+    /// Starts one at a relay that makes embeddings for whoever asks by this kind.
+    pub fn embedding(relay: &str, kind: u16) -> Result<NostrDvm, String> {
+        NostrDvm::doing(relay, "oa.embedding.v1", kind)
+    }
+
+    fn doing(relay: &str, work: &str, kind: u16) -> Result<NostrDvm, String> {
         let directory = tempfile::Builder::new().prefix("guild-dvm-").tempdir().map_err(said)?;
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python/provider.py");
         let place = directory.path();
@@ -30,7 +39,7 @@ impl NostrDvm {
             script.display().to_string(),
             relay.to_owned(),
             place.display().to_string(),
-            solution.display().to_string(),
+            work.to_owned(),
             kind.to_string(),
         ];
         let mut process =

@@ -1,15 +1,13 @@
 //! Strangers who use another implementation of Nostr: one hires this node, one works for it.
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
-
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::receipt::Receipt;
 use serde_json::Value;
 
 use crate::node::{ANY_PORT, Node};
+use crate::stranger::Stranger;
 use crate::support::Home;
 
 fn relay_of(node: &Node) -> String {
@@ -62,45 +60,6 @@ fn a_stranger_has_this_node_run_commands() {
     assert_eq!(node.stop(), 0);
 }
 
-/// The other program, ended with the test however that ends.
-struct Stranger {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Stranger {
-    fn at_work(relay: &str, jobs: usize) -> Stranger {
-        let script = testbed::javascript::installed().unwrap().join("provider.mjs");
-        let mut command = Command::new("node");
-        command.arg(script).args([relay, "700", &jobs.to_string()]).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Stranger { child, lines }
-    }
-
-    fn says(&mut self) -> Value {
-        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
-    }
-
-    /// What it says next of a receipt.
-    fn receipt(&mut self) -> Value {
-        loop {
-            let said = self.says();
-            assert!(said.get("failed").is_none(), "{said}");
-            if said.get("receipt").is_some() {
-                return said;
-            }
-        }
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_stranger_works_for_this_node_and_is_paid() {
     let home = Home::new();
@@ -109,8 +68,8 @@ fn a_stranger_works_for_this_node_and_is_paid() {
     let fund = ["ledger", "transfer", "--from", "outside/main", "--to", "node/wallet"];
     let run = home.run(&[&fund[..], &["--asset", "BTC_LN", "--units", "10000"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
-    let mut stranger = Stranger::at_work(&relay_of(&node), 2);
-    let key: PublicKey = stranger.says()["provider"].as_str().unwrap().parse().unwrap();
+    let mut stranger = Stranger::at_work(&relay_of(&node), &["700", "2"]);
+    let key: PublicKey = stranger.key;
     let input = r#"{"texts":["Grüße 😀 42","a b a"],"dimensions":12}"#;
     for private in [false, true] {
         let npub = key.npub();

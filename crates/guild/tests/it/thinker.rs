@@ -2,7 +2,8 @@
 //!
 //! What it does is said by the task: `call NAME ARGUMENTS` on a line is a call, one in each step, in the order of the
 //! lines; the arguments [`HUGE`] are as large as an answer can be, and the second half of them comes when the gate is
-//! open. `talk` is an answer that comes word by word until the gate is open.
+//! open. `talk` is an answer that comes word by word until the gate is open. As a judge of rankings it chooses the one
+//! that begins with `right`.
 #![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -193,10 +194,24 @@ fn scripted(asked: &Value) -> Option<Value> {
     Some(json!({ "role": "assistant", "content": null, "tool_calls": [call] }))
 }
 
+/// What it chooses, if it is shown answers to choose from.
+fn judged(asked: &Value) -> Option<Value> {
+    let shown: Value = lines(asked).find_map(|line| serde_json::from_str(line).ok())?;
+    let answers = shown["answers"].as_object()?.iter();
+    let is_right = |text: &Value| {
+        let said: Value =
+            serde_json::from_str(text.as_str().unwrap_or_default()).unwrap_or_default();
+        said["topk"][0]["id"] == "right"
+    };
+    let winner = answers.filter(|(_, text)| is_right(text)).map(|(name, _)| name).next();
+    let content = json!({ "winner": winner, "reason": "it begins with what is right" });
+    Some(json!({ "role": "assistant", "content": content.to_string() }))
+}
+
 /// Does what the task asks for. Without that it calls the tool once if it may, and then says that it is done.
 fn think(asked: &Value) -> Value {
-    if let Some(scripted) = scripted(asked) {
-        return scripted;
+    if let Some(answer) = scripted(asked).or_else(|| judged(asked)) {
+        return answer;
     }
     let empty = Vec::new();
     let tools = asked["tools"].as_array().unwrap_or(&empty);
