@@ -1,5 +1,4 @@
 //! Strangers who use another implementation of Nostr: one hires this node, one works for it.
-#![expect(clippy::unwrap_used, reason = "a test stops where its set-up fails")]
 
 use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
