@@ -30,8 +30,8 @@ mod worker;
 /// Starts a buyer with a relay and three providers: an honest one, a slow one and one that cheats. They find each other
 /// over real sockets. The buyer first hires by price alone, and is cheated; then it tests each of them by benchmarks
 /// whose tests it keeps to itself, and ranks them. It hires them in the open and in private, for embeddings and to run
-/// the tests of a small program in a sandbox. It does what came back once more, pays for what holds and signs a receipt
-/// for each. Then everything is checked again from the bytes alone, as a stranger would. It needs no service, network,
+/// the tests of a small program in a sandbox, one at a time and two side by side. It does what came back once more, or
+/// compares it, pays for what holds and signs a receipt for each. Then everything is checked again from the bytes alone, as a stranger would. It needs no service, network,
 /// key or model, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -85,7 +85,7 @@ fn perform(
     let mut done: Vec<Done> = Vec::new();
     let (blind, informed): (Vec<Job>, Vec<Job>) = jobs.partition(|job| job.whom == Whom::Cheapest);
     for job in blind {
-        done.push(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
+        done.extend(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
     }
     let mut met: Vec<Met> = Vec::new();
     for name in town.applicants() {
@@ -96,7 +96,7 @@ fn perform(
         met.push(found);
     }
     for job in informed {
-        done.push(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
+        done.extend(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
     }
     until(runtime, interrupted, town.receipts_taken(&done))?;
     step("every provider has its receipts; now a stranger checks the bytes", cx);
@@ -130,11 +130,11 @@ fn hired(
     (runtime, interrupted): (&Runtime, &Shutdown),
     town: &Town,
     cx: &mut Context<'_>,
-) -> Result<Done> {
+) -> Result<Vec<Done>> {
     cx.out.progress(&job.wanted());
     let finished = until(runtime, interrupted, town.hire(number, *job))?;
     cx.out.progress("");
-    step(&finished.sentence(), cx);
+    finished.iter().for_each(|done| step(&done.sentence(), cx));
     Ok(finished)
 }
 

@@ -60,10 +60,12 @@ fn honest_work_is_paid_and_cheating_is_not() {
             paid("Cleo", "withheld", 0),
             paid("Ada", "released", 1_000),
             paid("Cleo", "withheld", 0),
+            paid("Ada", "released", 1_000),
+            paid("Bruno", "released", 800),
         ]
     );
     // Who says that the tests fail is right; who says that they pass never ran them.
-    let [.., honest, forged] = told["jobs"].as_array().unwrap().as_slice() else {
+    let [.., honest, forged, one, other] = told["jobs"].as_array().unwrap().as_slice() else {
         panic!("{told}")
     };
     assert_eq!(honest["schema_id"], "oa.sandbox_run.v1");
@@ -72,8 +74,11 @@ fn honest_work_is_paid_and_cheating_is_not() {
         (&"accepted, run again".into(), &honest["schema_id"])
     );
     assert_eq!(forged["verdict"], "NOT accepted, runs[1].exit_code is wrong");
+    for replica in [one, other] {
+        assert_eq!(replica["verdict"], "accepted, both say the same", "{told}");
+    }
     let receipts = told["receipts"].as_array().unwrap();
-    assert_eq!(receipts.len(), 7);
+    assert_eq!(receipts.len(), 9);
     for receipt in receipts {
         assert!(receipt["id"].as_str().unwrap().starts_with("rcpt_"));
         assert_eq!(receipt["verified"], true);
@@ -111,7 +116,7 @@ fn a_person_sees_one_table_and_where_to_look() {
     let mut lines = run.stdout.lines().skip_while(|line| !line.starts_with(heading));
     assert!(lines.next().unwrap().contains("verdict"), "{run:?}");
     let rows: Vec<&str> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
-    assert_eq!(rows.len(), 7, "{run:?}");
+    assert_eq!(rows.len(), 9, "{run:?}");
     assert!(rows.iter().all(|row| row.ends_with("  verified")), "{run:?}");
     assert!(rows[0].contains("Cleo") && rows[0].contains("NOT accepted"), "{run:?}");
     assert!(rows[0].contains("before tests"), "{run:?}");

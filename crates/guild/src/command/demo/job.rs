@@ -12,6 +12,8 @@ pub(super) enum Whom {
     Cheapest,
     /// The one of this name.
     Named(&'static str),
+    /// Two, side by side: only what both say counts.
+    Two,
 }
 
 /// One thing to be done.
@@ -27,6 +29,8 @@ pub(super) struct Job {
 pub(super) enum Work {
     /// Vectors of these texts.
     Embed([&'static str; 3]),
+    /// The same, but nobody computes it again: it is right if those who did it say the same.
+    Compare([&'static str; 3]),
     /// The tests of a small program, which has a mistake.
     Test,
 }
@@ -37,7 +41,7 @@ const LETTER: [&str; 3] =
     ["meet me at noon", "bring the red folder", "tell nobody about the price"];
 
 /// Everything the buyer orders, in order.
-const JOBS: [Job; 7] = [
+const JOBS: [Job; 8] = [
     Job { whom: Whom::Cheapest, private: false, work: Work::Embed(ENGLISH) },
     Job { whom: Whom::Named("Ada"), private: false, work: Work::Embed(ENGLISH) },
     Job { whom: Whom::Named("Ada"), private: true, work: Work::Embed(LETTER) },
@@ -45,9 +49,11 @@ const JOBS: [Job; 7] = [
     Job { whom: Whom::Named("Cleo"), private: true, work: Work::Embed(LETTER) },
     Job { whom: Whom::Named("Ada"), private: false, work: Work::Test },
     Job { whom: Whom::Named("Cleo"), private: false, work: Work::Test },
+    Job { whom: Whom::Two, private: false, work: Work::Compare(ENGLISH) },
 ];
 
-/// Everything the buyer orders here: without a sandbox nobody can run tests, nor check that they were.
+/// Everything the buyer orders here: without a sandbox nobody can run tests, nor check that they were; and nobody was
+/// turned away, so that those who work side by side might be anybody.
 pub(super) fn jobs(has_sandbox: bool) -> impl Iterator<Item = Job> {
     JOBS.into_iter().filter(move |job| has_sandbox || matches!(job.work, Work::Embed(_)))
 }
@@ -61,7 +67,7 @@ const TEST_SH: &str = "counted=$(sh count.sh text)\necho \"counted $counted\" | 
 impl Job {
     pub(super) fn schema_id(&self) -> &'static str {
         match self.work {
-            Work::Embed(_) => "oa.embedding.v1",
+            Work::Embed(_) | Work::Compare(_) => "oa.embedding.v1",
             Work::Test => sandbox_run::SCHEMA_ID,
         }
     }
@@ -69,6 +75,10 @@ impl Job {
     pub(super) fn input(&self, image_digest: &str) -> Value {
         match self.work {
             Work::Embed(texts) => json!({ "texts": texts, "dimensions": 64 }),
+            Work::Compare(texts) => {
+                let verification = json!({ "mode": "subjective" });
+                json!({ "texts": texts, "dimensions": 64, "verification": verification })
+            }
             Work::Test => test_input(image_digest),
         }
     }
@@ -78,6 +88,7 @@ impl Job {
         match self.whom {
             Whom::Cheapest => "the cheapest provider works".to_owned(),
             Whom::Named(name) => format!("{name} works"),
+            Whom::Two => "two work side by side".to_owned(),
         }
     }
 }
@@ -113,6 +124,9 @@ impl Done {
         let document: Value = serde_json::from_str(document).unwrap_or_default();
         let score = document["score"].as_f64();
         match (self.order.state, score) {
+            (State::Released, _) if self.job.whom == Whom::Two => {
+                "accepted, both say the same".to_owned()
+            }
             (State::Released, Some(score)) => format!("accepted, likeness {score:.3}"),
             (State::Released, None) => "accepted, run again".to_owned(),
             (State::Withheld, Some(score)) => format!("NOT accepted, likeness {score:.3}"),
@@ -131,7 +145,7 @@ impl Done {
     /// What was to be done, in a word.
     pub(super) fn work(&self) -> &'static str {
         match self.job.work {
-            Work::Embed(_) => "embedding",
+            Work::Embed(_) | Work::Compare(_) => "embedding",
             Work::Test => "tests",
         }
     }
@@ -141,6 +155,7 @@ impl Done {
         let Done { number, name, job, .. } = self;
         let how = match (job.whom, job.private) {
             (Whom::Cheapest, _) => " as the cheapest, by somebody who had tested nobody",
+            (Whom::Two, _) => " beside another",
             (_, true) => " in private",
             (_, false) if matches!(job.work, Work::Test) => " to run tests",
             (_, false) => "",

@@ -1,5 +1,7 @@
 //! What a stranger can check: a receipt and its replay, from nothing but their bytes.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use guild_market::dossier::{self, About, Folder, Gathered};
 use guild_market::meeting::{self, MeetingId};
 use guild_market::{Error as MarketError, order};
@@ -58,19 +60,22 @@ pub(super) fn dossiers(loaded: &Loaded, runtime: &tokio::runtime::Runtime) -> Re
     let gathered = runtime.block_on(read);
     service.close();
     let registry = Registry::builtin();
-    let mut found = Dossiers::default();
+    // The evidence of one replica is that of all: what stands in several is counted once.
+    let (mut works, mut reviews, mut problems) = (BTreeMap::new(), BTreeSet::new(), 0);
     for one in gathered? {
         let options = dossier::Options { registry: &registry, rerun: true };
         let report = dossier::check(&Folder::of(&one.files), options);
-        found.problems += report.problems().count();
-        found.requests += one.manifest.works.len();
-        found.reviews += one.manifest.reviews.len();
-        found.verdicts +=
-            one.manifest.works.iter().filter(|work| work.verdict_hash.is_some()).count();
-        found.receipts +=
-            one.manifest.works.iter().filter(|work| work.receipt_id.is_some()).count();
+        problems += report.problems().count();
+        reviews.extend(one.manifest.reviews);
+        works.extend(one.manifest.works.into_iter().map(|work| (work.request_id, work)));
     }
-    Ok(found)
+    Ok(Dossiers {
+        requests: works.len(),
+        verdicts: works.values().filter(|work| work.verdict_hash.is_some()).count(),
+        receipts: works.values().filter(|work| work.receipt_id.is_some()).count(),
+        reviews: reviews.len(),
+        problems,
+    })
 }
 
 fn all(rx: &mut Rx<'_>) -> guild_market::Result<Vec<Gathered>> {

@@ -34,6 +34,7 @@ impl Told {
         let fair = |done: &Done| done.passed() == (done.name != "Cleo");
         self.evidence_holds
             && self.dossiers.problems == 0
+            && (self.met.is_empty() || self.dossiers.reviews > 0)
             && self.met.len() == self.applicants
             && self.met.iter().all(Met::is_seen_through)
             && self.done.iter().all(fair)
@@ -142,6 +143,7 @@ fn row(told: &Told, done: &Done, proof: &Proof) -> [String; 9] {
         Whom::Cheapest if told.met.is_empty() => format!("{how}, cheapest"),
         Whom::Cheapest => format!("{how}, before tests"),
         Whom::Named(_) => format!("{how}, by name"),
+        Whom::Two => format!("{how}, side by side"),
     };
     [
         done.number.to_string(),

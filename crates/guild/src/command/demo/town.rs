@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use guild_kernel::model::Endpoints;
 use guild_ledger::{NewTransfer, Step, TransferId};
+use guild_market::delegation::Replica;
 use guild_market::job::State as JobState;
 use guild_market::order;
 use guild_protocol::amount::{Amount, Msat};
 use guild_protocol::env::{Clock, Random, Shutdown};
 use guild_protocol::hash::to_hex;
 use guild_protocol::identity::{PublicKey, SecretKey};
-use guild_roles::buyer::{Choice, Wish};
+use guild_roles::buyer::{self, Buyer, Choice, Criticality, Order, Wish};
 use guild_roles::explorer::{Offer, Page, Wanted};
 use guild_roles::meeting;
 use guild_roles::provider::Worker;
@@ -195,11 +196,11 @@ impl Town {
         Ok(met)
     }
 
-    /// Orders a job and waits for its end.
-    pub(super) async fn hire(&self, number: usize, job: Job) -> Result<Done> {
+    /// Orders a job and waits for its end: what came of it for each who did it.
+    pub(super) async fn hire(&self, number: usize, job: Job) -> Result<Vec<Done>> {
         let buyer = &self.hall.node.handles().buyer;
         let provider = match job.whom {
-            Whom::Cheapest => Choice::Best,
+            Whom::Cheapest | Whom::Two => Choice::Best,
             Whom::Named(name) => Choice::Chosen(self.key_of(name)?),
         };
         let wish = Wish {
@@ -213,15 +214,22 @@ impl Town {
             kind: None,
             idempotency_key: Some(format!("demo job {number}")),
         };
-        let posted = buyer.hire(wish).await?;
-        let order = buyer.wait(&posted.order_id).await?;
-        let name = self.name_of(order.provider.as_ref());
-        if !is_settled(&order) {
+        let orders = match job.whom {
+            Whom::Two => side_by_side(buyer, wish).await?,
+            _ => vec![buyer.wait(&buyer.hire(wish).await?.order_id).await?],
+        };
+        let done = |order: Order| {
+            let name = self.name_of(order.provider.as_ref());
+            if is_settled(&order) {
+                return Ok(Done { number, job, name, order });
+            }
             let words = order.words.as_deref().unwrap_or_default();
             let message = format!("job {number} for {name} is {}: {words}", order.state.as_str());
-            return Err(Error::new(&code::DEMO_FAILED, message));
-        }
-        Ok(Done { number, job, name, order })
+            Err(Error::new(&code::DEMO_FAILED, message))
+        };
+        let mut done: Vec<Done> = orders.into_iter().map(done).collect::<Result<_>>()?;
+        done.sort_by_key(|one| one.name);
+        Ok(done)
     }
 
     /// Waits until every provider has booked what it is owed.
@@ -275,6 +283,15 @@ impl Town {
     fn name_of(&self, key: Option<&PublicKey>) -> &'static str {
         self.keys().find(|(_, known)| Some(known) == key).map_or("a stranger", |(name, _)| name)
     }
+}
+
+/// Has two do the same, and waits until it is settled.
+async fn side_by_side(buyer: &Buyer, wish: Wish) -> Result<Vec<Order>> {
+    let wanted = buyer::Wanted { wish, criticality: Criticality::Medium, fewer_ok: false };
+    let posted = buyer.delegate(wanted).await?;
+    let course = buyer.wait_for(&posted.delegation_id).await?;
+    let order = |(_, progress): (Replica, buyer::Progress)| progress.order;
+    Ok(course.replicas.into_iter().map(order).collect())
 }
 
 /// Who works at a node, and where commands are run.
