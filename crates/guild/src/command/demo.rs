@@ -31,8 +31,8 @@ mod worker;
 /// over real sockets. The buyer first hires by price alone, and is cheated; then it tests each of them by benchmarks
 /// whose tests it keeps to itself, and ranks them. It hires them in the open and in private, for embeddings and to run
 /// the tests of a small program in a sandbox, one at a time and two side by side. It does what came back once more, or
-/// compares it, pays for what holds and signs a receipt for each. Then everything is checked again from the bytes alone, as a stranger would. It needs no service, network,
-/// key or model, and leaves nothing behind.
+/// compares it, pays for what holds and signs a receipt for each. Then everything is checked again from the bytes
+/// alone, as a stranger would. It needs no service, network, key or model, and leaves nothing behind.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Leave it running until Ctrl-C, to look around in the explorer
