@@ -40,6 +40,7 @@ use serde_json::Value;
 
 use crate::budget::Budgets;
 use crate::later::Later;
+use crate::reference::Refer;
 use crate::router::{Copies, Policy, Router};
 use crate::workshop::Workshop;
 use crate::{Counts, Error, Result};
@@ -105,6 +106,8 @@ pub struct Options {
     pub hidden_delay_ms: i64,
     /// The most that is paid for such a test.
     pub hidden_max: Msat,
+    /// An input of more bytes is referred to.
+    pub inline_max_bytes: usize,
 }
 
 impl Default for Options {
@@ -126,6 +129,7 @@ impl Default for Options {
             hidden_rate_bp: 0,
             hidden_delay_ms: 3_600_000,
             hidden_max: Msat(100_000),
+            inline_max_bytes: guild_market::meeting::INLINE_MAX_BYTES,
         }
     }
 }
@@ -184,6 +188,8 @@ pub struct Node {
     pub workshop: Option<Workshop>,
     /// Who chooses among answers that nobody agrees on and nobody can check; none if such work stays undecided.
     pub judge: Option<Ask>,
+    /// Keeps what requests only refer to; without it every input travels in its request.
+    pub refer: Option<Refer>,
 }
 
 /// The handle of a buyer: cheap to clone.

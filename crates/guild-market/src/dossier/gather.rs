@@ -10,6 +10,7 @@ use guild_network::{archive, index};
 use guild_protocol::hash::{Hash, to_hex};
 use guild_protocol::identity::PublicKey;
 use guild_protocol::json;
+use guild_protocol::nostr::job::Request;
 use guild_protocol::nostr::{Event, EventId, Filter, Limits, kind, tag};
 use guild_store::{Rx, args};
 
@@ -22,7 +23,7 @@ use crate::delegation::{self, DelegationId};
 use crate::judge::record;
 use crate::meeting::{self, Trial};
 use crate::order::{self, Order, OrderId};
-use crate::{Error, Result, receipts, review};
+use crate::{Error, Result, job, receipts, review};
 
 /// So much of what was said meanwhile is shown; anybody may say any number of things.
 const HEARD_MAX: usize = 40;
@@ -183,8 +184,10 @@ fn work(rx: &mut Rx<'_>, order: &Order, pile: &mut Pile) -> Result<Work> {
             }
         }
     }
-    if order.private {
+    if order.private || refers(&request) {
         pile.put(input_at(&order.request_id), order.payload.as_bytes());
+    }
+    if order.private {
         if let Some(output) = &order.output_text {
             pile.put(output_at(&order.request_id), output.as_bytes());
         }
@@ -222,6 +225,11 @@ fn money(rx: &mut Rx<'_>, order: &Order, pile: &mut Pile) -> Result<()> {
         pile.put(slice_at(&order.request_id), slice);
     }
     Ok(())
+}
+
+/// Whether a request does not carry its input, but says where it is.
+fn refers(request: &Event) -> bool {
+    Request::parse(request, None).is_ok_and(|said| job::referred(&said).is_some())
 }
 
 /// An event as it was kept, or as the archive has it.

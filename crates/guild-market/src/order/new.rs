@@ -3,14 +3,16 @@
 use guild_ledger::policy::Tier;
 use guild_protocol::amount::Msat;
 use guild_protocol::env::{Random, UnixMs};
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::json;
-use guild_protocol::nostr::job::{Input, Param, Request};
+use guild_protocol::nostr::job::{Input, InputType, Param, Request};
 use guild_protocol::nostr::{Event, is_relay_url, kind, tag, unix_s};
 use guild_protocol::schema::Job;
 
 use super::{Order, OrderId};
 use crate::error::code;
+use crate::meeting::INPUT_HASH;
 use crate::{Error, Result};
 
 /// The farthest deadline, from now: 14 days.
@@ -56,11 +58,32 @@ impl NewOrder {
 
     /// The request, signed, and encrypted if the order is private. Made outside of the transaction that posts it.
     pub fn request(&self, key: &SecretKey, random: &dyn Random, now_ms: UnixMs) -> Result<Event> {
+        self.request_by(None, key, random, now_ms)
+    }
+
+    /// The same, where an address is given with a request that only refers to its input: whoever reads it there checks
+    /// it by its hash. What is private is never referred to: others could read it there.
+    pub fn request_by(
+        &self,
+        address: Option<&str>,
+        key: &SecretKey,
+        random: &dyn Random,
+        now_ms: UnixMs,
+    ) -> Result<Event> {
         let at = unix_s(now_ms);
         // Both sides count from the second of the request to that of the deadline: the provider's is never the later.
         let seconds = unix_s(self.deadline_ms).saturating_sub(at);
         let mut request = Request::new(self.kind);
-        request.inputs.push(Input::text(self.payload_text()?).marked("spec"));
+        let payload = self.payload_text()?;
+        match address.filter(|_| !self.private) {
+            None => request.inputs.push(Input::text(payload).marked("spec")),
+            Some(address) => {
+                let hash = Hash::of(payload.as_bytes()).to_string();
+                let input = Input { input_type: InputType::Url, ..Input::text(address) };
+                request.inputs.push(input.marked("spec"));
+                request.params.push(Param::new(INPUT_HASH, hash));
+            }
+        }
         request.output = Some("application/json".to_owned());
         request.schema_id = Some(self.job.schema_id().to_string());
         request.job_hash = Some(self.job.job_hash());
@@ -84,7 +107,7 @@ impl NewOrder {
     }
 
     /// The payload as it is sent.
-    pub(super) fn payload_text(&self) -> Result<String> {
+    pub fn payload_text(&self) -> Result<String> {
         let bytes = json::to_canonical(self.job.payload())?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

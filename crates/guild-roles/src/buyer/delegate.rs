@@ -268,7 +268,7 @@ impl Shared {
             relays: to.urls(),
         };
         let now_ms = self.now_ms();
-        let request = order.request(&self.key, &*self.node.random, now_ms)?;
+        let request = self.request_of(&order).await?;
         let slow_from_ms = self.slow_from_ms(new, &provider, now_ms).await?;
         let cluster = cluster_of(clusters, &provider);
         Ok((NewReplica { order, request, cluster, slow_from_ms }, why))

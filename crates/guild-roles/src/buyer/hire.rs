@@ -16,7 +16,7 @@ use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
 use guild_protocol::hash::to_hex;
 use guild_protocol::identity::PublicKey;
-use guild_protocol::nostr::kind;
+use guild_protocol::nostr::{Event, kind};
 use guild_protocol::schema::{Job, SchemaId};
 
 use super::choose::{Candidate, best};
@@ -175,9 +175,20 @@ impl Shared {
         Ok(read.await?.unwrap_or(unknown))
     }
 
+    /// The request of an order. An input that is too large for an event is kept here, and referred to.
+    pub(super) async fn request_of(&self, new: &NewOrder) -> Result<Event> {
+        let payload = new.payload_text()?;
+        let is_large = !new.private && payload.len() > self.options.inline_max_bytes;
+        let address = match self.node.refer.as_ref().filter(|_| is_large) {
+            Some(refer) => Some(refer(payload.into_bytes()).await?),
+            None => None,
+        };
+        let (random, now_ms) = (&*self.node.random, self.now_ms());
+        Ok(new.request_by(address.as_deref(), &self.key, random, now_ms)?)
+    }
+
     async fn post(self: &Arc<Shared>, new: NewOrder, why: Option<Why>) -> Result<Order> {
-        let request = new.request(&self.key, &*self.node.random, self.now_ms())?;
-        let request = Verified::check(request)?;
+        let request = Verified::check(self.request_of(&new).await?)?;
         let this = self.clone();
         let called = self.node.store.write(move |tx| {
             let now_ms = this.now_ms();

@@ -16,6 +16,7 @@ mod market;
 mod meeting;
 mod poison;
 mod provider;
+mod referred;
 mod reviews;
 mod routed;
 mod router;

@@ -485,6 +485,7 @@ impl Town {
             policy: Arc::new(policy),
             workshop,
             judge,
+            refer: self.content.clone().map(|content| refer_to(content, "http://town.example")),
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);

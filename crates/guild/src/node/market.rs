@@ -19,7 +19,7 @@ use guild_roles::discovery::{self, Discovery};
 use guild_roles::provider::{
     self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
 };
-use guild_roles::reference::fetch_from;
+use guild_roles::reference::{fetch_from, refer_to};
 use guild_roles::router::Router;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
@@ -204,6 +204,7 @@ pub(super) fn start_buyer(
         policy: Arc::new(policy),
         workshop: means.workshops.buyer.clone(),
         judge: means.judge.clone(),
+        refer: Some(refer_to(means.content.clone(), &means.url)),
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();

@@ -12,6 +12,7 @@ use guild_protocol::schema::{Job, SchemaId};
 use super::document::{self, Document, Own};
 use super::{Desk, money, replay, trial};
 use crate::dossier::{Problem, Work, code, input_at, output_at, verdict_at};
+use crate::job;
 use crate::verify::{Options as Strictness, Subject, verify_ballot};
 
 /// What was found of a request, for whoever looks at several.
@@ -174,10 +175,22 @@ fn output(desk: &mut Desk<'_>, asked: &Asked, work: &Work) -> Option<String> {
 fn input(desk: &mut Desk<'_>, asked: &Asked, work: &Work) -> Option<Job> {
     let of = work.request_id.hex();
     let (text, named) = match &asked.said {
-        Some(said) => {
-            let inline = said.inputs.iter().find(|input| input.input_type.is_inline());
-            (inline.map(|input| input.data.clone()).unwrap_or_default(), said.job_hash)
-        }
+        Some(said) => match job::referred(said) {
+            None => {
+                let inline = said.inputs.iter().find(|input| input.input_type.is_inline());
+                (inline.map(|input| input.data.clone()).unwrap_or_default(), said.job_hash)
+            }
+            Some((_, hash)) => {
+                let text = desk.bytes(&input_at(&work.request_id))?;
+                if hash.is_some_and(|hash| hash != Hash::of(text)) {
+                    let wrong = "it has another hash than its request says";
+                    let problem = Problem::new(&code::INPUT, wrong);
+                    desk.report.record("input", of, Err(problem));
+                    return None;
+                }
+                (String::from_utf8_lossy(text).into_owned(), said.job_hash)
+            }
+        },
         None => {
             let text = desk.bytes(&input_at(&work.request_id))?;
             (String::from_utf8_lossy(text).into_owned(), None)
