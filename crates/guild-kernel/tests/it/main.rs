@@ -27,6 +27,7 @@ mod tree;
 mod upgrade;
 mod wait;
 mod worker;
+mod worker_bad;
 mod worker_lost;
 mod worker_submit;
 mod worker_tools;
