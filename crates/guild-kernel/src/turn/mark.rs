@@ -211,7 +211,7 @@ pub(super) fn put_head_aside(
     )?;
     if let Some(step) = &step {
         tx.exec(
-            "UPDATE agent_steps SET status = 'abandoned', error_code = $2, ended_ms = $3
+            "UPDATE agent_steps SET status = 'abandoned', error_code = $2, ended_ms = $3, cost_unknown = 1
              WHERE step_id = $1 AND status = 'started'",
             args![step, code.name, now_ms],
         )?;
