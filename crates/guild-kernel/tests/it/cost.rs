@@ -100,8 +100,7 @@ fn a_step_that_is_abandoned_has_an_unknown_cost() {
 
         let id = node.ask(3, 3, T0);
         let fence = node.take(3, T0);
-        let put = fence.clone();
-        node.write(move |tx| turn::put_aside(tx, &put, &code::UNWRITABLE, T0 + 1)).unwrap();
+        node.write(move |tx| turn::put_aside(tx, &fence, &code::UNWRITABLE, T0 + 1)).unwrap();
         assert!(is_unknown(&used(node, &id)), "it was put aside");
 
         let id = node.ask(4, 4, T0);
