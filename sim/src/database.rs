@@ -49,6 +49,8 @@ pub struct Plant {
     pub unchecked: bool,
     /// One in so many commits is answered and does not happen, because the process dies in between; zero is never.
     pub answers_early_one_in: u64,
+    /// What is queued for this sink of the outbox is heard by others before its commit: [`Database::overheard`].
+    pub overheard_sink: Option<&'static str>,
 }
 
 /// The database of a world.
@@ -58,7 +60,11 @@ pub struct Database {
     place: Arc<Place>,
     plant: Plant,
     eye: Arc<Mutex<Eye>>,
+    overheard: Overheard,
 }
+
+/// Messages that were queued, whether that was committed or not.
+type Overheard = Arc<Mutex<Vec<String>>>;
 
 struct Eye {
     db: Sqlite,
@@ -88,18 +94,21 @@ impl Database {
         plant.edits.iter().for_each(|(from, _)| world.plant(from));
         let place = Place::for_seed(seed, node);
         let db = place.connect()?;
-        let mut db = SimDb { db, world: world.clone(), plant, life: None };
+        let overheard = Overheard::default();
+        let mut db =
+            SimDb { db, world: world.clone(), plant, life: None, overheard: overheard.clone() };
         migrations.apply(&mut db, BEGIN_MS)?;
         let (store, _, reads) = pumps(10, &Hooks::default());
         let eye = Arc::new(Mutex::new(Eye { db: db.db, store, reads }));
-        Ok(Database { world: world.clone(), place: Arc::new(place), plant, eye })
+        Ok(Database { world: world.clone(), place: Arc::new(place), plant, eye, overheard })
     }
 
     /// The two connections of a life: one that writes, and one that cannot, as in production.
     pub fn connect(&self, life: &Life) -> Result<(SimDb, SimDb)> {
         let connection = |life: Option<&Life>| -> Result<SimDb> {
             let (world, plant) = (self.world.clone(), self.plant);
-            Ok(SimDb { db: self.place.connect()?, world, plant, life: life.cloned() })
+            let (db, overheard) = (self.place.connect()?, self.overheard.clone());
+            Ok(SimDb { db, world, plant, life: life.cloned(), overheard })
         };
         let (mut writer, mut reader) = (connection(Some(life))?, connection(None)?);
         if self.plant.unchecked {
@@ -107,6 +116,11 @@ impl Database {
         }
         reader.db.batch("PRAGMA query_only = ON")?;
         Ok((writer, reader))
+    }
+
+    /// The messages that were queued since the last time, where that is planted, whether they were committed or not.
+    pub fn overheard(&self) -> Vec<String> {
+        std::mem::take(&mut *self.overheard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// All rows of a query, seen from outside.
@@ -153,6 +167,7 @@ pub struct SimDb {
     world: World,
     plant: Plant,
     life: Option<Life>,
+    overheard: Overheard,
 }
 
 /// What SQLite cannot answer: the question for the database's clock.
@@ -167,6 +182,17 @@ impl Columns for Now {
 }
 
 impl SimDb {
+    fn overhear(&self, sql: &str, args: &[Val<'_>]) {
+        if let (Some(sink), [Val::Text(of), _, _, Val::Text(body), ..]) =
+            (self.plant.overheard_sink, args)
+            && *of == sink
+            && sql.starts_with("INSERT INTO outbox (")
+        {
+            let mut overheard = self.overheard.lock().unwrap_or_else(PoisonError::into_inner);
+            overheard.push((*body).to_owned());
+        }
+    }
+
     fn edited<'a>(&self, sql: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(sql);
         for (from, to) in self.plant.edits {
@@ -238,6 +264,7 @@ impl Db for SimDb {
         if sql == NOW {
             return each(&Now(BEGIN_MS + self.world.now_ms()));
         }
+        self.overhear(sql, args);
         let sql = self.edited(sql);
         self.db.query(&sql, args, each)
     }

@@ -8,7 +8,7 @@ use guild_store::{Columns, Decode, Rx, Tx, Val, args};
 
 use crate::card::{self, Card};
 use crate::row::{Cells, Field, Int, Statement, Text, page};
-use crate::{AgentId, BoxId, CardId, Error, ProjectId, Result, code};
+use crate::{AgentId, AgentTurnId, BoxId, CardId, Error, ProjectId, Result, code};
 
 /// The most cards that a box begins with.
 pub const FIRST_CARDS_MAX: usize = 1_000;
@@ -198,6 +198,19 @@ pub(crate) fn card_ids(rx: &mut Rx<'_>, box_id: &BoxId, most: usize) -> Result<V
         args![box_id.as_str(), limit],
     )?;
     names.into_iter().map(|(name,)| Ok(name.parse()?)).collect()
+}
+
+/// Up to `limit` cards that a turn has written into a box, from this place on, in their order.
+pub(crate) fn of_turn(
+    rx: &mut Rx<'_>,
+    box_id: &BoxId,
+    agent_turn_id: &AgentTurnId,
+    from_place: i64,
+    limit: i64,
+) -> Result<Vec<card::Placed>> {
+    let (turn, of) = (agent_turn_id.as_str().into(), box_id.as_str().into());
+    let args = [turn, of, from_place.into(), page(limit).into()];
+    Ok(rx.all(card::OF_TURN.sql(), &args)?)
 }
 
 /// Up to `limit` cards of a box from this place on, in their order.

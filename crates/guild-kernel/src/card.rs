@@ -122,15 +122,45 @@ pub(crate) static OF_BOX: LazyLock<Statement> = LazyLock::new(|| {
     Statement::pair(&[Text, Int, Int], text.clone(), text)
 });
 
+/// SQLite reads what is crossed in this order: the cards of the turn, and not all of the box.
+pub(crate) static OF_TURN: LazyLock<Statement> = LazyLock::new(|| {
+    let columns = FIELDS.map(|(name, _)| format!("t.{name}")).join(", ");
+    let text = format!(
+        "SELECT e.place, {columns}
+         FROM cards AS t CROSS JOIN card_box_entries AS e
+         WHERE t.agent_turn_id = $1 AND e.box_id = $2 AND e.card_id = t.card_id AND e.place >= $3
+         ORDER BY e.place LIMIT $4"
+    );
+    Statement::pair(&[Text, Text, Int, Int], text.clone(), text)
+});
+
 /// What turns ask of this table again and again.
 #[cfg(test)]
-pub(crate) fn statements() -> [&'static LazyLock<Statement>; 4] {
-    [&BY_ID, &RESULTS, &DELIVERABLES, &OF_BOX]
+pub(crate) fn statements() -> [&'static LazyLock<Statement>; 5] {
+    [&BY_ID, &RESULTS, &DELIVERABLES, &OF_BOX, &OF_TURN]
 }
 
 impl Decode for Card {
     fn decode(row: &dyn Columns) -> guild_store::Result<Card> {
+        Card::read(&mut Cells::of(row))
+    }
+}
+
+/// A card, and where it lies.
+pub(crate) struct Placed {
+    pub(crate) place: i64,
+    pub(crate) card: Card,
+}
+
+impl Decode for Placed {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Placed> {
         let mut cells = Cells::of(row);
+        Ok(Placed { place: cells.next()?, card: Card::read(&mut cells)? })
+    }
+}
+
+impl Card {
+    fn read(cells: &mut Cells<'_>) -> guild_store::Result<Card> {
         Ok(Card {
             card_id: cells.parsed()?,
             project_id: cells.parsed()?,
@@ -145,9 +175,7 @@ impl Decode for Card {
             created_ms: cells.next()?,
         })
     }
-}
 
-impl Card {
     fn values(&self) -> Vec<Val<'_>> {
         vec![
             self.card_id.as_str().into(),

@@ -270,6 +270,21 @@ impl Decode for InboxRow {
     }
 }
 
+/// A row, or the place of one that cannot be read.
+pub(crate) struct Readable(pub(crate) std::result::Result<InboxRow, i64>);
+
+impl Decode for Readable {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Readable> {
+        match InboxRow::decode(row) {
+            Ok(row) => Ok(Readable(Ok(row))),
+            Err(error) => match row.val(0) {
+                Ok(Val::Int(seq)) => Ok(Readable(Err(seq))),
+                _ => Err(error),
+            },
+        }
+    }
+}
+
 impl InboxRow {
     fn values(&self) -> Vec<Val<'_>> {
         vec![
@@ -376,11 +391,11 @@ pub(crate) fn by_correlation(
     BY_CORRELATION.read(rx, &keys)
 }
 
-fn of_turns(
+fn of_turns<T: Decode>(
     rx: &mut Rx<'_>,
     statement: &'static Statement,
     turns: &[&AgentTurnId],
-) -> Result<Vec<InboxRow>> {
+) -> Result<Vec<T>> {
     let keys: Vec<Vec<Val<'_>>> = turns.iter().map(|id| vec![id.as_str().into()]).collect();
     statement.read(rx, &keys)
 }
@@ -396,7 +411,7 @@ pub(crate) fn pending(rx: &mut Rx<'_>, turns: &[&AgentTurnId]) -> Result<Vec<Inb
 }
 
 /// The turns that these turns have asked for and that are not over.
-pub(crate) fn open_children(rx: &mut Rx<'_>, turns: &[&AgentTurnId]) -> Result<Vec<InboxRow>> {
+pub(crate) fn open_children(rx: &mut Rx<'_>, turns: &[&AgentTurnId]) -> Result<Vec<Readable>> {
     of_turns(rx, &CHILDREN, turns)
 }
 
@@ -407,7 +422,7 @@ pub(crate) fn by_seq(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<Vec<InboxRow>> {
 }
 
 /// The first turns that wait for each of these agents, up to [`QUEUED_AT_ONCE`].
-pub(crate) fn queued(rx: &mut Rx<'_>, keys: &[&AgentKey]) -> Result<Vec<InboxRow>> {
+pub(crate) fn queued(rx: &mut Rx<'_>, keys: &[&AgentKey]) -> Result<Vec<Readable>> {
     let keys: Vec<Vec<Val<'_>>> = keys
         .iter()
         .map(|key| vec![key.project_id.as_str().into(), key.agent_id.as_str().into()])

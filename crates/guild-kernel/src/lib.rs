@@ -76,5 +76,11 @@ pub fn migrations() -> Vec<Migration> {
             include_str!("../migrations/sqlite/0003_ends.sql"),
             include_str!("../migrations/postgres/0003_ends.sql"),
         ),
+        migration(
+            4,
+            "cards",
+            include_str!("../migrations/sqlite/0004_cards.sql"),
+            include_str!("../migrations/postgres/0004_cards.sql"),
+        ),
     ]
 }

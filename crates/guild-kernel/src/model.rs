@@ -108,6 +108,8 @@ pub enum Failure {
         message: String,
         /// When it wants to be asked again, if it says so.
         retry_after_ms: Option<i64>,
+        /// Whether it may have worked all the same: nobody knows what that cost.
+        cost_unknown: bool,
     },
     /// It will not answer this: the question, the key or the name of the model is refused.
     Refused(String),

@@ -13,10 +13,14 @@ use crate::row::{Cells, Statement, Text, page};
 use crate::turn::step::{self, Step};
 use crate::turn::wait::{self, Wait};
 use crate::turn::{head, step::Usage};
-use crate::{AgentId, AgentKey, AgentTurnId, ChannelId, ProjectId, Result, boxes, card};
+use crate::{
+    AgentId, AgentKey, AgentTurnId, BoxId, ChannelId, Error, ProjectId, Result, boxes, card, code,
+};
 
-/// So many cards of its box are looked at for a turn, from the end.
-const CARDS_MAX: i64 = 10_000;
+/// A turn that has written more is not shown at all: half of it would look like all of it.
+const CARDS_MAX: usize = 100_000;
+/// So many cards of what it read are shown.
+const CONTEXT_MAX: usize = 10_000;
 const CARDS_AT_ONCE: i64 = 256;
 
 /// How far a turn is.
@@ -225,8 +229,8 @@ pub fn find(rx: &mut Rx<'_>, agent_turn_id: &AgentTurnId) -> Result<Option<Story
     let waits = wait::of_steps(rx, &steps.iter().map(|step| &step.step_id).collect::<Vec<_>>())?;
     let (mut context, mut cards, mut metadata) = (Vec::new(), Vec::new(), Value::Null);
     if let Some(payload) = row.turn_payload() {
-        context = boxes::cards(rx, &payload.context_box_id, 0, CARDS_MAX)?;
-        cards = written(rx, &payload.output_box_id, &row)?;
+        context = read(rx, &payload.context_box_id)?;
+        cards = written(rx, &payload.output_box_id, agent_turn_id)?;
         metadata = payload.metadata;
     }
     // A turn that could not even begin has its end alone, in no box.
@@ -239,24 +243,34 @@ pub fn find(rx: &mut Rx<'_>, agent_turn_id: &AgentTurnId) -> Result<Option<Story
     Ok(Some(Story { summary, metadata, context, cards, steps, waits }))
 }
 
-/// What a turn wrote. A box keeps what its agent wrote before and after, in the order of time: the end is looked at
-/// until it is older than the turn.
-fn written(rx: &mut Rx<'_>, box_id: &crate::BoxId, row: &InboxRow) -> Result<Vec<Card>> {
-    let Some(output) = boxes::find(rx, box_id)? else { return Ok(Vec::new()) };
-    let (mut end, mut pages) = (output.next_place, Vec::new());
-    let first = output.next_place.saturating_sub(CARDS_MAX).max(0);
-    while end > first {
-        let from = end.saturating_sub(CARDS_AT_ONCE).max(first);
-        let page = boxes::cards(rx, box_id, from, end.saturating_sub(from))?;
-        let older = page.first().is_some_and(|card| card.created_ms < row.created_ms);
-        pages.push(page);
-        if older {
+/// What a turn wrote, in order, however much its agent has written before and after.
+fn written(rx: &mut Rx<'_>, box_id: &BoxId, agent_turn_id: &AgentTurnId) -> Result<Vec<Card>> {
+    let mut cards = Vec::new();
+    let mut from = 0;
+    loop {
+        let page = boxes::of_turn(rx, box_id, agent_turn_id, from, CARDS_AT_ONCE)?;
+        let Some(last) = page.last() else { return Ok(cards) };
+        from = last.place.saturating_add(1);
+        cards.extend(page.into_iter().map(|placed| placed.card));
+        if cards.len() > CARDS_MAX {
+            let message = format!("{agent_turn_id} has written more than {CARDS_MAX} cards");
+            return Err(Error::refused(&code::TOO_LARGE, message));
+        }
+    }
+}
+
+/// What a turn read: its box, as far as it is read at all.
+fn read(rx: &mut Rx<'_>, box_id: &BoxId) -> Result<Vec<Card>> {
+    let mut cards = Vec::new();
+    while cards.len() < CONTEXT_MAX {
+        let from = i64::try_from(cards.len()).unwrap_or(i64::MAX);
+        let page = boxes::cards(rx, box_id, from, CARDS_AT_ONCE)?;
+        if page.is_empty() {
             break;
         }
-        end = from;
+        cards.extend(page);
     }
-    let of_turn = |card: &Card| card.agent_turn_id.as_ref() == Some(&row.agent_turn_id);
-    Ok(pages.into_iter().rev().flatten().filter(of_turn).collect())
+    Ok(cards)
 }
 
 /// What people know turns by: the statements of this module, for the plans.

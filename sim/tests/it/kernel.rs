@@ -70,6 +70,11 @@ fn a_card_of_one_that_has_lost_its_turn_is_found() {
 }
 
 #[test]
+fn a_card_that_one_who_has_lost_its_turn_puts_into_a_box_is_found() {
+    found(run, Bug::UnfencedEntry, "lies in a box that its turn does not write to");
+}
+
+#[test]
 fn a_result_that_is_applied_before_its_turn_is_resumed_is_found() {
     found(run, Bug::TwoTransactions, "waits for another number of calls than are open");
 }
@@ -77,6 +82,11 @@ fn a_result_that_is_applied_before_its_turn_is_resumed_is_found() {
 #[test]
 fn a_tool_that_runs_before_its_call_is_written_down_is_found() {
     found(run, Bug::PublishBeforeCommit, "[unknown call]");
+}
+
+#[test]
+fn a_command_that_leaves_before_its_commit_is_found() {
+    found(run, Bug::CommandBeforeCommit, "is ordered");
 }
 
 #[test]

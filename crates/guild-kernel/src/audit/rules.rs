@@ -255,6 +255,28 @@ pub(super) const ALL: &[(&str, &str)] = &[
         "has a card that it should not have",
     ),
     (
+        // What agents write to now, and what they wrote to last: each begins empty.
+        "SELECT e.card_id FROM
+           (SELECT output_box_id AS box_id FROM agent_state_head WHERE output_box_id IS NOT NULL
+            UNION SELECT last_output_box_id FROM agent_state_head
+            WHERE last_output_box_id IS NOT NULL) AS o
+         JOIN card_box_entries AS e ON e.box_id = o.box_id
+         JOIN cards AS c ON c.card_id = e.card_id
+         LEFT JOIN agent_inbox AS i ON i.message_type = 'turn' AND i.agent_turn_id = c.agent_turn_id
+           AND i.payload LIKE '%\"output_box_id\":\"' || o.box_id || '\"%'
+         WHERE i.seq IS NULL LIMIT 50",
+        "lies in a box that its turn does not write to",
+    ),
+    (
+        "SELECT c.card_id FROM agent_state_head AS h
+         JOIN card_boxes AS b ON b.box_id = h.output_box_id AND b.project_id = h.project_id
+         JOIN cards AS c ON c.agent_turn_id = h.active_agent_turn_id AND c.step_id IS NOT NULL
+           AND c.type <> 'tool.result'
+         LEFT JOIN card_box_entries AS e ON e.box_id = b.box_id AND e.card_id = c.card_id
+         WHERE h.status <> 'idle' AND e.card_id IS NULL LIMIT 50",
+        "was written by a step and does not lie in the box of its turn",
+    ),
+    (
         "SELECT i.inbox_id FROM agent_inbox AS i JOIN agent_inbox AS t
            ON t.message_type = 'turn' AND t.agent_turn_id = i.agent_turn_id
          WHERE i.status = 'pending' AND t.closed_ms IS NOT NULL LIMIT 50",

@@ -46,11 +46,11 @@ impl Exchange {
     pub(super) async fn send(&self, address: &Address, ask: Ask) -> Result<Answer, Failure> {
         let request = request(address, ask)?;
         let Limits { connect_timeout_ms, first_timeout_ms, .. } = self.limits;
-        let line = self.within(connect_timeout_ms, "connect", address.dial()).await?;
-        let line = TokioIo::new(line.map_err(|error| lost("connecting failed", &error))?);
-        let handshake = http1::handshake::<_, Full<Bytes>>(line).await;
-        let (mut sender, connection) =
-            handshake.map_err(|error| lost("connecting failed", &error))?;
+        let connecting = |error: &dyn std::error::Error| unasked(lost("connecting failed", error));
+        let line = self.within(connect_timeout_ms, "connect", address.dial()).await;
+        let line = line.map_err(unasked)?.map_err(|error| connecting(&error))?;
+        let handshake = http1::handshake::<_, Full<Bytes>>(TokioIo::new(line)).await;
+        let (mut sender, connection) = handshake.map_err(|error| connecting(&error))?;
         let mut line = Driven(Some(Box::pin(connection)));
         let response = line.with(sender.send_request(request));
         let response = self.within(first_timeout_ms, "begin to answer", response).await?;
@@ -70,7 +70,7 @@ impl Exchange {
             Either::Left((value, _)) => Ok(value),
             Either::Right(_) => {
                 let message = format!("it did not {what} within {timeout_ms} ms");
-                Err(Failure::Busy { message, retry_after_ms: None })
+                Err(Failure::Busy { message, retry_after_ms: None, cost_unknown: true })
             }
         }
     }
@@ -124,13 +124,23 @@ fn request(address: &Address, ask: Ask) -> Result<Request<Full<Bytes>>, Failure>
     request.map_err(|error| Failure::Refused(format!("the question cannot be sent: {error}")))
 }
 
+/// Nothing was asked yet: nothing was paid.
+fn unasked(failure: Failure) -> Failure {
+    match failure {
+        Failure::Busy { message, retry_after_ms, .. } => {
+            Failure::Busy { message, retry_after_ms, cost_unknown: false }
+        }
+        other => other,
+    }
+}
+
 /// A broken line may be whole the next time.
 fn lost(what: &str, error: &dyn std::error::Error) -> Failure {
     let mut message = format!("{what}: {error}");
     if let Some(source) = error.source() {
         message.push_str(&format!(": {source}"));
     }
-    Failure::Busy { message, retry_after_ms: None }
+    Failure::Busy { message, retry_after_ms: None, cost_unknown: true }
 }
 
 /// A connection that goes on while something is awaited.

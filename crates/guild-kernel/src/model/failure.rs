@@ -54,7 +54,9 @@ pub(super) fn of_status(
         return Failure::Refused(message);
     }
     let retry_after_ms = retry_after(headers, now_ms).or_else(|| retry_delay(error));
-    Failure::Busy { message, retry_after_ms: retry_after_ms.map(|ms| ms.min(RETRY_AFTER_MAX_MS)) }
+    let retry_after_ms = retry_after_ms.map(|ms| ms.min(RETRY_AFTER_MAX_MS));
+    // Turned away at the door.
+    Failure::Busy { message, retry_after_ms, cost_unknown: false }
 }
 
 /// By an error that comes in the middle of an answer. What is not known to be the question's fault may pass.
@@ -67,7 +69,7 @@ pub(super) fn of_event(error: &Value) -> Failure {
     if is_wrong || words.iter().any(known) {
         return Failure::Refused(message);
     }
-    Failure::Busy { message, retry_after_ms: retry_delay(error) }
+    Failure::Busy { message, retry_after_ms: retry_delay(error), cost_unknown: true }
 }
 
 /// The words by which a provider names what is wrong.

@@ -88,7 +88,7 @@ impl Door {
         }
         if !draft.is_finished {
             let message = "the answer was cut off before its end".to_owned();
-            return Err(Failure::Busy { message, retry_after_ms: None });
+            return Err(Failure::Busy { message, retry_after_ms: None, cost_unknown: true });
         }
         let price = endpoint.prices.get(model);
         Ok(draft.into_reply(format!("{}/{model}", endpoint.name), price))
@@ -115,8 +115,8 @@ fn shown(failure: Failure, endpoint: &Endpoint) -> Failure {
         failure::shortened(&format!("{}: {message}", endpoint.name))
     };
     match failure {
-        Failure::Busy { message, retry_after_ms } => {
-            Failure::Busy { message: shown(message), retry_after_ms }
+        Failure::Busy { message, retry_after_ms, cost_unknown } => {
+            Failure::Busy { message: shown(message), retry_after_ms, cost_unknown }
         }
         Failure::Refused(message) => Failure::Refused(shown(message)),
         Failure::Garbled(message) => Failure::Garbled(shown(message)),

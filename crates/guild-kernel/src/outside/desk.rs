@@ -149,16 +149,24 @@ impl Desk {
         if asked.is_empty() {
             return;
         }
-        let ids: Vec<ToolCallId> =
-            asked.iter().map(|(_, caller)| caller.tool_call_id.clone()).collect();
-        let found = self.store.read(move |rx| find_calls(rx, &ids)).await;
+        let ids = asked.iter().map(|(_, caller)| caller.tool_call_id.clone()).collect();
+        let found = self.find(ids).await;
         for (letter, caller) in &asked {
             let answer = match &found {
                 Ok(found) => self.told(found, caller),
+                // What cannot be read of one call is no answer to the others: each on its own.
+                Err(_) if asked.len() > 1 => {
+                    let found = self.find(vec![caller.tool_call_id.clone()]).await;
+                    found.and_then(|found| self.told(&found, caller))
+                }
                 Err(error) => Err(error.clone()),
             };
             self.answer(letter, answer.unwrap_or_else(|error| report::refusal(&error)));
         }
+    }
+
+    async fn find(&self, ids: Vec<ToolCallId>) -> Result<Calls> {
+        self.store.read(move |rx| find_calls(rx, &ids)).await
     }
 
     /// What a tool is told of a call that somebody waits for.

@@ -8,7 +8,8 @@ use super::close::{By, Ending};
 use super::head::{Active, State};
 use super::plan::Plan;
 use crate::inbox::{
-    self, Change, InboxRow, InboxStatus, Outcome, QUEUED_AT_ONCE, TurnHeaders, TurnPayload,
+    self, Change, InboxRow, InboxStatus, Outcome, QUEUED_AT_ONCE, Readable, TurnHeaders,
+    TurnPayload,
 };
 use crate::{AgentKey, ProjectId, Result, code};
 
@@ -42,7 +43,20 @@ impl Plan {
             return Ok(());
         }
         let mut queued = Queues::new();
-        for row in inbox::queued(tx, &idle)? {
+        let (mut readable, before) = (Vec::new(), self.unreadable.len());
+        for Readable(row) in inbox::queued(tx, &idle)? {
+            match row {
+                Ok(row) => readable.push(row),
+                // Whose turn has just ended is not to blame: it is put aside alone.
+                Err(seq) => self.unreadable.push(seq),
+            }
+        }
+        if self.unreadable.len() > before {
+            // Once they are out of the way there may be more behind them.
+            self.freed.extend(idle.iter().map(|key| (*key).clone()));
+            return Ok(());
+        }
+        for row in readable {
             // What is decided about already is no longer queued.
             if !self.changes.rows.iter().any(|change| change.seq == row.seq) {
                 queued.entry(row.key.clone()).or_default().insert(row.seq, Candidate::of(row));

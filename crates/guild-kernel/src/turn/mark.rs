@@ -149,6 +149,29 @@ fn put_queue_aside(
     end(tx, &turn, None, code, now_ms)
 }
 
+/// Puts aside a turn whose row cannot be read, whether it has begun or not. If it had, its agent has nothing to do now.
+pub(super) fn put_row_aside(
+    tx: &mut Tx<'_>,
+    seq: i64,
+    code: &'static Code,
+    now_ms: UnixMs,
+) -> Result<Option<AgentKey>> {
+    let Some(turn) = Turn::of_row(tx, seq)? else { return Ok(None) };
+    let (project_id, agent_id) = (turn.project_id.as_str(), turn.agent_id.as_str());
+    let begun: Option<(i64,)> = tx.first(
+        "SELECT turn_epoch FROM agent_state_head
+         WHERE project_id = $1 AND agent_id = $2 AND status <> 'idle' AND seq = $3",
+        args![project_id, agent_id, seq],
+    )?;
+    if begun.is_some() {
+        put_head_aside(tx, project_id, agent_id, code, now_ms)?;
+        return Ok(turn.key());
+    }
+    close_row(tx, seq, code, now_ms)?;
+    end(tx, &turn, None, code, now_ms)?;
+    Ok(None)
+}
+
 fn close_row(tx: &mut Tx<'_>, seq: i64, code: &Code, now_ms: UnixMs) -> Result<()> {
     tx.exec(
         "UPDATE agent_inbox SET status = 'error', outcome = 'failed', error_code = $2, closed_ms = $3
@@ -188,7 +211,7 @@ pub(super) fn put_head_aside(
     )?;
     if let Some(step) = &step {
         tx.exec(
-            "UPDATE agent_steps SET status = 'abandoned', error_code = $2, ended_ms = $3
+            "UPDATE agent_steps SET status = 'abandoned', error_code = $2, ended_ms = $3, cost_unknown = 1
              WHERE step_id = $1 AND status = 'started'",
             args![step, code.name, now_ms],
         )?;

@@ -83,6 +83,8 @@ pub(super) struct Plan {
     pub(super) joins: Joins,
     /// Agents that may have a turn to begin.
     pub(super) freed: BTreeSet<AgentKey>,
+    /// The places of turns in the inbox whose rows cannot be read, and that are in the way.
+    pub(super) unreadable: Vec<i64>,
 }
 
 impl Plan {
@@ -101,7 +103,28 @@ impl Plan {
             over: Vec::new(),
             joins: Joins::default(),
             freed: BTreeSet::new(),
+            unreadable: Vec::new(),
         }
+    }
+
+    /// Reads anew what was read: everything decided is written, and somebody else has written beside it.
+    pub(super) fn reload(&mut self, rx: &mut Rx<'_>) -> Result<()> {
+        let heads = std::mem::take(&mut self.heads);
+        self.load_heads(rx, heads.keys())?;
+        let waits: Vec<ToolCallId> = std::mem::take(&mut self.waits).into_keys().collect();
+        let waits: Vec<&ToolCallId> = waits.iter().collect();
+        for wait in wait::find_all(rx, &waits)? {
+            self.waits.insert(wait.tool_call_id.clone(), wait);
+        }
+        for card in card::results(rx, &waits)? {
+            if let Some(tool_call_id) = card.tool_call_id.clone() {
+                self.results.insert(tool_call_id, card);
+            }
+        }
+        if self.last_seq.take().is_some() {
+            self.load_seq(rx)?;
+        }
+        Ok(())
     }
 
     /// Reads the heads of these agents. What is decided already stays as it is: that is so of all that is read.

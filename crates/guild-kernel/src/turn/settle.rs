@@ -9,8 +9,8 @@ use guild_store::outbox::{self, NewMessage};
 
 use super::plan::{Changes, Command, Over, Plan};
 use super::wait::Wait;
-use super::{head, step, sweep, wait};
-use crate::inbox::{self, InboxRow, InboxStatus, MessageType};
+use super::{head, mark, step, sweep, wait};
+use crate::inbox::{self, InboxRow, InboxStatus, MessageType, Readable};
 use crate::{AgentTurnId, InboxId, Result, ToolCallId, boxes, card, code, edge, event};
 
 /// Which sink of the outbox takes the commands that call tools elsewhere.
@@ -28,7 +28,7 @@ impl Plan {
                 self.freed.clear();
             }
             let decided = self.answers.is_empty() && self.over.is_empty() && self.freed.is_empty();
-            if decided && self.joins.is_settled() {
+            if decided && self.joins.is_settled() && self.unreadable.is_empty() {
                 break;
             }
             self.settle_answers(tx)?;
@@ -37,12 +37,25 @@ impl Plan {
             if round < ROUNDS_MAX {
                 self.dispatch(tx)?;
             }
-            if !self.freed.is_empty() {
+            if !self.freed.is_empty() || !self.unreadable.is_empty() {
                 // The next turns of these agents are read from rows: they must say what was decided.
                 self.save(tx)?;
+                self.put_unreadable_aside(tx)?;
             }
         }
         self.save(tx)
+    }
+
+    /// Closes turns whose rows cannot be read, each by its place alone, so that nobody else fails with them.
+    fn put_unreadable_aside(&mut self, tx: &mut Tx<'_>) -> Result<()> {
+        let unreadable: BTreeSet<i64> = std::mem::take(&mut self.unreadable).into_iter().collect();
+        if unreadable.is_empty() {
+            return Ok(());
+        }
+        for seq in unreadable {
+            self.freed.extend(mark::put_row_aside(tx, seq, &code::MALFORMED_ROW, self.now_ms)?);
+        }
+        self.reload(tx)
     }
 
     /// The ends of turns answer the calls that they were asked for by, or count for their batches.
@@ -71,7 +84,14 @@ impl Plan {
             return Ok(());
         }
         let parents: Vec<&AgentTurnId> = over.iter().map(|over| &over.agent_turn_id).collect();
-        let children = inbox::open_children(tx, &parents)?;
+        let mut children = Vec::new();
+        for Readable(child) in inbox::open_children(tx, &parents)? {
+            match child {
+                Ok(child) => children.push(child),
+                // Nobody can say whether it is still wanted; it cannot be done as it should either way.
+                Err(seq) => self.unreadable.push(seq),
+            }
+        }
         if children.is_empty() {
             return Ok(());
         }

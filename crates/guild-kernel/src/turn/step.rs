@@ -201,14 +201,14 @@ pub(super) struct StepEnd {
 }
 
 impl StepEnd {
-    /// Nothing of the step was written.
+    /// Nothing of the step was written. Its worker may have asked a model: nobody knows what that cost.
     pub(super) fn abandoned(step_id: &StepId, error_code: &str) -> StepEnd {
         StepEnd {
             step_id: step_id.clone(),
             status: StepStatus::Abandoned,
             tool_call_ids: "[]".to_owned(),
             error_code: Some(error_code.to_owned()),
-            usage: Usage::default(),
+            usage: Usage { cost_unknown: true, ..Usage::default() },
             metadata: "{}".to_owned(),
         }
     }

@@ -1,6 +1,8 @@
 //! Asks the model: once, or again if it is busy.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
@@ -28,30 +30,36 @@ impl Worker {
         claimed: &Claimed,
         fence: &Fence,
         mut prompt: Prompt,
-    ) -> Result<Reply, (&'static Code, String)> {
+    ) -> Result<Reply, Unanswered> {
         let speaker = self.parts.chunks.clone().map(|sink| Speaker::new(sink, claimed, fence));
-        let mut attempt = 1;
+        let (mut attempt, mut cost_unknown) = (1, false);
         loop {
             let last = attempt >= self.options.model_attempts;
             // The last time it is given away: a context may be large.
             let asked = if last { std::mem::take(&mut prompt) } else { prompt.clone() };
-            let (message, retry_after_ms) = match self.answer(asked, speaker.clone()).await {
-                Ok(reply) => return Ok(reply),
-                Err(Failed::Late) => {
-                    return Err((&code::MODEL_TIMEOUT, "no answer in time".to_owned()));
+            let failed = match self.answer(asked, speaker.clone()).await {
+                Ok(reply) => return Ok(with_lost(reply, cost_unknown)),
+                Err(failed) => failed,
+            };
+            // An attempt that may have been paid makes all of them unknown, whatever comes after it.
+            cost_unknown |= failed.cost_unknown();
+            let unanswered = |code, message| Unanswered { code, message, cost_unknown };
+            let (message, retry_after_ms) = match failed {
+                Failed::Late => {
+                    return Err(unanswered(&code::MODEL_TIMEOUT, "no answer in time".to_owned()));
                 }
-                Err(Failed::Model(Failure::Refused(message))) => {
-                    return Err((&code::MODEL_REFUSED, message));
+                Failed::Model(Failure::Refused(message), _) => {
+                    return Err(unanswered(&code::MODEL_REFUSED, message));
                 }
-                Err(Failed::Model(Failure::Garbled(message))) => {
-                    return Err((&code::MODEL_GARBLED, message));
+                Failed::Model(Failure::Garbled(message), _) => {
+                    return Err(unanswered(&code::MODEL_GARBLED, message));
                 }
-                Err(Failed::Model(Failure::Busy { message, retry_after_ms })) => {
+                Failed::Model(Failure::Busy { message, retry_after_ms, .. }, _) => {
                     (message, retry_after_ms.unwrap_or(0))
                 }
             };
             if last || retry_after_ms > RETRY_AFTER_MAX_MS {
-                return Err((&code::MODEL_BUSY, message));
+                return Err(unanswered(&code::MODEL_BUSY, message));
             }
             self.counts.add("model_retry", 1);
             let wait_ms = backoff_ms(attempt, self.parts.random.next_u64()).max(retry_after_ms);
@@ -63,7 +71,10 @@ impl Worker {
     /// One answer, in time.
     async fn answer(&self, prompt: Prompt, speaker: Option<Speaker>) -> Result<Reply, Failed> {
         let mut said = speaker.clone();
+        let began = Arc::new(AtomicBool::new(false));
+        let begins = began.clone();
         let chunks: Chunks = Box::new(move |chunk| {
+            begins.store(true, Ordering::Relaxed);
             if let Some(speaker) = &mut said {
                 speaker.say(Saying::Chunk(chunk));
             }
@@ -80,23 +91,55 @@ impl Worker {
         let reply = match select(answer, late).await {
             Either::Right(_) => Err(Failed::Late),
             Either::Left((Ok(Ok(reply)), _)) => Ok(readable(reply)),
-            Either::Left((Ok(Err(failure)), _)) => Err(Failed::Model(failure)),
-            Either::Left((Err(_), _)) => {
-                Err(Failed::Model(Failure::Garbled("the model stopped by a bug".to_owned())))
+            Either::Left((answer, _)) => {
+                let bug = || Failure::Garbled("the model stopped by a bug".to_owned());
+                let failure = answer.unwrap_or_else(|_| Err(bug())).err().unwrap_or_else(bug);
+                Err(Failed::Model(failure, began.load(Ordering::Relaxed)))
             }
         };
         if let Some(speaker) = &mut speaker {
-            let usage = reply.as_ref().map(|reply| reply.usage.clone()).unwrap_or_default();
+            let usage = match &reply {
+                Ok(reply) => reply.usage.clone(),
+                Err(failed) => Usage { cost_unknown: failed.cost_unknown(), ..Usage::default() },
+            };
             speaker.say(Saying::End(usage));
         }
         reply
     }
 }
 
+/// Why there is no answer after all attempts.
+pub(super) struct Unanswered {
+    pub(super) code: &'static Code,
+    pub(super) message: String,
+    /// Whether one of them may have been paid.
+    pub(super) cost_unknown: bool,
+}
+
 /// Why there is no answer.
 enum Failed {
-    Model(Failure),
+    /// The model says so; and whether an answer had begun.
+    Model(Failure, bool),
     Late,
+}
+
+impl Failed {
+    /// Whether it may have been paid: only who is turned away before an answer begins has surely paid nothing.
+    fn cost_unknown(&self) -> bool {
+        match self {
+            Failed::Late | Failed::Model(Failure::Garbled(_), _) | Failed::Model(_, true) => true,
+            Failed::Model(Failure::Busy { cost_unknown, .. }, false) => *cost_unknown,
+            Failed::Model(Failure::Refused(_), false) => false,
+        }
+    }
+}
+
+/// An answer after attempts that may have been paid: what is known of its cost is not all of it.
+fn with_lost(mut reply: Reply, cost_unknown: bool) -> Reply {
+    if cost_unknown {
+        (reply.usage.cost_micro_usd, reply.usage.cost_unknown) = (0, true);
+    }
+    reply
 }
 
 /// Tells others what a model says while it says it.
@@ -104,7 +147,7 @@ enum Failed {
 struct Speaker {
     sink: ChunkSink,
     piece: Piece,
-    next: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    next: Arc<AtomicU64>,
 }
 
 impl Speaker {
@@ -117,11 +160,11 @@ impl Speaker {
             index: 0,
             saying: Saying::Start,
         };
-        Speaker { sink, piece, next: std::sync::Arc::default() }
+        Speaker { sink, piece, next: Arc::default() }
     }
 
     fn say(&mut self, saying: Saying) {
-        let index = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
         (self.sink)(Piece { index, saying, ..self.piece.clone() });
     }
 }

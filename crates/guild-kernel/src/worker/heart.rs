@@ -2,13 +2,15 @@
 //! dropped: nothing that it still does can be written.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 
-use futures_util::future::{AbortHandle, AbortRegistration, Either, select};
+use futures_util::future::{AbortHandle, AbortRegistration, select};
 use guild_bus::ANYTHING;
 use guild_bus::subject::{Subject, WorkerTarget};
 use guild_protocol::env::UnixMs;
 use guild_store::lease::{self, Lease};
 
+use super::scribe::is_passing;
 use super::{Worker, is_closed, lock};
 use crate::turn::{self, Fence, RunFence, SET_MAX};
 use crate::{Error, LeaseToken, Result, code};
@@ -105,15 +107,29 @@ impl Worker {
             self.parts.clock.sleep((self.options.lease_ms / 6).max(1)).await;
             let all: Vec<(u64, Shown)> =
                 lock(&self.held).leases.iter().map(|(n, held)| (*n, held.shown.clone())).collect();
-            for some in all.chunks(SET_MAX) {
-                match self.beat(some).await {
-                    Ok(()) => {}
-                    Err(error) if is_closed(&error) => return,
-                    Err(error) => self.warn(&error, "leases cannot be renewed now"),
-                }
+            if self.beat_all(&all).await.is_err() {
+                return;
             }
             self.drop_the_late();
         }
+    }
+
+    /// Renews all of these. What fails together is tried in halves, so that one bad row takes nobody else's lease; an
+    /// error is that the store is closed.
+    async fn beat_all(&self, all: &[(u64, Shown)]) -> Result<()> {
+        let mut left: Vec<&[(u64, Shown)]> = all.chunks(SET_MAX).collect();
+        while let Some(some) = left.pop() {
+            match self.beat(some).await {
+                Ok(()) => {}
+                Err(error) if is_closed(&error) => return Err(error),
+                Err(error) if some.len() > 1 && !is_passing(&error) => {
+                    let (one, other) = some.split_at(some.len() / 2);
+                    left.extend([other, one]);
+                }
+                Err(error) => self.warn(&error, "leases cannot be renewed now"),
+            }
+        }
+        Ok(())
     }
 
     async fn beat(&self, some: &[(u64, Shown)]) -> Result<()> {
@@ -233,37 +249,59 @@ impl Worker {
 
     /// Gives back whatever is held, so that nobody has to wait for it.
     pub(super) async fn leave(&self) {
-        let (mut turns, mut runs) = (Vec::new(), Vec::new());
-        let targets: Vec<Lease> = {
+        let (leases, targets) = {
             let mut held = lock(&self.held);
-            for lease in std::mem::take(&mut held.leases).into_values() {
-                match lease.shown {
-                    Shown::Turn(fence) => turns.push(fence),
-                    Shown::Run(fence) => runs.push(fence),
-                }
-            }
-            std::mem::take(&mut held.targets).into_values().collect()
+            (std::mem::take(&mut held.leases), std::mem::take(&mut held.targets))
         };
-        let clock = self.parts.clock.clone();
-        let left = self.parts.store.write(move |tx| -> Result<()> {
-            let now_ms = clock.now_ms();
-            for some in turns.chunks(SET_MAX) {
-                turn::give_back_all(tx, some, now_ms)?;
+        let shown: Vec<Shown> = leases.into_values().map(|lease| lease.shown).collect();
+        let targets: Vec<Lease> = targets.into_values().collect();
+        let left = async {
+            let released = self.parts.store.write(move |tx| -> Result<()> {
+                targets.iter().try_for_each(|target| Ok(lease::release(tx, target).map(drop)?))
+            });
+            self.is_left(released.await);
+            self.give_back_all(&shown).await;
+        };
+        select(pin!(left), self.parts.clock.sleep(LEAVE_MS)).await;
+    }
+
+    /// In halves, too, if it fails together.
+    async fn give_back_all(&self, all: &[Shown]) {
+        let mut left: Vec<&[Shown]> = all.chunks(SET_MAX).collect();
+        while let Some(some) = left.pop() {
+            let (turns, runs) = sorted(some.iter().cloned());
+            let clock = self.parts.clock.clone();
+            let given = self.parts.store.write(move |tx| -> Result<()> {
+                let now_ms = clock.now_ms();
+                turn::give_back_all(tx, &turns, now_ms)?;
+                turn::renew_runs(tx, &runs, None, now_ms).map(drop)
+            });
+            match given.await {
+                Err(error) if some.len() > 1 && !is_passing(&error) && !is_closed(&error) => {
+                    let (one, other) = some.split_at(some.len() / 2);
+                    left.extend([other, one]);
+                }
+                given => self.is_left(given),
             }
-            for some in runs.chunks(SET_MAX) {
-                turn::renew_runs(tx, some, None, now_ms)?;
-            }
-            for lease in &targets {
-                lease::release(tx, lease)?;
-            }
-            Ok(())
-        });
-        let late = self.parts.clock.sleep(LEAVE_MS);
-        if let Either::Left((Err(error), _)) = select(Box::pin(left), late).await {
-            self.warn(
-                &error,
-                "what was held could not be given back; it is free when its leases end",
-            );
         }
     }
+
+    fn is_left(&self, left: Result<()>) {
+        if let Err(error) = left {
+            let words = "what was held could not be given back; it is free when its leases end";
+            self.warn(&error, words);
+        }
+    }
+}
+
+/// Turns and runs, each for themselves.
+fn sorted(shown: impl Iterator<Item = Shown>) -> (Vec<Fence>, Vec<RunFence>) {
+    let (mut turns, mut runs) = (Vec::new(), Vec::new());
+    for shown in shown {
+        match shown {
+            Shown::Turn(fence) => turns.push(fence),
+            Shown::Run(fence) => runs.push(fence),
+        }
+    }
+    (turns, runs)
 }

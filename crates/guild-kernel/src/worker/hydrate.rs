@@ -128,8 +128,10 @@ pub(super) fn read(rx: &mut Rx<'_>, claimed: Vec<Claimed>) -> Result<Rows> {
     };
     let boxes: BTreeSet<&BoxId> =
         claimed.iter().flat_map(|one| [&one.context_box_id, &one.output_box_id]).collect();
-    let boxes: Vec<Vec<Val<'_>>> =
-        boxes.into_iter().map(|id| vec![id.as_str().into(), CARDS_MAX.into()]).collect();
+    let boxes: Vec<Vec<Val<'_>>> = boxes
+        .into_iter()
+        .map(|id| vec![id.as_str().into(), CARDS_MAX.saturating_add(1).into()])
+        .collect();
     let cards = CARDS.read(rx, &boxes)?;
     Ok(Rows { claimed, profiles, neighbours, tools, names, cards })
 }
@@ -139,6 +141,7 @@ pub(super) fn read(rx: &mut Rx<'_>, claimed: Vec<Claimed>) -> Result<Rows> {
 struct BoxCards {
     seen: Vec<Seen>,
     bytes: usize,
+    count: i64,
     warnings: Vec<String>,
 }
 
@@ -147,7 +150,8 @@ impl BoxCards {
         let [card_id, card_type, agent_turn_id, tool_call_id, content, metadata] = texts;
         let (card_id, content) = (card_id.unwrap_or_default(), content.unwrap_or_default());
         self.bytes = self.bytes.saturating_add(content.len());
-        if self.bytes > BOX_MAX_BYTES {
+        self.count = self.count.saturating_add(1);
+        if self.is_too_large() {
             return;
         }
         let read = (|| {
@@ -172,9 +176,14 @@ impl BoxCards {
         }
     }
 
+    /// One card more is read than is seen: it says that there are more.
+    fn is_too_large(&self) -> bool {
+        self.bytes > BOX_MAX_BYTES || self.count > CARDS_MAX
+    }
+
     fn whole(mut self) -> (Arc<Vec<Seen>>, Vec<String>) {
         self.seen.reverse();
-        if self.bytes > BOX_MAX_BYTES {
+        if self.is_too_large() {
             self.warnings.push("a box is too large; its oldest cards are not seen".to_owned());
         }
         (Arc::new(self.seen), self.warnings)

@@ -6,6 +6,7 @@ use std::panic::AssertUnwindSafe;
 use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use guild_protocol::env::UnixMs;
+use guild_protocol::error::Code;
 use serde_json::{Map, Value, json};
 
 use super::heart::Shown;
@@ -23,7 +24,12 @@ pub(super) struct Run {
     fence: RunFence,
     until_ms: UnixMs,
     call: ToolCall,
+    /// Why it cannot be run here.
+    unfit: Option<Unfit>,
 }
+
+/// A code, and what is missing.
+type Unfit = (&'static Code, String);
 
 /// How many runs are picked up at once.
 const AT_ONCE: i64 = 64;
@@ -42,7 +48,9 @@ impl Worker {
         let later = calls.iter().filter(|call| call.target_subject.is_none());
         let run = |call: &Call| {
             let options = scene.toolbox.get(&call.tool_name).map(|entry| &entry.options);
+            let (arguments, unfit) = self.with_secrets(&call.arguments, options);
             Run {
+                unfit,
                 fence: RunFence {
                     tool_call_id: ToolCallId::of(&fence.step_id, call.place),
                     token: fence.token.clone(),
@@ -56,7 +64,7 @@ impl Worker {
                     channel_id: claimed.channel_id.clone(),
                     recursion_depth: claimed.recursion_depth,
                     tool_name: call.tool_name.clone(),
-                    arguments: self.with_secrets(&call.arguments, options),
+                    arguments,
                     deadline_ms: now_ms.saturating_add(call.timeout_ms),
                 },
             }
@@ -64,14 +72,19 @@ impl Worker {
         later.map(run).collect()
     }
 
-    /// What a tool of this process is called with. What comes from the environment is never written down.
-    fn with_secrets(&self, arguments: &Value, options: Option<&ToolOptions>) -> Value {
+    /// What a tool of this process is called with, and why it cannot be called. What comes from the environment is
+    /// never written down. That it was there when the call was made says nothing about this worker.
+    fn with_secrets(
+        &self,
+        arguments: &Value,
+        options: Option<&ToolOptions>,
+    ) -> (Value, Option<Unfit>) {
         let mut arguments = arguments.as_object().cloned().unwrap_or_default();
-        if let Some(options) = options {
-            // That it is there was looked at before the call was made.
-            drop(options.add_environment(&mut arguments, &self.parts.environment));
-        }
-        Value::Object(arguments)
+        let added = options.map_or(Ok(()), |options| {
+            options.add_environment(&mut arguments, &self.parts.environment)
+        });
+        let missing = |name| (&code::NO_ENVIRONMENT, format!("the worker has no {name}"));
+        (Value::Object(arguments), added.err().map(missing))
     }
 
     /// From now on these runs are kept and done.
@@ -84,11 +97,14 @@ impl Worker {
 
     /// Runs a tool, and reports what came out.
     pub(super) async fn run_and_report(&self, run: Run, number: u64) {
-        let Run { fence, call, .. } = run;
+        let Run { fence, call, unfit, .. } = run;
         let (key, agent_turn_id) = (call.key.clone(), call.agent_turn_id.clone());
         let source = format!("tool.{}", call.tool_name);
-        let ToolOutcome { status, result, error, after_execution } =
-            react::fit(self.run_tool(call).await);
+        let outcome = match unfit {
+            None => self.run_tool(call).await,
+            Some((code, why)) => failed(code, &why, Outcome::Failed),
+        };
+        let ToolOutcome { status, result, error, after_execution } = react::fit(outcome);
         let RunFence { tool_call_id, token } = fence;
         let report = Report {
             key,
@@ -167,7 +183,17 @@ impl Worker {
         self.counts.add("picked_up", picked.len());
         let run = |one: PickedUp| {
             let name = (one.key.project_id.as_str().to_owned(), one.tool_name.clone());
+            let said = options.get(&name);
+            let (arguments, missing) =
+                self.with_secrets(&one.arguments, said.and_then(|said| said.as_ref().ok()));
+            // Without what the row says a tool would run with less than it was called with.
+            let unfit = match said {
+                None => Some((&code::UNKNOWN_TOOL, "its row is gone".to_owned())),
+                Some(Err(why)) => Some((&code::MALFORMED_ROW, why.clone())),
+                Some(Ok(_)) => missing,
+            };
             Run {
+                unfit,
                 until_ms: one.until_ms,
                 call: ToolCall {
                     tool_call_id: one.fence.tool_call_id.clone(),
@@ -177,10 +203,7 @@ impl Worker {
                     channel_id: one.channel_id,
                     recursion_depth: one.recursion_depth,
                     tool_name: one.tool_name,
-                    arguments: self.with_secrets(
-                        &one.arguments,
-                        options.get(&name).and_then(|options| options.as_ref().ok()),
-                    ),
+                    arguments,
                     deadline_ms: one.deadline_ms,
                 },
                 fence: one.fence,
@@ -222,15 +245,17 @@ impl Worker {
     /// Runs a tool until its deadline. One that panics has failed.
     pub(super) async fn run_tool(&self, call: ToolCall) -> ToolOutcome {
         let Some(tool) = self.parts.tools.get(&call.tool_name).cloned() else {
-            return failed(&code::UNKNOWN_TOOL, Outcome::Failed);
+            return failed(&code::UNKNOWN_TOOL, code::UNKNOWN_TOOL.meaning, Outcome::Failed);
         };
         self.counts.add("tool_run", 1);
         let left_ms = call.deadline_ms.saturating_sub(self.parts.clock.now_ms());
         let run = AssertUnwindSafe(async move { tool.run(call).await }).catch_unwind();
         match select(Box::pin(run), self.parts.clock.sleep(left_ms)).await {
             Either::Left((Ok(outcome), _)) => outcome,
-            Either::Left((Err(_), _)) => failed(&code::TOOL_FAILED, Outcome::Failed),
-            Either::Right(_) => failed(&code::TIMED_OUT, Outcome::Timeout),
+            Either::Left((Err(_), _)) => {
+                failed(&code::TOOL_FAILED, code::TOOL_FAILED.meaning, Outcome::Failed)
+            }
+            Either::Right(_) => failed(&code::TIMED_OUT, code::TIMED_OUT.meaning, Outcome::Timeout),
         }
     }
 }
@@ -242,11 +267,11 @@ fn with(arguments: &Map<String, Value>, secrets: &Map<String, Value>) -> Value {
     Value::Object(all)
 }
 
-fn failed(code: &guild_protocol::error::Code, status: Outcome) -> ToolOutcome {
+fn failed(code: &Code, message: &str, status: Outcome) -> ToolOutcome {
     ToolOutcome {
         status,
         result: Value::Null,
-        error: json!({ "code": code.name, "message": code.meaning, "source": "sys.worker" }),
+        error: json!({ "code": code.name, "message": message, "source": "sys.worker" }),
         after_execution: None,
     }
 }

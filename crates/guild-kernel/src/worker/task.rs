@@ -11,6 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use guild_protocol::error::Code;
 use serde_json::{Value, json};
 
+use super::ask::Unanswered;
 use super::heart::Hold;
 use super::profile::Profile;
 use super::prompt::{self, Budget, Cards, Seen};
@@ -212,10 +213,11 @@ impl Worker {
                 let outcomes = self.run_here(claimed, fence, &thought.calls).await;
                 (react::conclude(scene, thought, outcomes), usage)
             }
-            Err((code, message)) => {
+            Err(Unanswered { code, message, cost_unknown }) => {
                 self.counts.add("failed", 1);
                 let finish = react::failed(code, &message, react::last_text(cards, turn));
-                (finished(vec![error_card(code, &message)], finish), Usage::default())
+                let usage = Usage { cost_unknown, ..Usage::default() };
+                (finished(vec![error_card(code, &message)], finish), usage)
             }
         }
     }

@@ -88,6 +88,26 @@ fn applied_and_not_resumed(tx: &mut Tx<'_>) {
 /// Each with the words that tell of it.
 const PLANTS: &[(&str, Plant)] = &[
     ("card_00000000000000000000000000000fff was written without a lease", unfenced_append),
+    ("card_00000000000000000000000000000002 lies in a box that its turn does not write to", |tx| {
+        sql(
+            tx,
+            "INSERT INTO card_box_entries (box_id, place, card_id)
+             SELECT output_box_id, 0, 'card_00000000000000000000000000000002' FROM agent_state_head
+             WHERE agent_id = 'a2'",
+        );
+        sql(
+            tx,
+            "UPDATE card_boxes SET next_place = next_place + 1 WHERE box_id =
+               (SELECT output_box_id FROM agent_state_head WHERE agent_id = 'a2')",
+        );
+    }),
+    ("was written by a step and does not lie in the box of its turn", |tx| {
+        sql(
+            tx,
+            "DELETE FROM card_box_entries WHERE place = 0 AND box_id =
+               (SELECT output_box_id FROM agent_state_head WHERE agent_id = 'a3')",
+        );
+    }),
     ("has several rows", second_copy),
     ("waits for another number of calls than are open", applied_and_not_resumed),
     ("has several terminal events", |tx| {

@@ -1,10 +1,11 @@
 //! Bad input: a typed error or one row in error, and nobody else is delayed.
 
 use guild_kernel::card::{self, CardType, NewCard};
-use guild_kernel::inbox::InboxStatus;
+use guild_kernel::inbox::{InboxStatus, Outcome};
 use guild_kernel::roster;
-use guild_kernel::turn::{self, Commit, NewTurn, Parent, Stop, Then};
+use guild_kernel::turn::{self, Commit, NewTurn, Parent, Stop, Then, sweep};
 use guild_kernel::{BoxId, code};
+use guild_store::args;
 use serde_json::json;
 
 use crate::world::{
@@ -214,4 +215,86 @@ fn cards_of_turns_are_written_by_turns_alone() {
     let put = node.write(move |tx| card::put_all(tx, std::slice::from_ref(&other), T0));
     assert_eq!(put.unwrap_err().code(), &code::CONFLICT);
     assert_ne!(context_box(1), output_box(1));
+}
+
+/// A turn whose row says what no name may say is closed by its place. The one before it ends as it should, and the one
+/// behind it begins.
+#[test]
+fn rows_that_cannot_be_read_harm_no_turn_before_or_behind_them() {
+    both(|node| {
+        let first = node.ask(1, 1, T0);
+        let fence = node.take(1, T0);
+        let ids: Vec<_> = (2..=8).map(|n| node.ask(n, 1, T0)).collect();
+        let plants = [
+            "UPDATE agent_inbox SET channel_id = 'a.b' WHERE correlation_id = 'c2'",
+            "UPDATE agent_inbox SET inbox_id = 'none' WHERE correlation_id = 'c3'",
+            "UPDATE agent_inbox SET parent_agent_turn_id = '?' WHERE correlation_id = 'c4'",
+            // Its name is none, so it has no deliverable.
+            "UPDATE agent_inbox SET agent_turn_id = 'none' WHERE correlation_id = 'c5'",
+            "UPDATE agent_inbox SET channel_id = '' WHERE correlation_id = 'c7'",
+        ];
+        for plant in plants {
+            assert_eq!(node.plant(plant), 1, "{plant}");
+        }
+        node.commit(&fence, success(), T0 + 1).unwrap();
+        assert_eq!(node.ended(&first), (Some(Outcome::Success), None));
+        let fence = node.take(2, T0 + 2);
+        assert_eq!(fence.agent_turn_id, ids[4], "the first that can be read");
+        let told = |n: &'static str| {
+            node.read(move |rx| {
+                let sql = "SELECT status, coalesce(error_code, '') FROM agent_inbox WHERE correlation_id = $1";
+                Ok(rx.first::<(String, String)>(sql, args![n])?.unwrap())
+            })
+        };
+        let (error, code) = ("error".to_owned(), "kernel.malformed_row".to_owned());
+        for n in ["c2", "c3", "c4", "c5"] {
+            assert_eq!(told(n), (error.clone(), code.clone()), "{n}");
+        }
+        assert!(node.deliverable(&ids[0]).is_some(), "what has a name has an end");
+        node.commit(&fence, success(), T0 + 3).unwrap();
+        assert_eq!(told("c7"), (error, code));
+        assert_eq!(node.take(3, T0 + 4).agent_turn_id, ids[6]);
+        let due = node.read(|rx| sweep::due(rx, T0 + 5, 9));
+        assert_eq!(due, vec![]);
+    });
+}
+
+/// The same for whoever waits for it: it is answered. And for whoever asked for it: it ends as it should.
+#[test]
+fn a_child_that_cannot_be_read_harms_nobody() {
+    both(|node| {
+        node.ask(1, 1, T0);
+        let waits = node.take(1, T0);
+        let awaited = node.suspend(&waits, &[0], T0).remove(0);
+        node.ask(2, 2, T0);
+        let fence = node.take(2, T0);
+        let asked_by = |fence: &turn::Fence, answers| {
+            Some(Parent {
+                agent_id: fence.key.agent_id.clone(),
+                agent_turn_id: fence.agent_turn_id.clone(),
+                step_id: Some(fence.step_id.clone()),
+                answers,
+            })
+        };
+        node.pack([3, 4, 5, 6]);
+        let queued = NewTurn { parent: asked_by(&waits, Some(awaited)), ..new_turn(3, 2) };
+        node.enqueue(&queued, T0).unwrap();
+        let begun = NewTurn { parent: asked_by(&fence, None), ..new_turn(4, 4) };
+        node.enqueue(&begun, T0).unwrap();
+        node.enqueue(&new_turn(5, 4), T0).unwrap();
+        let plant =
+            "UPDATE agent_inbox SET channel_id = 'a.b' WHERE correlation_id IN ('c3', 'c4')";
+        assert_eq!(node.plant(plant), 2);
+        node.commit(&fence, success(), T0 + 1).unwrap();
+        assert_eq!(node.ended(&fence.agent_turn_id), (Some(Outcome::Success), None));
+        assert_eq!(node.sweep(T0 + 1), 1, "the answer");
+        assert_eq!(node.head(1).status(), "dispatched");
+        let at_work: Vec<_> =
+            node.claim(&[7, 8], T0 + 2).into_iter().map(|one| one.fence).collect();
+        let keys: Vec<_> = at_work.iter().map(|fence| fence.key.clone()).collect();
+        assert_eq!(keys, [key(1), key(4)], "what waited behind the child has begun");
+        for fence in &at_work {
+            node.commit(fence, success(), T0 + 3).unwrap();
+        }
+    });
 }

@@ -265,6 +265,37 @@ fn many_reports_at_once_are_taken_together() {
     node.assert_well();
 }
 
+/// A call whose row cannot be read is refused; who asks at the same moment about others is told.
+#[test]
+fn a_call_that_cannot_be_read_is_refused_alone() {
+    both(|node| {
+        let office = Office::new(node);
+        let mut shop = office.listen("cmd.tool.shop.>");
+        office.drain();
+        let places: Vec<usize> = (0..32).collect();
+        suspended(&office, 1, &places);
+        let commands: Vec<Letter> = places.iter().map(|_| office.next(&mut shop)).collect();
+        let plant = "UPDATE turn_waiting_tools SET step_id = 'none' WHERE tool_name = 'tool7'";
+        assert_eq!(node.plant(plant), 1);
+        office.desk(DeskOptions::default());
+        office.until(|| {
+            let first = office.answer_to(&commands[0], CALL, b"");
+            office.within(office.mail.ask(first, 5_000)).is_ok()
+        });
+        // Asked together, so that the desk takes many of them at once.
+        let asking = commands
+            .iter()
+            .map(|command| office.mail.ask(office.answer_to(command, CALL, b""), 30_000));
+        let answers = office.within(futures_util::future::join_all(asking));
+        for (command, answer) in commands.iter().zip(answers) {
+            let (bad, answer) = (command.subject.as_str().ends_with("tool7"), answer.unwrap());
+            let told = answer.body().unwrap();
+            let wanted = if bad { ("refused", Some("store.decode")) } else { ("waiting", None) };
+            assert_eq!(status(&told), wanted, "{}", command.subject.as_str());
+        }
+    });
+}
+
 #[test]
 fn a_command_that_nobody_hears_waits_for_its_tool_and_holds_up_nobody_else() {
     both(|node| {

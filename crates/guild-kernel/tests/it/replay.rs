@@ -139,3 +139,37 @@ fn a_turn_whose_steps_were_lost_is_exported() {
         node.assert_well();
     });
 }
+
+/// What an agent writes later lies in the same box, and pushes nothing of an earlier turn out of its replay: neither
+/// by its number, nor when the clock had gone back.
+#[test]
+fn a_turn_is_exported_whole_however_much_its_agent_wrote_since() {
+    both(|node| {
+        let id = node.ask(1, 1, T0);
+        let fence = node.take(1, T0);
+        let calls = node.suspend(&fence, &[0, 1], T0 + 1);
+        for call in &calls {
+            node.report(&report(&fence, call), T0 + 2);
+        }
+        let fence = node.take(2, T0 + 3);
+        node.commit(&fence, success(), T0 + 4).unwrap();
+        let before = story(&exported(node, &id));
+        assert_eq!(before.len(), 13, "{before:?}");
+        let later = "INSERT INTO cards (card_id, project_id, type, role, author_id, agent_turn_id, content,
+              metadata, created_ms)
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 10300)
+            SELECT 'card_0000000000000000000000' || CAST(1000000000 + n AS TEXT), 'p', 'agent.thought',
+              'assistant', 'a1', 'turn_00000000000000000000000000000009', '{}', '{}', 7 FROM numbers";
+        assert_eq!(node.plant(later), 10_300);
+        let entries = "INSERT INTO card_box_entries (box_id, place, card_id)
+            SELECT b.box_id, b.next_place + c.n, c.card_id FROM
+              (SELECT card_id, row_number() OVER (ORDER BY card_id) - 1 AS n FROM cards
+               WHERE agent_turn_id = 'turn_00000000000000000000000000000009') AS c
+            CROSS JOIN card_boxes AS b WHERE b.box_id = 'box_00000000000000000000000000000003'";
+        assert_eq!(node.plant(entries), 10_300);
+        let grown = "UPDATE card_boxes SET next_place = next_place + 10300
+            WHERE box_id = 'box_00000000000000000000000000000003'";
+        assert_eq!(node.plant(grown), 1);
+        assert_eq!(story(&exported(node, &id)), before);
+    });
+}

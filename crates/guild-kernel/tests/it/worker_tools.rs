@@ -299,7 +299,11 @@ fn a_model_that_is_busy_is_asked_again() {
             *times += 1;
             let retry_after_ms = (*times == 2).then_some(20_000);
             if *times < 3 {
-                return Err(Failure::Busy { message: "later".to_owned(), retry_after_ms });
+                return Err(Failure::Busy {
+                    message: "later".to_owned(),
+                    retry_after_ms,
+                    cost_unknown: false,
+                });
             }
             Ok(say("Now."))
         });
@@ -316,7 +320,11 @@ fn a_model_that_is_busy_is_asked_again() {
 #[test]
 fn a_model_that_fails_ends_the_turn_with_a_code() {
     both(|node| {
-        let busy = |retry_after_ms| Failure::Busy { message: "no".to_owned(), retry_after_ms };
+        let busy = |retry_after_ms| Failure::Busy {
+            message: "no".to_owned(),
+            retry_after_ms,
+            cost_unknown: false,
+        };
         let failures = [
             (busy(None), "kernel.model_busy", 3),
             (busy(Some(3_600_000)), "kernel.model_busy", 1),

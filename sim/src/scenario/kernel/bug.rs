@@ -10,10 +10,14 @@ pub enum Bug {
     AskedAgain,
     /// Whoever has lost its turn writes a card all the same.
     UnfencedAppend,
+    /// Whoever has lost its turn puts a card that is there into the box of the turn.
+    UnfencedEntry,
     /// A result is applied by one transaction, and its turn resumed by another.
     TwoTransactions,
     /// A tool is run before its call is written down.
     PublishBeforeCommit,
+    /// A command leaves for its tool before its commit.
+    CommandBeforeCommit,
     /// A heartbeat takes a lease back that somebody else has got meanwhile.
     HeartbeatRevives,
     /// A sweep takes turns away from workers that have them.
@@ -66,7 +70,9 @@ impl Bug {
             Bug::OutOfOrder => &[("ORDER BY t.seq LIMIT 4", "ORDER BY t.seq DESC LIMIT 1")],
             _ => &[],
         };
-        Plant { edits, ..Plant::default() }
+        let early = self == Bug::CommandBeforeCommit;
+        let overheard_sink = early.then_some(guild_kernel::turn::COMMAND_SINK);
+        Plant { edits, overheard_sink, ..Plant::default() }
     }
 
     /// What the database does otherwise: a change that code forgets to make, or makes wrongly.

@@ -65,7 +65,7 @@ impl Mind {
             n => {
                 world.count("model is busy");
                 let retry_after_ms = (n == 2).then_some(700);
-                Failure::Busy { message: "later".to_owned(), retry_after_ms }
+                Failure::Busy { message: "later".to_owned(), retry_after_ms, cost_unknown: n > 3 }
             }
         })
     }

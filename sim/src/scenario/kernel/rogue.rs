@@ -8,7 +8,7 @@ use guild_kernel::turn::sweep::{self, Due};
 use guild_protocol::env::{BoxFuture, Clock};
 use guild_store::{Store, Tx, args};
 
-use super::{Bug, SWEEP_MS, Shared};
+use super::{Bug, SWEEP_MS, Shared, shop};
 use crate::executor::Life;
 
 /// The one that this bug is done by.
@@ -26,7 +26,9 @@ pub(super) fn of(
         Bug::JoinedAgain => Some(Box::pin(again(shared, store, clock, join_again))),
         Bug::AnsweredAfterStop => Some(Box::pin(again(shared, store, clock, answer_the_dead))),
         Bug::TimeoutBesideResult => Some(Box::pin(again(shared, store, clock, time_out))),
-        Bug::UnfencedAppend => Some(Box::pin(haunt(shared, store, holder))),
+        Bug::CommandBeforeCommit => Some(Box::pin(send_early(shared))),
+        Bug::UnfencedAppend => Some(Box::pin(haunt(shared, store, holder, write_card))),
+        Bug::UnfencedEntry => Some(Box::pin(haunt(shared, store, holder, put_entry))),
         Bug::HeartbeatRevives => Some(Box::pin(revive(shared, store, holder))),
         _ => None,
     }
@@ -42,6 +44,16 @@ async fn again(shared: Shared, store: Store, clock: Arc<dyn Clock>, deed: Deed) 
         // What cannot be done now is done the next time.
         let done: Result<()> = store.write(move |tx| deed(tx, clock.now_ms())).await;
         drop(done);
+    }
+}
+
+/// Sends commands as they are queued, and does not wait for their commit.
+async fn send_early(shared: Shared) {
+    loop {
+        shared.world.sleep(1).await;
+        for body in shared.database.overheard() {
+            shop::overhear(&shared, &body);
+        }
     }
 }
 
@@ -133,27 +145,57 @@ async fn look(store: &Store, holder: &str, mine: &mut Mine) {
     mine.extend(read.await.unwrap_or_default());
 }
 
-/// Writes down what came out of a step that somebody else does again.
-async fn haunt(shared: Shared, store: Store, holder: String) {
+/// What is done about a step that its worker has lost.
+type Haunting = fn(&mut Tx<'_>, &str) -> Result<()>;
+
+/// Goes on with steps that somebody else does again.
+async fn haunt(shared: Shared, store: Store, holder: String, deed: Haunting) {
     let mut mine = Mine::new();
     loop {
         shared.world.sleep(SWEEP_MS / 2).await;
         look(&store, &holder, &mut mine).await;
         for step in mine.keys().cloned().collect::<Vec<_>>() {
-            let haunted = store.write(move |tx| {
-                tx.exec(
-                    "INSERT INTO cards (card_id, project_id, type, role, author_id, agent_turn_id, step_id, content,
-                       metadata, created_ms)
-                     SELECT 'card_' || substr(s.step_id, 6), s.project_id, 'agent.thought', 'assistant', s.agent_id,
-                       s.agent_turn_id, s.step_id, '{}', '{}', s.ended_ms
-                     FROM agent_steps AS s JOIN agent_state_head AS h ON h.active_agent_turn_id = s.agent_turn_id
-                     WHERE s.step_id = $1 AND s.status = 'abandoned' ON CONFLICT DO NOTHING",
-                    args![&step],
-                )
-            });
-            drop(haunted.await);
+            let haunted: Result<()> = store.write(move |tx| deed(tx, &step)).await;
+            drop(haunted);
         }
     }
+}
+
+/// Writes down what came out of it.
+fn write_card(tx: &mut Tx<'_>, step: &str) -> Result<()> {
+    tx.exec(
+        "INSERT INTO cards (card_id, project_id, type, role, author_id, agent_turn_id, step_id, content,
+           metadata, created_ms)
+         SELECT 'card_' || substr(s.step_id, 6), s.project_id, 'agent.thought', 'assistant', s.agent_id,
+           s.agent_turn_id, s.step_id, '{}', '{}', s.ended_ms
+         FROM agent_steps AS s JOIN agent_state_head AS h ON h.active_agent_turn_id = s.agent_turn_id
+         WHERE s.step_id = $1 AND s.status = 'abandoned' ON CONFLICT DO NOTHING",
+        args![step],
+    )?;
+    Ok(())
+}
+
+/// Puts what the turn has read beside what it writes.
+fn put_entry(tx: &mut Tx<'_>, step: &str) -> Result<()> {
+    let put = tx.exec(
+        "INSERT INTO card_box_entries (box_id, place, card_id)
+         SELECT b.box_id, b.next_place, e.card_id
+         FROM agent_steps AS s JOIN agent_state_head AS h ON h.active_agent_turn_id = s.agent_turn_id
+         JOIN card_boxes AS b ON b.box_id = h.output_box_id
+         JOIN card_box_entries AS e ON e.box_id = h.context_box_id AND e.place = 0
+         WHERE s.step_id = $1 AND s.status = 'abandoned' ON CONFLICT DO NOTHING",
+        args![step],
+    )?;
+    if put > 0 {
+        tx.exec(
+            "UPDATE card_boxes SET next_place = next_place + 1 WHERE box_id =
+               (SELECT h.output_box_id FROM agent_steps AS s
+                JOIN agent_state_head AS h ON h.active_agent_turn_id = s.agent_turn_id
+                WHERE s.step_id = $1)",
+            args![step],
+        )?;
+    }
+    Ok(())
 }
 
 /// Renews leases by the turn alone.

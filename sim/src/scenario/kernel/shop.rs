@@ -185,12 +185,7 @@ async fn deliver(shared: &Shared, life: &Life, message: &Message) -> Result<(), 
     if life.meets(Kind::SinkStalls).is_some() {
         world.sleep(2 * LEASE_MS).await;
     }
-    let call = command.headers.tool_call_id.as_str().to_owned();
-    if !is_known(shared, &call) {
-        world.violate(format!("[unknown call] {call} is ordered"));
-    }
-    lock(&shared.shop).taken.insert(call);
-    take(shared, command);
+    order(shared, command);
     if life.meets(Kind::SinkAnswersLate).is_some() {
         world.sleep(2 * LEASE_MS).await;
     }
@@ -198,6 +193,24 @@ async fn deliver(shared: &Shared, life: &Life, message: &Message) -> Result<(), 
         life.die();
     }
     Ok(())
+}
+
+/// A command has come, by whatever way: its call is written down.
+fn order(shared: &Shared, command: Command) {
+    let call = command.headers.tool_call_id.as_str().to_owned();
+    if !is_known(shared, &call) {
+        shared.world.violate(format!("[unknown call] {call} is ordered"));
+    }
+    lock(&shared.shop).taken.insert(call);
+    take(shared, command);
+}
+
+/// A command that somebody else brings.
+pub(super) fn overhear(shared: &Shared, body: &str) {
+    match serde_json::from_str(body) {
+        Ok(command) => order(shared, command),
+        Err(error) => shared.world.violate(format!("[command] it cannot be read: {error}")),
+    }
 }
 
 /// What the shop does with a command, each time that it gets it. It outlives the nodes.

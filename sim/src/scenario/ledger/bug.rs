@@ -67,6 +67,6 @@ impl Bug {
             )],
         };
         let answers_early_one_in = if self == Bug::AnswerBeforeCommit { 20 } else { 0 };
-        Plant { edits, unchecked: true, answers_early_one_in }
+        Plant { edits, unchecked: true, answers_early_one_in, ..Plant::default() }
     }
 }

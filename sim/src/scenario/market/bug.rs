@@ -80,6 +80,6 @@ impl Bug {
                 "SELECT 1 FROM market_order WHERE length($1) > 0 LIMIT 1",
             )],
         };
-        Plant { edits, unchecked: self == Bug::DeliveredAgain, answers_early_one_in: 0 }
+        Plant { edits, unchecked: self == Bug::DeliveredAgain, ..Plant::default() }
     }
 }

@@ -72,6 +72,6 @@ impl Bug {
             Bug::AnswerBeforeCommit | Bug::LeaseIgnored => &[],
         };
         let answers_early_one_in = if self == Bug::AnswerBeforeCommit { 60 } else { 0 };
-        Plant { edits, unchecked: true, answers_early_one_in }
+        Plant { edits, unchecked: true, answers_early_one_in, ..Plant::default() }
     }
 }

@@ -185,7 +185,7 @@ impl Parts {
             // Chance: the same question is mostly answered when it is asked again.
             "MALFORMED_FUNCTION_CALL" | "OTHER" if says_nothing => {
                 let message = format!("the model could not say what it wanted: {reason}");
-                return Err(Failure::Busy { message, retry_after_ms: None });
+                return Err(Failure::Busy { message, retry_after_ms: None, cost_unknown: true });
             }
             "STOP" | "MAX_TOKENS" => (),
             _ if says_nothing => {

@@ -218,7 +218,11 @@ fn errors_in_the_middle_and_refusals_are_told_apart() {
     let error = |kind, message| json!({ "type": "error", "error": { "type": kind, "message": message }, "request_id": "r" });
     assert_eq!(
         failed(vec![error("overloaded_error", "Overloaded")]),
-        Failure::Busy { message: "here: Overloaded".to_owned(), retry_after_ms: None }
+        Failure::Busy {
+            message: "here: Overloaded".to_owned(),
+            retry_after_ms: None,
+            cost_unknown: true
+        }
     );
     assert_eq!(
         failed(vec![error("invalid_request_error", "no")]),

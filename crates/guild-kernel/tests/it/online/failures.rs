@@ -7,7 +7,12 @@ fn failed(stage: &Stage) -> Failure {
 }
 
 fn busy(message: &str, retry_after_ms: Option<i64>) -> Failure {
-    Failure::Busy { message: message.to_owned(), retry_after_ms }
+    Failure::Busy { message: message.to_owned(), retry_after_ms, cost_unknown: false }
+}
+
+/// It was asked, and may have worked.
+fn broken(message: &str) -> Failure {
+    Failure::Busy { message: message.to_owned(), retry_after_ms: None, cost_unknown: true }
 }
 
 fn delta(text: &str) -> String {
@@ -146,7 +151,7 @@ fn stalled(bytes: Vec<u8>, last: &'static str) -> Result<Reply, Failure> {
 fn a_stream_that_stalls_ends() {
     let head = format!("HTTP/1.1 {EVENTS}\r\n\r\n");
     let failed = stalled((head.clone() + &delta("Hel")).into_bytes(), "Hel").unwrap_err();
-    assert_eq!(failed, busy("here: it did not go on within 60000 ms", None));
+    assert_eq!(failed, broken("here: it did not go on within 60000 ms"));
     // All was said, and nobody closed the line.
     let reply = stalled((head + &delta("Hello") + END).into_bytes(), "Hello").unwrap();
     assert_eq!(reply.text, "Hello");
@@ -165,7 +170,7 @@ fn a_service_that_never_begins_is_left() {
     stage.asked();
     clock.make_late();
     let failed = asked.join().unwrap().unwrap_err();
-    assert_eq!(failed, busy("here: it did not begin to answer within 300000 ms", None));
+    assert_eq!(failed, broken("here: it did not begin to answer within 300000 ms"));
     stage.gone.recv().unwrap();
 }
 
@@ -194,7 +199,9 @@ fn nobody_is_there() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let failed =
         asked(endpoint(Provider::OpenAiCompatible, &format!("http://{free}"))).unwrap_err();
-    let Failure::Busy { message, retry_after_ms: None } = failed else { panic!("{failed:?}") };
+    let Failure::Busy { message, retry_after_ms: None, cost_unknown: false } = failed else {
+        panic!("{failed:?}")
+    };
     assert!(message.starts_with("here: connecting failed: "), "{message}");
 }
 

@@ -104,7 +104,7 @@ fn an_error_in_the_middle_is_no_answer() {
     let stage = Stage::answering(LINES, lines(&[said.clone(), error]));
     let failed = asked(endpoint(Provider::Ollama, &stage.url)).unwrap_err();
     let message = "here: model runner has unexpectedly stopped".to_owned();
-    assert_eq!(failed, Failure::Busy { message, retry_after_ms: None });
+    assert_eq!(failed, Failure::Busy { message, retry_after_ms: None, cost_unknown: true });
     // Nor is one without its last line, or with half of it.
     for half in [String::new(), last().to_string()[..100].to_owned()] {
         let stage = Stage::answering(LINES, lines(std::slice::from_ref(&said)) + &half);
