@@ -268,6 +268,7 @@ impl Yard {
             uptime_ms: agent.term.gone_ms(),
             leased: agent.term.has_begun(),
             ran_ms: agent.term.ran_ms(wall_ms),
+            shape: None,
             execs: 0,
             secrets_released: false,
             version: "sim".to_owned(),
