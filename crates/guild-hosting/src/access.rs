@@ -247,8 +247,8 @@ pub struct Reach<'a> {
     pub origins: &'a [Origin],
 }
 
-/// Whether somebody may sign in without a proof: only if the flag is set, and the flag is refused where others can come:
-/// by the address, through a proxy, or by a name that is not this machine's own.
+/// Whether somebody may sign in without a proof: only if the flag is set, and the flag is refused where others can
+/// come: by the address, through a proxy, or by a name that is not this machine's own.
 ///
 /// ```
 /// # use guild_hosting::access::{Reach, bypass_allowed};

@@ -24,6 +24,9 @@ pub struct Note {
     pub frozen: Option<bool>,
     /// The shape that it has, as it said itself or its machine did; not known if the machine cannot give another.
     pub shape: Option<Shape>,
+    /// What it said that is less than it should have, and the version of its row then. Whoever changes its shape takes
+    /// away first and writes afterwards: only what two looks have seen under one version is given back.
+    pub less: Option<(i64, Shape)>,
     /// When it last said how it is.
     pub seen_ms: Option<UnixMs>,
     /// What failed the last time. Each waits for itself alone: a look that fails must not hold up a lease.
@@ -40,6 +43,19 @@ pub struct Wait {
 }
 
 impl Note {
+    /// It has this shape.
+    pub(super) fn has(&mut self, said: Shape, row: &Sandbox, now_ms: UnixMs) {
+        let held = row.held_at(now_ms);
+        let is_less = said.cpu_milli < held.cpu_milli || said.ram_mib < held.ram_mib;
+        let is_more = said.cpu_milli > held.cpu_milli || said.ram_mib > held.ram_mib;
+        let seen = Some((row.version, said));
+        if is_less && !is_more && said != UNKNOWN_SHAPE && self.less != seen {
+            self.less = seen;
+        } else {
+            (self.shape, self.less) = (Some(said), None);
+        }
+    }
+
     /// Something failed: the next try of the same waits, twice as long each time.
     pub(super) fn failed(&mut self, kind: Kind, options: &Options, now_ms: UnixMs) {
         let tries = self.tries(kind);
@@ -372,6 +388,31 @@ mod tests {
         let options = Options::default();
         assert_eq!(next_act(&running(), &late, &options, NOW + 2_000), lease);
         assert_eq!(next_act(&over, &late, &options, NOW + 2_000), Act::Stop);
+    }
+
+    #[test]
+    fn what_is_too_much_is_taken_at_once_and_what_is_missing_is_given_when_it_was_seen_twice() {
+        let held = running().shape;
+        let resize = Act::Resize(Resized { cpu_milli: held.cpu_milli, ram_mib: held.ram_mib });
+        let seen = |note: &mut Note, shape, row: &Sandbox| {
+            note.has(shape, row, NOW);
+            act(row, note)
+        };
+        let fresh = || Note { shape: Some(held), ..known() };
+        let (less, more) = (Shape { ram_mib: 1, ..held }, Shape { ram_mib: 9_999, ..held });
+        let both = Shape { cpu_milli: 1, ..more };
+        assert_eq!(seen(&mut fresh(), held, &running()), Act::Nothing);
+        assert_eq!(seen(&mut fresh(), more, &running()), resize);
+        assert_eq!(seen(&mut fresh(), both, &running()), resize);
+        for mut note in [fresh(), known()] {
+            // Somebody takes away what a write that is under way gives up.
+            assert_eq!(seen(&mut note, less, &running()), Act::Nothing);
+            let other = Sandbox { version: 2, ..running() };
+            assert_eq!(seen(&mut note, less, &other), Act::Nothing, "it was written meanwhile");
+            assert_eq!(seen(&mut note, less, &other), resize, "nobody has written for so long");
+        }
+        // An agent that does not say what it has, and nobody who remembers it.
+        assert_eq!(seen(&mut known(), UNKNOWN_SHAPE, &running()), resize);
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Driver {
             note.frozen = Some(health.state == State::Frozen);
             note.leased_ms = health.leased.then_some(health.run_until_ms);
             if self.machine.abilities().resize {
-                note.shape = Some(shape_of(health, row, note.shape));
+                note.has(shape_of(health, row, note.shape), row, now_ms);
             }
         });
         let until_ms = may_run_until(row, &self.options);
