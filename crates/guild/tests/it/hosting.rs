@@ -222,8 +222,16 @@ fn a_row_that_is_set_aside_is_counted_where_somebody_watches() {
 #[test]
 fn signing_in_without_a_proof_is_refused_where_others_can_reach() {
     let home = Home::new();
-    let open = ["--set", "hosting.sign_in_without_proof=true", "--set", "gateway.listen=0.0.0.0:0"];
-    let run = home.run(&[&["up"], &open[..]].concat());
-    assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("access.bypass_exposed"), "{run:?}");
+    let own = "gateway.listen=127.0.0.1:0";
+    for open in [
+        ["gateway.listen=0.0.0.0:0", "hosting.enabled=true"],
+        [own, "hosting.trusted_proxies=127.0.0.1"],
+        [own, "hosting.origins=https://guild.example.com"],
+    ] {
+        let sets = ["hosting.sign_in_without_proof=true", open[0], open[1]];
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let run = home.run(&["up"].into_iter().chain(sets).collect::<Vec<_>>());
+        assert_eq!(run.code, 2, "{open:?}: {run:?}");
+        assert!(run.stderr.contains("access.bypass_exposed"), "{open:?}: {run:?}");
+    }
 }

@@ -19,10 +19,9 @@ fn fits(shop: &Shop, sandbox: &str, mib: u32) -> bool {
 }
 
 /// Whether so much fits before long: whoever drives the machine looks at it now and then.
-#[expect(clippy::disallowed_methods, reason = "a node with a clock of its own is waited for")]
 fn fits_soon(shop: &Shop, sandbox: &str, mib: u32) -> bool {
     (0..600).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        testbed::wait_ms(200);
         fits(shop, sandbox, mib)
     })
 }
@@ -52,7 +51,7 @@ fn another_shape_reaches_what_runs_and_a_write_that_fails_leaves_it_as_it_was() 
         shop.post_as("shape", &at, &json!({"version": before["version"], "ram_mib": 300}));
     assert_eq!((again, &same["version"]), (200, &resized["version"]), "the same again");
 
-    // A key that was used for another shape: something was taken away already, and whoever drives the machine sees that.
+    // A key that was used for another shape: something was taken away already, which is seen and mended.
     let (status, refused) = shop.post_as("shape", &at, &shape(150));
     assert_eq!((status, &refused["error"]["code"]), (422, &json!("access.idempotency_mismatch")));
     assert_eq!(shown()["version"], resized["version"]);
