@@ -418,9 +418,8 @@ mod tests {
     #[test]
     fn what_cannot_be_done_holds_up_nothing_else() {
         let other = Some(Shape { cpu_milli: 1, ram_mib: 2, disk_mib: 3 });
-        let all = Note { shape: other, frozen: Some(true), seen_ms: None, ..known() };
+        let mut failing = Note { shape: other, frozen: Some(true), seen_ms: None, ..known() };
         let Shape { cpu_milli, ram_mib, .. } = running().shape;
-        let mut failing = all.clone();
         let mut done = Vec::new();
         for _ in 0..4 {
             let act = act(&running(), &failing);
