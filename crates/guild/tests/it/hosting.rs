@@ -124,16 +124,20 @@ fn ended_exactly(sandbox: &Value) {
 
 /// What its agent said that it ran is within what was paid.
 fn ran_as_paid(operator: &Home, id: &str, minutes: i64) {
+    let ran_ms = ran_ms(operator, id).unwrap_or_else(|error| panic!("{id}: {error}"));
+    assert!((1..=minutes * 60_000).contains(&ran_ms), "{id} ran {ran_ms} ms");
+}
+
+fn ran_ms(operator: &Home, id: &str) -> guild_store::Result<i64> {
     let file = operator.path().join(".local/share/guildhall/node.db");
-    let mut database = Sqlite::open(&file).unwrap();
-    let mut ran_ms = 0;
-    let ran = "SELECT ran_ms FROM hosting_sandbox WHERE sandbox_id = $1";
+    let mut ran_ms = None;
     let mut read = |row: &dyn Columns| {
-        ran_ms = i64::from_val(row.val(0)?).unwrap();
+        ran_ms = i64::from_val(row.val(0)?);
         Ok(())
     };
-    database.query(ran, args![id], &mut read).unwrap();
-    assert!((1..=minutes * 60_000).contains(&ran_ms), "{id} ran {ran_ms} ms");
+    let ran = "SELECT ran_ms FROM hosting_sandbox WHERE sandbox_id = $1";
+    Sqlite::open(&file)?.query(ran, args![id], &mut read)?;
+    Ok(ran_ms.unwrap_or(0))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a minute is a minute")]
