@@ -127,8 +127,8 @@ pub mod code {
             "An answer may not be kept: it is too large, holds a token, or has a status that it cannot have.",
             "Please report it.";
         BYPASS_EXPOSED = "access.bypass_exposed", Denied,
-            "Signing in without a proof was asked for on an address that others can reach.",
-            "Listen on 127.0.0.1 or ::1, or leave the flag away.";
+            "Signing in without a proof was asked for where others can come: by the address, a proxy or an origin.",
+            "Listen on 127.0.0.1 or ::1, trust no proxy, name no origin of others, or leave the flag away.";
     }
 }
 
@@ -236,21 +236,43 @@ pub(crate) fn check_still(rx: &mut Rx<'_>, caller: &Caller, now_ms: UnixMs) -> R
     if still { Ok(()) } else { Err(unauthenticated()) }
 }
 
-/// Whether somebody may sign in without a proof: only if the flag is set, and the flag is refused on an address that
-/// others can reach.
+/// How others may come to a node.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach<'a> {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Whether proxies are trusted to say who comes: then there are some, and others come through them.
+    pub has_proxies: bool,
+    /// The origins under which it is known, if any were set.
+    pub origins: &'a [Origin],
+}
+
+/// Whether somebody may sign in without a proof: only if the flag is set, and the flag is refused where others can
+/// come: by the address, through a proxy, or by a name that is not this machine's own.
 ///
 /// ```
-/// # use guild_hosting::access::bypass_allowed;
-/// assert!(bypass_allowed(true, "127.0.0.1:4848".parse().unwrap()).unwrap());
-/// assert!(!bypass_allowed(false, "0.0.0.0:4848".parse().unwrap()).unwrap());
-/// assert!(bypass_allowed(true, "0.0.0.0:4848".parse().unwrap()).is_err());
+/// # use guild_hosting::access::{Reach, bypass_allowed};
+/// let at = |address: &str| {
+///     Reach { address: address.parse().unwrap(), has_proxies: false, origins: &[] }
+/// };
+/// assert!(bypass_allowed(true, at("127.0.0.1:4848")).unwrap());
+/// assert!(!bypass_allowed(false, at("0.0.0.0:4848")).unwrap());
+/// assert!(bypass_allowed(true, at("0.0.0.0:4848")).is_err());
+/// let behind = Reach { has_proxies: true, ..at("127.0.0.1:4848") };
+/// assert!(bypass_allowed(true, behind).is_err());
 /// ```
-pub fn bypass_allowed(flag: bool, listen_address: SocketAddr) -> Result<bool> {
-    if !flag || listen_address.ip().to_canonical().is_loopback() {
+pub fn bypass_allowed(flag: bool, reach: Reach<'_>) -> Result<bool> {
+    let Reach { address, has_proxies, origins } = reach;
+    let message = if !address.ip().to_canonical().is_loopback() {
+        format!("{address} can be reached by others")
+    } else if has_proxies {
+        "a proxy is trusted, so others come through it".to_owned()
+    } else if let Some(origin) = origins.iter().find(|origin| !origin.is_loopback()) {
+        format!("others come by {origin}")
+    } else {
         return Ok(flag);
-    }
-    let message = format!("{listen_address} can be reached by others");
-    Err(Error::refused(&code::BYPASS_EXPOSED, message))
+    };
+    if flag { Err(Error::refused(&code::BYPASS_EXPOSED, message)) } else { Ok(false) }
 }
 
 /// How many rows of a table one sweep takes away, so that no other write waits long for it.
@@ -289,7 +311,12 @@ mod tests {
 
     #[test]
     fn nobody_signs_in_without_a_proof_where_others_come() {
-        let allowed = |flag, address: &str| bypass_allowed(flag, address.parse().unwrap());
+        let at = |address: &str| Reach {
+            address: address.parse().unwrap(),
+            has_proxies: false,
+            origins: &[],
+        };
+        let allowed = |flag, address: &str| bypass_allowed(flag, at(address));
         for loopback in ["127.0.0.1:1", "127.9.9.9:4848", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(allowed(true, loopback), Ok(true));
             assert_eq!(allowed(false, loopback), Ok(false));
@@ -304,6 +331,26 @@ mod tests {
         ] {
             assert_eq!(allowed(true, open).unwrap_err().code(), &code::BYPASS_EXPOSED, "{open}");
             assert_eq!(allowed(false, open), Ok(false));
+        }
+    }
+
+    #[test]
+    fn nobody_signs_in_without_a_proof_where_others_come_by_a_detour() {
+        let here = "127.0.0.1:4848".parse().unwrap();
+        let refused = |has_proxies, origins: &[&str]| {
+            let origins: Vec<Origin> = origins.iter().map(|text| text.parse().unwrap()).collect();
+            let reach = Reach { address: here, has_proxies, origins: &origins };
+            assert_eq!(bypass_allowed(false, reach), Ok(false), "without the flag all is well");
+            bypass_allowed(true, reach).err().map(|error| error.code().name)
+        };
+        let exposed = Some("access.bypass_exposed");
+        assert_eq!(refused(true, &[]), exposed, "a proxy lets others in");
+        let own = ["http://127.0.0.1:4848", "http://localhost:4848", "http://[::1]:4848"];
+        assert_eq!(refused(false, &own), None);
+        for other in
+            ["https://guild.example.com", "http://localhost.example.com", "http://10.0.0.1"]
+        {
+            assert_eq!(refused(false, &[own[0], other]), exposed, "{other}");
         }
     }
 

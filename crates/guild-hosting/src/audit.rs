@@ -4,6 +4,7 @@
 //! |---|---|
 //! | no minute is paid twice, none is left out | the minutes of each sandbox are 0, 1, 2, … in the history |
 //! | each minute is paid before it begins, from the account of its owner | time, id and accounts of each transfer |
+//! | the last minute of each costs what its row says | rows of sandboxes |
 //! | what ran is paid, or borne by us at its price | what agents reported, beside minutes and losses |
 //! | no cap is passed, what is spent is the sum of its transfers | rows of sandboxes and jobs |
 //! | nothing runs beyond its time; caps and times end at their minute | rows of sandboxes and jobs |

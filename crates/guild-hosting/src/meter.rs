@@ -29,6 +29,7 @@ mod decide;
 mod due;
 mod piece;
 
+pub(crate) use clock::believed;
 pub use clock::{BACK_MAX_MS, JUMP_MAX_MS, Seen, Sight, accept_clock, seen, sight};
 pub use decide::{Decision, Facts, decide};
 use due::{Due, Paid};

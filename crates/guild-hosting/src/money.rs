@@ -33,6 +33,7 @@ pub use withdrawal::{
     NewWithdrawal, Withdrawal, WithdrawalStatus, confirm, fail, find_withdrawal, reserve, withdraw,
     withdrawals_before, withdrawals_open,
 };
+pub(crate) use withdrawal::{expire_withdrawals, withdrawals_unsent};
 
 typed_id! {
     /// Names a withdrawal.

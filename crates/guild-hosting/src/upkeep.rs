@@ -13,7 +13,7 @@ use guild_store::Store;
 
 use crate::machine::driver::Counts;
 use crate::meter::{self, Piece, Sight, Ticked};
-use crate::{Error, Result, access};
+use crate::{Error, Result, access, money};
 
 /// So often a piece may fail before it is set aside: a database may fail now and then, and does not mean the piece.
 pub const STRIKES_MAX: u32 = 3;
@@ -183,9 +183,33 @@ impl Upkeep {
         self.strikes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn sweep(&self) -> Result<bool> {
+    /// Takes away a few of the rows that have no meaning any more; true if there may be more. Nothing, where the clock
+    /// cannot be believed: a glimpse of tomorrow would end what is kept for a day.
+    pub async fn sweep(&self) -> Result<bool> {
         let clock = self.clock.clone();
-        self.store.write(move |tx| access::sweep(tx, clock.now_ms())).await
+        let swept = self.store.write(move |tx| match meter::believed(tx, clock.now_ms())? {
+            Some(now_ms) => access::sweep(tx, now_ms),
+            None => Ok(false),
+        });
+        swept.await
+    }
+
+    /// Closes withdrawals that nobody has sent in time; how many. Also by a clock that can be believed.
+    pub async fn close_withdrawals(&self) -> Result<usize> {
+        let clock = self.clock.clone();
+        let any = self.store.read(move |rx| match meter::believed(rx, clock.now_ms())? {
+            Some(now_ms) => Ok(!money::withdrawals_unsent(rx, now_ms, 1)?.is_empty()),
+            None => Ok::<_, Error>(false),
+        });
+        if !any.await? {
+            return Ok(0);
+        }
+        let clock = self.clock.clone();
+        let closed = self.store.write(move |tx| match meter::believed(tx, clock.now_ms())? {
+            Some(now_ms) => money::expire_withdrawals(tx, now_ms, access::SWEEP_MAX),
+            None => Ok(0),
+        });
+        closed.await
     }
 
     /// Looks now and then until the shutdown. A store that is out of reach is tried again: meanwhile leases run out,
@@ -210,6 +234,11 @@ impl Upkeep {
             told = seen;
             if let Err(error) = self.sweep().await {
                 tracing::debug!(%error, "nothing was swept");
+            }
+            match self.close_withdrawals().await {
+                Ok(0) => {}
+                Ok(closed) => tracing::warn!(closed, "nobody sent these withdrawals in time"),
+                Err(error) => tracing::debug!(%error, "no withdrawal was closed"),
             }
             let wait = self.clock.sleep(self.options.every_ms);
             if let Either::Right(_) = select(wait, shutdown.triggered()).await {

@@ -57,8 +57,8 @@ pub use lease::{Lease, Term};
 pub use secrets::Secrets;
 pub use wire::{
     Attestation, Bytes64, EndedBy, Entry, ExecId, ExecRequest, ExecStarted, FileWritten, Frame,
-    Health, LeaseStands, Listing, ResizeRequest, SecretRelease, SecretsReleased, SignalRequest,
-    State, StdinRequest, StdinTaken, Stream,
+    Health, LeaseStands, Listing, ResizeRequest, SecretRelease, SecretsReleased, Shape,
+    SignalRequest, State, StdinRequest, StdinTaken, Stream,
 };
 
 /// How often the agent looks whether its time is over.
@@ -105,12 +105,15 @@ struct Shared {
     vault: Mutex<Vault>,
     forms: Arc<RwLock<Forms>>,
     status: Mutex<Status>,
+    /// One resize after the other: what is said of them is what the last one gave.
+    resizing: Mutex<()>,
     tunnels: Arc<Semaphore>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Status {
     frozen: bool,
+    shape: Shape,
     ended_by: Option<EndedBy>,
     class: Option<Class>,
 }
@@ -133,6 +136,9 @@ impl Agent {
     ) -> Agent {
         let now_ms = clock.now_ms();
         let party = Party { sandbox_id: options.sandbox_id.clone(), agent: key.public_key() };
+        let limits = running.limits();
+        let memory_mib = limits.memory_hard_bytes >> 20;
+        let shape = Shape { cpu_milli: limits.cores_milli, memory_mib };
         let vault = Vault::default();
         let term = match options.awaits_lease {
             true => Term::waiting(options.run_until_ms, now_ms),
@@ -143,7 +149,8 @@ impl Agent {
             term: Mutex::new(term),
             forms: vault.forms(),
             vault: Mutex::new(vault),
-            status: Mutex::default(),
+            status: Mutex::new(Status { frozen: false, shape, ended_by: None, class: None }),
+            resizing: Mutex::default(),
             execs: Execs::default(),
             handle: running.handle(),
             workspace: running.workspace(),

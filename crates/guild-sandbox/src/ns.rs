@@ -156,7 +156,7 @@ impl Sandbox for Ns {
                 let workspace = Workspace::new(workspace)?;
                 let proxy = fds.next().map(TcpListener::from);
                 let pipes = (!spec.stay).then_some(pipes);
-                Ok(Running::new(launcher, pipes, workspace, proxy, spec.profile))
+                Ok(Running::new(launcher, pipes, workspace, proxy, spec))
             }
             FromLauncher::Failed(error) => Err(error),
             FromLauncher::Ended(_) => Err(Error::failed("start", "it ended before it began")),

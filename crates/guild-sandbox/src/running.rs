@@ -35,6 +35,7 @@ pub struct Running {
     /// With [`crate::Network::Proxy`]: the socket that listens inside. Whoever accepts on it talks to the program.
     pub proxy: Option<TcpListener>,
     profile: Profile,
+    limits: Limits,
     workspace: Workspace,
     launcher: Launcher,
 }
@@ -63,13 +64,14 @@ impl Running {
         pipes: Option<Pipes>,
         workspace: Workspace,
         proxy: Option<TcpListener>,
-        profile: Profile,
+        spec: &Spec,
     ) -> Running {
         let (stdin, stdout, stderr) = match pipes {
             Some(Pipes { stdin, stdout, stderr }) => (Some(stdin), Some(stdout), Some(stderr)),
             None => (None, None, None),
         };
-        Running { stdin, stdout, stderr, proxy, profile, workspace, launcher }
+        let (profile, limits) = (spec.profile, spec.limits);
+        Running { stdin, stdout, stderr, proxy, profile, limits, workspace, launcher }
     }
 
     /// Its files in `/workspace`, seen from outside. They can be read, also when everything in it is dead, as long as
@@ -81,6 +83,11 @@ impl Running {
     /// Whether no command can look into another: what is told to one stays with it.
     pub(crate) fn keeps_apart(&self) -> bool {
         self.launcher.keeps_apart
+    }
+
+    /// What it was started with.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// What controls it while somebody else waits.

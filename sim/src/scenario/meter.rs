@@ -8,7 +8,8 @@
 //! 4. no cap is passed; nothing runs beyond its time, nor when its job has ended, but for what was paid;
 //! 5. where nothing goes wrong, everything ends at the exact minute, for the first reason that there is;
 //! 6. when faults end, everything comes to its end: no sandbox is left on the machine that no row wants;
-//! 7. the audits of hosting and ledger find nothing.
+//! 7. nothing has a larger shape than the minute pays for in which it is, once nothing goes wrong any more;
+//! 8. the audits of hosting and ledger find nothing.
 //!
 //! In one world of eight nothing goes wrong at all. Where clocks are set to other times, rows show other times than the
 //! world has: there only lengths are compared, not moments. Whoever runs the nodes says in the end that the time is

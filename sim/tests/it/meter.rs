@@ -40,6 +40,7 @@ fn whoever_dies_no_minute_runs_that_is_not_paid() {
             "job_stopped",
             "machine",
             "resized",
+            "shape given",
             "job extended",
             "sandbox extended",
             "withdrawn",
@@ -110,12 +111,27 @@ fn agents_that_go_on_are_found() {
     found(run, Bug::LeaseIgnored, "[unpaid]");
 }
 
+#[test]
+fn a_shape_that_is_given_before_it_is_paid_is_found() {
+    found(run, Bug::ShapeTooSoon, "[shape]");
+}
+
+#[test]
+fn a_shape_that_is_kept_when_it_is_not_paid_any_more_is_found() {
+    found(run, Bug::ShapeKept, "[shape]");
+}
+
+#[test]
+fn a_minute_that_costs_more_than_its_shape_is_found() {
+    found(run, Bug::PaidTooMuch, "[price]");
+}
+
 /// A bug without a test of its own is a checker that nobody has seen at work.
 #[test]
 fn every_bug_has_a_test_of_its_own() {
     let source = include_str!("meter.rs");
     let bugs = <Bug as clap::ValueEnum>::value_variants();
-    assert_eq!(bugs.len(), 12);
+    assert_eq!(bugs.len(), 15);
     for bug in bugs {
         let call = format!("    found(run, Bug::{bug:?}, ");
         assert_eq!(source.matches(&call).count(), 1, "{bug:?}");

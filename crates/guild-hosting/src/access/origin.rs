@@ -25,6 +25,16 @@ impl Origin {
         &self.authority
     }
 
+    /// Whether only this machine is found there.
+    pub fn is_loopback(&self) -> bool {
+        if let Some(rest) = self.authority.strip_prefix('[') {
+            let inside = rest.split_once(']').and_then(|(inside, _)| inside.parse::<IpAddr>().ok());
+            return inside.is_some_and(|address| address.to_canonical().is_loopback());
+        }
+        let host = self.authority.split(':').next().unwrap_or_default();
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+
     /// Whether a URI is at this origin: the same scheme and authority, and any path.
     pub(super) fn holds(&self, uri: &str) -> bool {
         let rest = uri

@@ -174,7 +174,22 @@ fn compare_sandbox(sandbox: &Sandbox, walk: &Walk<'_>, report: &mut Report) {
     {
         report.problem(format!("{id} may run until {ends_ms}, it is paid until {paid_until_ms}"));
     }
+    compare_price(sandbox, &paid, report);
     compare_runs(sandbox, &paid, walk, report);
+}
+
+/// The last minute costs what the row says. What the minutes before it cost, the row does not say any more once it has
+/// got another shape.
+fn compare_price(sandbox: &Sandbox, paid: &Paid, report: &mut Report) {
+    let (Some(started_ms), Some(last)) = (sandbox.started_ms, paid.last_price) else { return };
+    let begins_ms =
+        started_ms.saturating_add(paid.minutes.saturating_sub(1).saturating_mul(MINUTE_MS));
+    let next = sandbox.next.filter(|next| next.from_ms <= begins_ms);
+    let price = next.map_or(sandbox.price, |next| next.price);
+    if last != price {
+        let id = &sandbox.sandbox_id;
+        report.problem(format!("the last minute of {id} is paid with {last}, it costs {price}"));
+    }
 }
 
 /// It does not run beyond its time, nor that of its job; and it ended by its cap or its time when these were reached.

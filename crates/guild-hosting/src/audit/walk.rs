@@ -20,6 +20,8 @@ pub(super) struct Paid {
     pub(super) units: i64,
     /// What the cheapest of them cost.
     pub(super) least_price: Option<i64>,
+    /// What the latest of them cost.
+    pub(super) last_price: Option<i64>,
 }
 
 /// What the history says.
@@ -115,6 +117,9 @@ impl<'a> Walk<'a> {
                 report.problem(format!("minute {first} of {id} is missing before minute {minute}"));
             }
             std::cmp::Ordering::Equal => {}
+        }
+        if minute >= paid.minutes {
+            paid.last_price = Some(booked.units);
         }
         paid.minutes = paid.minutes.max(minute.saturating_add(1));
         paid.units = paid.units.saturating_add(booked.units);

@@ -108,7 +108,6 @@ impl Desk {
         able(can, "its shape stays as it was bought")?;
         let (id, user_id) = (sandbox_id.clone(), caller.user_id.clone());
         let present = self.0.store.read(move |rx| sandbox::get(rx, &user_id, &id)).await?;
-        let mut before = None;
         let is_meant = move |present: &Sandbox| {
             present.version == version && present.status == sandbox::Status::Running
         };
@@ -119,14 +118,14 @@ impl Desk {
             false => Ok(None),
         };
         let is_short = self.0.store.read(short).await?.is_some();
-        if is_meant(&present) && !is_short {
-            let shape = wanted(&present);
-            let least = present.held_at(self.now_ms()).smaller(&shape);
+        if is_meant(&present) && !is_short && !present.is_resizing(self.now_ms()) {
+            let least = present.held_at(self.now_ms()).smaller(&wanted(&present));
             let visit = self.door().enter(&caller.user_id, &sandbox_id).await?;
             visit.resize(least.cpu_milli, least.ram_mib).await?;
-            before = Some((visit, present.held_at(self.now_ms())));
         }
-        let written = self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+        // If it is refused, whoever drives the machine gives back what was taken, as soon as the agent has said what it
+        // has. Nobody else does: what was read before may be more than is paid by now.
+        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
             let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
             let shape = wanted(&present);
             let user_id = &caller.user_id;
@@ -138,14 +137,8 @@ impl Desk {
             let sandbox =
                 sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
             answer(200, &SandboxView::of(&sandbox, &Pace::of(tx, user_id)?, now_ms))
-        });
-        let written = written.await;
-        let is_refused = written.as_ref().map_or(true, |reply| reply.answer.status() >= 400);
-        if let (true, Some((visit, shape))) = (is_refused, before) {
-            // Nothing was changed, so nothing is taken away.
-            let _ = visit.resize(shape.cpu_milli, shape.ram_mib).await;
-        }
-        written
+        })
+        .await
     }
 
     /// Ends a sandbox; its files are kept.

@@ -34,7 +34,7 @@ use super::{Machine, reconcile};
 use crate::sandbox::{self, Sandbox};
 use crate::{Error, Result, SandboxId};
 
-pub use act::{Act, Note, Resized, next_act};
+pub use act::{Act, Kind, Note, Resized, Wait, next_act};
 pub(super) use perform::is_of;
 
 /// How soon a machine is claimed again that could not be.

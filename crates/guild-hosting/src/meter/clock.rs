@@ -75,6 +75,14 @@ pub fn seen(rx: &mut Rx<'_>) -> Result<Option<Seen>> {
     }))
 }
 
+/// The time that counts, if the present one can be believed by what the meter saw last. Remembers nothing.
+pub(crate) fn believed(rx: &mut Rx<'_>, now_ms: UnixMs) -> Result<Option<UnixMs>> {
+    let before = seen(rx)?;
+    // A time far ahead counts when the meter has seen it twice.
+    let before = before.map(|seen| Seen { suspect_ms: None, ..seen });
+    Ok(sight(before.as_ref(), now_ms).1)
+}
+
 /// Looks at the clock and remembers what was seen; the time that counts, if it can be believed.
 pub(super) fn look(tx: &mut Tx<'_>, now_ms: UnixMs) -> Result<(Sight, Option<UnixMs>)> {
     check_time("now", now_ms)?;

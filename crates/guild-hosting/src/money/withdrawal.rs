@@ -18,6 +18,10 @@ use crate::{Error, Result, UserId};
 
 /// So long somebody may take to send it. Afterwards it is given back by itself.
 const HOLD_MS: i64 = 90 * 86_400_000;
+/// What nobody has sent so long before is closed here: with its hold, which the ledger would give back by itself and
+/// leave the row as it is.
+const CLOSE_BEFORE_MS: i64 = 3_600_000;
+const NOT_SENT: &str = "nobody sent it within 90 days; it is back in the account";
 const MINUTE_MS: i64 = 60_000;
 
 /// Where a withdrawal stands.
@@ -216,6 +220,16 @@ pub fn fail(
     changed(tx, withdrawal_id, now_ms)
 }
 
+/// Closes withdrawals that nobody has sent in time, at most `limit`: what was held is given back, in the same
+/// transaction. How many it was.
+pub(crate) fn expire_withdrawals(tx: &mut Tx<'_>, now_ms: UnixMs, limit: i64) -> Result<usize> {
+    let due = withdrawals_unsent(tx, now_ms, limit)?;
+    for withdrawal in &due {
+        fail(tx, &withdrawal.withdrawal_id, NOT_SENT, now_ms)?;
+    }
+    Ok(due.len())
+}
+
 fn close(
     tx: &mut Tx<'_>,
     withdrawal: &Withdrawal,
@@ -292,6 +306,22 @@ pub fn withdrawals_open(
             "WHERE status = 'requested' AND withdrawal_id > $1 ORDER BY withdrawal_id LIMIT $2"
         ),
         args![after.map_or("", WithdrawalId::as_str), page(limit)],
+    )?)
+}
+
+/// Withdrawals that should have been sent by now, at most `limit`.
+pub(crate) fn withdrawals_unsent(
+    rx: &mut Rx<'_>,
+    now_ms: UnixMs,
+    limit: i64,
+) -> Result<Vec<Withdrawal>> {
+    let latest_ms = now_ms.saturating_sub(HOLD_MS.saturating_sub(CLOSE_BEFORE_MS));
+    Ok(rx.all(
+        select!(
+            "WHERE status = 'requested' AND withdrawal_id > $1 AND requested_ms <= $2
+             ORDER BY withdrawal_id LIMIT $3"
+        ),
+        args!["", latest_ms, page(limit)],
     )?)
 }
 

@@ -149,7 +149,7 @@ pub fn resize(
     let price = price::per_minute(&policy.rates, shape)?;
     let from_ms = sandbox.paid_until_ms().unwrap_or(now_ms);
     if let Some(next) = sandbox.next.filter(|next| sandbox.is_paid(next.from_ms)) {
-        if next.from_ms > now_ms {
+        if sandbox.is_resizing(now_ms) {
             let message = format!("the minute that begins at {} is paid already", next.from_ms);
             return Err(Error::refused(&code::RESIZING, message));
         }

@@ -112,6 +112,11 @@ impl Sandbox {
         }
     }
 
+    /// Whether another shape is paid already that begins later: until then it gets no third one.
+    pub(crate) fn is_resizing(&self, now_ms: UnixMs) -> bool {
+        self.next.is_some_and(|next| next.from_ms > now_ms && self.is_paid(next.from_ms))
+    }
+
     /// What the next minute costs.
     pub fn next_price(&self) -> i64 {
         self.next.map_or(self.price, |next| next.price)

@@ -81,7 +81,11 @@ fn minute(number: i64) -> (TransferId, String) {
     (TransferId::named(begins_ms, &words), words.join(" "))
 }
 
-const PLANTS: [(&str, Plant); 27] = [
+const PLANTS: [(&str, Plant); 28] = [
+    (
+        "the last minute of sbx_00000000000000000000000000000001 is paid with 1110, it costs 2220",
+        |tx| sql(tx, "UPDATE hosting_sandbox SET price = 2 * price"),
+    ),
     ("minute 1 of sbx_00000000000000000000000000000001 is paid twice", |tx| {
         book(tx, of(1), revenue(), odd(), &minute(1).1, T0);
     }),

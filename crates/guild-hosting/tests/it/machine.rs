@@ -4,6 +4,7 @@ mod claim;
 mod driver;
 mod killed;
 mod local;
+mod shape;
 mod visit;
 
 use std::collections::BTreeSet;

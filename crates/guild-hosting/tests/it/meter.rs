@@ -355,7 +355,7 @@ fn kept_files_are_removed_in_the_end() {
 }
 
 /// A clock that a test sets.
-struct At(i64);
+pub(crate) struct At(pub(crate) i64);
 
 impl guild_protocol::env::Clock for At {
     fn now_ms(&self) -> i64 {

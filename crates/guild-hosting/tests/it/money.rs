@@ -1,14 +1,20 @@
 //! Money in, money out, and what must stay.
 
+use std::sync::Arc;
+
 use guild_hosting::Result;
 use guild_hosting::clamp::Policy;
 use guild_hosting::job::NewJob;
 use guild_hosting::money::{self, NewWithdrawal, Withdrawal, WithdrawalStatus};
 use guild_hosting::sandbox::{self, NewSandbox};
+use guild_hosting::upkeep::{Options, Upkeep};
+use guild_ledger::history::expire_due;
+use guild_store::args;
 
+use crate::meter::At;
 use crate::world::{
-    DAY_MS, HOUR_MS, MINUTE_MS, Node, PRICE, T0, both, job_id, new_job, new_sandbox, sandbox_id,
-    user, withdrawal_id,
+    DAY_MS, HOUR_MS, MINUTE_MS, Node, PRICE, T0, block_on, both, job_id, new_job, new_sandbox,
+    sandbox_id, user, withdrawal_id,
 };
 
 fn code<T: std::fmt::Debug>(refused: Result<T>) -> &'static str {
@@ -113,6 +119,103 @@ fn a_withdrawal_is_held_and_then_gone_or_back() {
             "account.credited withdrawal.requested withdrawal.requested withdrawal.confirmed withdrawal.failed"
         );
         assert_eq!(node.ledger_problems(), Vec::<String>::new());
+    });
+}
+
+/// What the service that keeps the meter does at this time.
+fn keeper(node: &Node, now_ms: i64) -> Upkeep {
+    Upkeep::new(Options::default(), node.store.clone(), Arc::new(At(now_ms)))
+}
+
+#[test]
+fn what_nobody_sends_is_closed_when_its_money_goes_back() {
+    const HOLD_MS: i64 = 90 * DAY_MS;
+    both(|node| {
+        node.fund(1, 10_000);
+        withdraw(node, 1, 4_000, T0).unwrap();
+        withdraw(node, 2, 3_000, T0 + DAY_MS).unwrap();
+        let at = |now_ms| {
+            let keeper = keeper(node, now_ms);
+            block_on(keeper.close_withdrawals()).unwrap()
+        };
+        let open = || node.read(|rx| money::withdrawals_open(rx, None, 10)).len();
+        // One look for the meter; the next is far ahead, and counts when it is seen twice.
+        node.tick(T0 + DAY_MS);
+        let end_ms = T0 + HOLD_MS - HOUR_MS;
+        assert_eq!((at(end_ms), open()), (0, 2), "a glimpse closes nothing");
+        (0..2).for_each(|_| {
+            node.tick(end_ms - 1);
+        });
+        assert_eq!((at(end_ms - 1), open()), (0, 2));
+        assert_eq!((at(end_ms), open()), (1, 1));
+        assert_eq!((node.balance(1).free, node.balance(1).held), (7_000, 3_000));
+        // The ledger, which gives back what nobody settles, finds nothing more to do.
+        let sweep = |now_ms| {
+            let swept = node.store.write(move |tx| expire_due(tx, now_ms, 10));
+            block_on(swept).unwrap()
+        };
+        assert_eq!(sweep(T0 + HOLD_MS), 0);
+        let pages = node.read(|rx| money::withdrawals_before(rx, &user(1), None, 5));
+        assert_eq!(
+            pages.iter().map(|one| one.status).collect::<Vec<_>>(),
+            [WithdrawalStatus::Requested, WithdrawalStatus::Failed]
+        );
+        assert!(pages[1].words.as_deref().unwrap().starts_with("nobody sent it"), "{pages:?}");
+        let confirm =
+            |n| node.write(move |tx| money::confirm(tx, &withdrawal_id(n), "tx", end_ms + DAY_MS));
+        assert_eq!(code(confirm(1)), "hosting.withdrawal_closed");
+        let told = node.read(|rx| money::statement(rx, &user(1), None, 10));
+        assert!(told[0].booked.memo.starts_with("withdrawal.void"), "{told:?}");
+
+        // Nobody kept the meter, and the ledger has given it back already.
+        let later_ms = end_ms + 2 * DAY_MS;
+        assert_eq!(sweep(later_ms), 1);
+        assert_eq!(open(), 1, "the ledger knows nothing of withdrawals");
+        (0..2).for_each(|_| {
+            node.tick(later_ms);
+        });
+        assert_eq!((at(later_ms), open(), at(later_ms)), (1, 0, 0));
+        assert_eq!((node.balance(1).free, node.balance(1).held), (10_000, 0));
+        assert_eq!(node.events().last().unwrap(), "withdrawal.failed");
+        assert_eq!(node.audit().problems, Vec::<String>::new());
+        assert_eq!(node.ledger_problems(), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn a_glimpse_of_tomorrow_takes_nothing_away() {
+    both(|node| {
+        node.tick(T0);
+        node.write(|tx| {
+            tx.exec(
+                "INSERT INTO access_idempotency (user_id, method, path, key, request_hash, state, tries, status, body,
+                   created_ms) VALUES ('u', 'POST', '/v1/jobs', 'k', 'h', 'done', 1, 200, '{}', $1)",
+                args![T0],
+            )?;
+            let nonce = "INSERT INTO access_nonce (nonce_hash, place, expires_ms) VALUES ('n', 'p', $1)";
+            Ok(tx.exec(nonce, args![T0 + 300_000])?)
+        })
+        .unwrap();
+        let left = || {
+            const COUNT: &str = "SELECT (SELECT count(*) FROM access_idempotency)
+                                   + (SELECT count(*) FROM access_nonce)";
+            let row: Option<(i64,)> = node.read(|rx| Ok(rx.first(COUNT, args![])?));
+            row.unwrap().0
+        };
+        let ahead_ms = T0 + 100 * HOUR_MS;
+        let sweep = |now_ms| block_on(keeper(node, now_ms).sweep()).unwrap();
+        for time in [ahead_ms, T0 + 1, ahead_ms, T0 - HOUR_MS] {
+            // As the service does it: it looks, then it sweeps.
+            block_on(keeper(node, time).look()).unwrap();
+            sweep(time);
+            assert_eq!(left(), 2, "{time}");
+        }
+        // Seen twice in a row it counts.
+        for _ in 0..2 {
+            block_on(keeper(node, ahead_ms).look()).unwrap();
+        }
+        sweep(ahead_ms);
+        assert_eq!(left(), 0);
     });
 }
 

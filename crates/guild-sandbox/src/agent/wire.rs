@@ -62,12 +62,24 @@ pub struct Health {
     /// How long commands could run, from the first lease to the end of everything inside.
     #[serde(default)]
     pub ran_ms: i64,
+    /// What it may use now. Older agents do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
     /// How many commands run.
     pub execs: usize,
     /// Whether secrets have been released.
     pub secrets_released: bool,
     /// The version of the agent.
     pub version: String,
+}
+
+/// How much everything in a sandbox may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// How much it may compute at once, in thousandths of a core.
+    pub cpu_milli: u32,
+    /// How much memory it has; its files count.
+    pub memory_mib: u64,
 }
 
 /// What a sandbox does.

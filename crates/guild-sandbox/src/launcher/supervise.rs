@@ -348,9 +348,11 @@ impl Watch {
             return Err(Error::limit("memory_hard_bytes", why));
         }
         let pid = self.prepared.init.pid;
-        if !group.resize_cores(cores_milli, pid, needs_cpu).step("set the limit of cores")? {
+        let cores = group.resize_cores(cores_milli, pid, needs_cpu).step("set the limit of cores");
+        if !matches!(cores, Ok(true)) {
             let before = self.limits.memory_hard_bytes;
             group.resize_memory(before).step("set the limit of memory")?;
+            cores?;
             return missing(Layer::CgroupCpu, "cpu");
         }
         self.limits.cores_milli = cores_milli;

@@ -433,7 +433,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "hosting.sign_in_without_proof",
-        "Lets anybody sign in as anybody, for development. Refused unless the gateway listens on loopback.",
+        "Lets anybody sign in as anybody, for development. Refused unless only this machine can reach the node.",
     ),
     key("kernel.enabled", "Whether this process does the turns of agents."),
     key(

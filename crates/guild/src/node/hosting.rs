@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-use guild_hosting::access::{Origin, bypass_allowed, nonce, rate, session, siwe};
+use guild_hosting::access::{Origin, Reach, bypass_allowed, nonce, rate, session, siwe};
 use guild_hosting::api::ClockView;
 use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{self, Desk, Options};
@@ -47,7 +47,10 @@ pub(super) async fn start(
     shutdown: &Shutdown,
 ) -> Result<Option<Open>> {
     let settings = &loaded.config.hosting;
-    let bypass = bypass_allowed(settings.sign_in_without_proof, address)?;
+    let has_proxies = !settings.trusted_proxies.0.is_empty();
+    let set = if settings.sign_in_without_proof { origins(settings)? } else { Vec::new() };
+    let reach = Reach { address, has_proxies, origins: &set };
+    let bypass = bypass_allowed(settings.sign_in_without_proof, reach)?;
     if !settings.enabled {
         return Ok(None);
     }
@@ -100,6 +103,12 @@ pub(super) async fn start(
     Ok(Some(Open { desk, counts: [("machine", driven), ("meter", metered)] }))
 }
 
+/// Those that were set.
+fn origins(settings: &Hosting) -> Result<Vec<Origin>> {
+    let texts = settings.origins.split(',').map(str::trim).filter(|text| !text.is_empty());
+    Ok(texts.map(str::parse).collect::<std::result::Result<_, _>>()?)
+}
+
 fn options(
     settings: &Hosting,
     machine: MachineName,
@@ -107,10 +116,7 @@ fn options(
     abilities: Abilities,
     bypass: bool,
 ) -> Result<Options> {
-    let mut origins: Vec<Origin> = Vec::new();
-    for origin in settings.origins.split(',').map(str::trim).filter(|text| !text.is_empty()) {
-        origins.push(origin.parse()?);
-    }
+    let mut origins = origins(settings)?;
     if origins.is_empty() {
         for host in ["127.0.0.1", "localhost"] {
             origins.push(format!("http://{host}:{}", address.port()).parse()?);

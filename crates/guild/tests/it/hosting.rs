@@ -14,7 +14,7 @@ mod skew;
 
 use std::time::Duration;
 
-use guild_store::{Db, Sqlite};
+use guild_store::{Columns, Db, FromVal, Sqlite, args};
 use serde_json::Value;
 
 use crate::node::Node;
@@ -69,6 +69,7 @@ fn a_new_wallet_buys_a_minute_and_is_stopped_at_its_budget() {
     // It was granted what its job has left, so its own cap is the one that is met.
     assert_eq!(text(&ended, "stop_reason"), "sandbox_cap");
     assert_eq!((&ended["spent_micro_usd"], &ended["paid_minutes"]), (&1_110.into(), &1.into()));
+    ended_exactly(&ended);
     assert_eq!(good(&buyer, &["job", "show", &job_id])["spent_micro_usd"], 1_110);
     let refused = buyer.run(&["sandbox", "exec", &id, "--", "true"]);
     assert_eq!(refused.code, 2, "{refused:?}");
@@ -83,6 +84,60 @@ fn a_new_wallet_buys_a_minute_and_is_stopped_at_its_budget() {
     good(&buyer, &["logout"]);
     assert_eq!(buyer.run(&["job", "ls"]).code, 2);
     node.stop();
+    ran_as_paid(&operator, &id, 1);
+}
+
+#[test]
+fn a_budget_ends_all_that_share_it_though_their_own_caps_would_pay_for_more() {
+    let (operator, buyer) = (Home::new(), Home::new());
+    let node = Node::up(&operator, &HOSTING);
+    let url = format!("http://{}", node.address());
+    good(&buyer, &["key", "new"]);
+    let user_id = text(&good(&buyer, &["login", "--host", &url]), "user_id");
+    good(&operator, &["billing", "credit", &user_id, "1c", "--reference", "wire 1"]);
+    // Each may spend all of it, and a minute of both leaves too little for another one.
+    let job = good(&buyer, &["job", "create", "--budget", "3000", "--ttl", "1h"]);
+    let job_id = text(&job, "job_id");
+    let create = ["sandbox", "create", &job_id, "--ram-mib", "1024", "--budget", "3000"];
+    let ids = [(); 2].map(|()| text(&good(&buyer, &create), "sandbox_id"));
+    let ended = ids.each_ref().map(|id| until_ended(&buyer, id));
+    for sandbox in &ended {
+        assert_eq!(sandbox["paid_minutes"], 1, "{sandbox}");
+        ended_exactly(sandbox);
+    }
+    assert_eq!(text(&ended[0], "stop_reason"), "job_cap", "{}", ended[0]);
+    let job = good(&buyer, &["job", "show", &job_id]);
+    assert_eq!(text(&job, "status"), "stopped_due_to_budget", "{job}");
+    assert_eq!(job["spent_micro_usd"], 2 * 1_110, "{job}");
+    assert_eq!(good(&buyer, &["billing", "balance"])["free_micro_usd"], 10_000 - 2 * 1_110);
+    node.stop();
+    ids.iter().for_each(|id| ran_as_paid(&operator, id, 1));
+}
+
+/// It may run exactly as long as is paid.
+fn ended_exactly(sandbox: &Value) {
+    let number =
+        |field: &str| sandbox[field].as_i64().unwrap_or_else(|| panic!("no {field}: {sandbox}"));
+    let paid_ms = number("paid_minutes") * 60_000;
+    assert_eq!(number("ends_ms"), number("started_ms") + paid_ms, "{sandbox}");
+}
+
+/// What its agent said that it ran is within what was paid.
+fn ran_as_paid(operator: &Home, id: &str, minutes: i64) {
+    let ran_ms = ran_ms(operator, id).unwrap_or_else(|error| panic!("{id}: {error}"));
+    assert!((1..=minutes * 60_000).contains(&ran_ms), "{id} ran {ran_ms} ms");
+}
+
+fn ran_ms(operator: &Home, id: &str) -> guild_store::Result<i64> {
+    let file = operator.path().join(".local/share/guildhall/node.db");
+    let mut ran_ms = None;
+    let mut read = |row: &dyn Columns| {
+        ran_ms = i64::from_val(row.val(0)?);
+        Ok(())
+    };
+    let ran = "SELECT ran_ms FROM hosting_sandbox WHERE sandbox_id = $1";
+    Sqlite::open(&file)?.query(ran, args![id], &mut read)?;
+    Ok(ran_ms.unwrap_or(0))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a minute is a minute")]
@@ -171,8 +226,16 @@ fn a_row_that_is_set_aside_is_counted_where_somebody_watches() {
 #[test]
 fn signing_in_without_a_proof_is_refused_where_others_can_reach() {
     let home = Home::new();
-    let open = ["--set", "hosting.sign_in_without_proof=true", "--set", "gateway.listen=0.0.0.0:0"];
-    let run = home.run(&[&["up"], &open[..]].concat());
-    assert_eq!(run.code, 2, "{run:?}");
-    assert!(run.stderr.contains("access.bypass_exposed"), "{run:?}");
+    let own = "gateway.listen=127.0.0.1:0";
+    for open in [
+        ["gateway.listen=0.0.0.0:0", "hosting.enabled=true"],
+        [own, "hosting.trusted_proxies=127.0.0.1"],
+        [own, "hosting.origins=https://guild.example.com"],
+    ] {
+        let sets = ["hosting.sign_in_without_proof=true", open[0], open[1]];
+        let sets = sets.iter().flat_map(|set| ["--set", set]);
+        let run = home.run(&["up"].into_iter().chain(sets).collect::<Vec<_>>());
+        assert_eq!(run.code, 2, "{open:?}: {run:?}");
+        assert!(run.stderr.contains("access.bypass_exposed"), "{open:?}: {run:?}");
+    }
 }

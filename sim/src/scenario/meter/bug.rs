@@ -30,6 +30,12 @@ pub enum Bug {
     AnswerBeforeCommit,
     /// Agents do not end anything by themselves.
     LeaseIgnored,
+    /// A shape is given before it is paid.
+    ShapeTooSoon,
+    /// Agents keep what they should give up, and say that they have not.
+    ShapeKept,
+    /// A minute is booked for twice of what it costs.
+    PaidTooMuch,
 }
 
 impl Bug {
@@ -69,7 +75,14 @@ impl Bug {
             Bug::ClockBelieved => {
                 &[("FROM hosting_meter WHERE one = 1", "FROM hosting_meter WHERE one = 2")]
             }
-            Bug::AnswerBeforeCommit | Bug::LeaseIgnored => &[],
+            Bug::ShapeTooSoon => {
+                &[("next_price, next_from_ms, cap", "next_price, next_from_ms * 0, cap")]
+            }
+            Bug::PaidTooMuch => &[(
+                "s.status, coalesce(s.next_price, s.price)",
+                "s.status, 2 * coalesce(s.next_price, s.price)",
+            )],
+            Bug::AnswerBeforeCommit | Bug::LeaseIgnored | Bug::ShapeKept => &[],
         };
         let answers_early_one_in = if self == Bug::AnswerBeforeCommit { 60 } else { 0 };
         Plant { edits, unchecked: true, answers_early_one_in, ..Plant::default() }

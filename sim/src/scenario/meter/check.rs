@@ -8,7 +8,7 @@ use guild_protocol::env::{Clock, UnixMs};
 use guild_sandbox::agent::EndedBy;
 use guild_store::{Columns, Decode, Error, FromVal, Result, args};
 
-use super::yard::Run;
+use super::yard::{Held, Run};
 use super::{Shared, lock};
 use crate::clock::BEGIN_MS;
 
@@ -20,10 +20,13 @@ const EARLY_MS: i64 = 1_300;
 const GRACE_MS: i64 = 3_000;
 
 /// What is booked for a sandbox.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 struct Paid {
     minutes: i64,
     units: i64,
+    /// Of each minute.
+    each: Vec<i64>,
+    started_ms: UnixMs,
 }
 
 /// Looks at everything, again and again.
@@ -95,6 +98,7 @@ impl Checker {
             self.check_caps();
         }
         self.check_runs();
+        self.check_shapes();
     }
 
     /// Reads on in the history. Whether there was anything new.
@@ -139,6 +143,7 @@ impl Checker {
         let expected = paid.minutes;
         paid.minutes += 1;
         paid.units += units;
+        paid.each.push(units);
         if number < expected {
             self.violate(format!("[twice] minute {number} of {id} is paid again"));
         } else if number > expected {
@@ -147,6 +152,61 @@ impl Checker {
         if number > 0 {
             self.check_moment(id, number, at_ms);
         }
+        self.check_price(id, number, units);
+    }
+
+    /// A minute costs what the shape costs that it has in it.
+    fn check_price(&mut self, id: &str, number: i64, units: i64) {
+        type Shapes = (Option<i64>, i64, i64, Option<i64>, Option<i64>, Option<i64>);
+        const SHAPES: &str =
+            "SELECT r.started_ms, s.cpu_milli, s.ram_mib, s.next_cpu_milli, s.next_ram_mib,
+               s.next_from_ms
+             FROM hosting_sandbox AS s JOIN hosting_run AS r ON r.sandbox_no = s.sandbox_no
+             WHERE s.sandbox_id = $1";
+        let shapes: Vec<Shapes> = self.shared.database.all(SHAPES, args![id]).unwrap_or_default();
+        let Some((started_ms, cpu_milli, ram_mib, next_cpu, next_ram, from_ms)) =
+            shapes.into_iter().next()
+        else {
+            return self.violate(format!("[unknown] {id} is paid and has no row"));
+        };
+        let started_ms = started_ms.unwrap_or(0);
+        if let Some(paid) = self.paid.get_mut(id) {
+            paid.started_ms = started_ms;
+        }
+        let begins_ms = started_ms + number * MINUTE_MS;
+        let shape = match (next_cpu, next_ram, from_ms) {
+            (Some(cpu_milli), Some(ram_mib), Some(from_ms)) if from_ms <= begins_ms => {
+                Held { cpu_milli, ram_mib }
+            }
+            _ => Held { cpu_milli, ram_mib },
+        };
+        let price = price_of(shape);
+        if units != price {
+            self.violate(format!(
+                "[price] minute {number} of {id} is paid with {units}, {shape:?} costs {price}"
+            ));
+        }
+    }
+
+    /// Nothing has more than the minute pays for in which it is. While things go wrong, what gives and takes may be
+    /// dead for as long as it likes.
+    fn check_shapes(&self) {
+        let now_ms = self.shared.world.now_ms();
+        let is_settled = now_ms > self.shared.world.faults_until_ms() + MINUTE_MS;
+        if !self.shared.is_strict() || !(self.shared.is_calm || is_settled) {
+            return;
+        }
+        let mut unpaid = Vec::new();
+        self.shared.yard.each_shape(|id, shape| {
+            let Some(paid) = self.paid.get(id.as_str()) else { return };
+            let minute = (BEGIN_MS + now_ms - paid.started_ms).div_euclid(MINUTE_MS);
+            let units = usize::try_from(minute).ok().and_then(|minute| paid.each.get(minute));
+            if let Some(units) = units.filter(|units| **units < price_of(shape)) {
+                unpaid
+                    .push(format!("[shape] {id} has {shape:?}, its minute {minute} pays {units}"));
+            }
+        });
+        unpaid.into_iter().for_each(|what| self.violate(what));
     }
 
     /// A minute is paid before it begins; and no meter goes by an earlier time than another before it.
@@ -278,7 +338,7 @@ impl Checker {
     /// A sandbox that ended, ended in time; and not before, where nothing went wrong.
     fn check_end(&self, row: &Row, run: Option<Run>) {
         self.shared.world.count(reason_words(&row.reason));
-        let paid = self.paid.get(&row.id).copied().unwrap_or_default();
+        let paid = self.paid.get(&row.id).cloned().unwrap_or_default();
         let Some(started_ms) = row.started_ms else { return };
         let Some(run) = run else { return self.check_unused(row, started_ms) };
         if !self.shared.is_strict() {
@@ -291,7 +351,7 @@ impl Checker {
             let late_ms = ended_ms - until_ms;
             self.violate(format!("[time] {} ran {late_ms} ms too long ({})", row.id, row.reason));
         }
-        self.check_reason(row, paid, (ended_ms, until_ms, paid_until_ms), run);
+        self.check_reason(row, &paid, (ended_ms, until_ms, paid_until_ms), run);
     }
 
     /// What is paid runs, unless its end was too near or somebody ended it at once.
@@ -306,7 +366,7 @@ impl Checker {
     fn check_reason(
         &self,
         row: &Row,
-        paid: Paid,
+        paid: &Paid,
         (ended_ms, until_ms, paid_until_ms): (UnixMs, UnixMs, UnixMs),
         run: Run,
     ) {
@@ -347,6 +407,13 @@ impl Checker {
             self.violate(format!("[calm] {id} ended by {:?}", run.ended_by));
         }
     }
+}
+
+/// What a minute of a shape costs: 840 for each processor and 270 for each GiB, rounded half up.
+fn price_of(shape: Held) -> i64 {
+    const WHOLE: i64 = 1_000 * 1_024;
+    let units = shape.cpu_milli * 840 * 1_024 + shape.ram_mib * 270 * 1_000;
+    ((units + WHOLE / 2) / WHOLE).max(1)
 }
 
 fn reason_words(reason: &str) -> &'static str {

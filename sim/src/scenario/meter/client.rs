@@ -10,8 +10,10 @@ use guild_hosting::api::{
 };
 use guild_hosting::clamp::Policy;
 use guild_hosting::desk::{Desk, Sent};
+use guild_hosting::machine::Machine;
 use guild_hosting::price::Shape;
-use guild_hosting::{Error, Result, SandboxId, UserId, sandbox};
+use guild_hosting::sandbox::{self, Sandbox, Status};
+use guild_hosting::{Error, Result, SandboxId, UserId};
 use guild_protocol::env::{BoxFuture, Clock};
 use guild_protocol::error::Kind;
 use guild_protocol::hash::Hash;
@@ -298,19 +300,30 @@ impl User {
         let Some(view) = self.view(&id).await else { return };
         let cpu_milli = [500, 1_500, 3_000][usize::try_from(self.below(3)).unwrap_or(0)];
         let (user_id, version) = (self.user_id.clone(), view.version);
-        // The desk would ask the agent over a network first, which is not here; the rows change as it changes them.
+        // As the desk does it, which would ask the agent over a network: what is given up is taken away first.
+        let yard = self.shared.yard.clone();
         let resized = self.answered(move |node| {
             let Ok(id) = id.parse::<SandboxId>() else { return Box::pin(ready(Ok(()))) };
-            let (user_id, clock) = (user_id.clone(), node.clock.clone());
-            let write = node.store.write(move |tx| {
-                let present = sandbox::get(tx, &user_id, &id)?;
-                let shape = present.next.map_or(present.shape, |next| next.shape);
-                let shape = Shape { cpu_milli, ..shape };
-                let policy = Policy::default();
-                sandbox::resize(tx, &user_id, &id, version, &shape, &policy, clock.now_ms())
-                    .map(|_| ())
-            });
-            Box::pin(write)
+            let (user_id, clock, yard) = (user_id.clone(), node.clock.clone(), yard.clone());
+            let store = node.store.clone();
+            Box::pin(async move {
+                let wanted = move |present: &Sandbox| Shape {
+                    cpu_milli,
+                    ..present.next.map_or(present.shape, |next| next.shape)
+                };
+                let (owner, which) = (user_id.clone(), id.clone());
+                let present = store.read(move |rx| sandbox::get(rx, &owner, &which)).await?;
+                if present.version == version && present.status == Status::Running {
+                    let least = present.held_at(clock.now_ms()).smaller(&wanted(&present));
+                    yard.resize(&id, least.cpu_milli, least.ram_mib).await?;
+                }
+                let write = store.write(move |tx| {
+                    let shape = wanted(&sandbox::get(tx, &user_id, &id)?);
+                    let (policy, now_ms) = (Policy::default(), clock.now_ms());
+                    sandbox::resize(tx, &user_id, &id, version, &shape, &policy, now_ms).map(drop)
+                });
+                write.await
+            })
         });
         if resized.await.is_some() {
             self.shared.world.count("resized");

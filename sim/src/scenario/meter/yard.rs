@@ -50,6 +50,13 @@ impl Run {
     }
 }
 
+/// What a sandbox may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) cpu_milli: i64,
+    pub(super) ram_mib: i64,
+}
+
 struct Agent {
     party: Party,
     endpoint: String,
@@ -60,6 +67,9 @@ struct Agent {
     /// Which look is the next one: earlier ones are not needed any more.
     looks: u64,
     frozen: bool,
+    /// What it may use, and what it says.
+    shape: Held,
+    said: Held,
     ended_by: Option<EndedBy>,
     /// Whether everything inside is gone.
     is_over: bool,
@@ -106,6 +116,17 @@ impl Yard {
     /// Looks at each that ever ran.
     pub(super) fn each_run(&self, mut look: impl FnMut(&SandboxId, &[Run])) {
         lock(&self.state).runs.iter().for_each(|(id, runs)| look(id, runs));
+    }
+
+    /// Looks at what each may use that runs.
+    pub(super) fn each_shape(&self, mut look: impl FnMut(&SandboxId, Held)) {
+        let state = lock(&self.state);
+        for (id, agent) in &state.agents {
+            let last = state.runs.get(id).and_then(|runs| runs.last());
+            if last.is_some_and(|run| run.ended_ms.is_none()) {
+                look(id, agent.shape);
+            }
+        }
     }
 
     /// What is there.
@@ -212,6 +233,7 @@ impl Yard {
 
     fn make(&self, order: &Order) -> Result<Instance> {
         let sandbox_id = order.sandbox_id.clone();
+        let shape = Held { cpu_milli: order.cpu_milli, ram_mib: order.ram_mib };
         let (now_ms, wall_ms) = (self.world.now_ms(), self.wall_ms());
         {
             let mut state = lock(&self.state);
@@ -229,6 +251,8 @@ impl Yard {
                     ticked_ms: now_ms,
                     looks: 0,
                     frozen: false,
+                    shape,
+                    said: shape,
                     ended_by: None,
                     is_over: false,
                     is_alive: true,
@@ -268,6 +292,10 @@ impl Yard {
             uptime_ms: agent.term.gone_ms(),
             leased: agent.term.has_begun(),
             ran_ms: agent.term.ran_ms(wall_ms),
+            shape: Some(agent::Shape {
+                cpu_milli: u32::try_from(agent.said.cpu_milli).unwrap_or(u32::MAX),
+                memory_mib: agent.said.ram_mib.unsigned_abs(),
+            }),
             execs: 0,
             secrets_released: false,
             version: "sim".to_owned(),
@@ -296,6 +324,26 @@ impl Yard {
         });
         self.look(id);
         stands.unwrap_or_else(|| Err(unreachable()))
+    }
+
+    /// Another shape for what runs.
+    fn give(&self, id: &SandboxId, said: Held) -> Option<()> {
+        self.instance(id)?;
+        let keeps = self.bug == Some(Bug::ShapeKept);
+        let given = self.with(id, |agent, _| {
+            if agent.ended_by.is_some() || !agent.term.has_begun() {
+                return false;
+            }
+            let is_less =
+                said.cpu_milli < agent.shape.cpu_milli || said.ram_mib < agent.shape.ram_mib;
+            agent.said = said;
+            if !(keeps && is_less) {
+                agent.shape = said;
+            }
+            true
+        });
+        self.world.count("shape given");
+        given?.then_some(())
     }
 
     /// As the agent is told to, and then nothing runs.
@@ -392,11 +440,11 @@ impl Machine for Yard {
         })
     }
 
-    fn resize(&self, _: &SandboxId, _: i64, _: i64) -> BoxFuture<Result<()>> {
-        let yard = self.clone();
+    fn resize(&self, id: &SandboxId, cpu_milli: i64, ram_mib: i64) -> BoxFuture<Result<()>> {
+        let (yard, id, said) = (self.clone(), id.clone(), Held { cpu_milli, ram_mib });
         Box::pin(async move {
-            yard.world.count("shape given");
-            yard.ask(None, |_| ()).await.map_err(|()| failed())
+            let given = yard.ask(Some(id.clone()), |yard| yard.give(&id, said)).await;
+            given.ok().flatten().ok_or_else(failed)
         })
     }
 

@@ -1,10 +1,19 @@
 //! What is to be done with a sandbox next. Pure: it follows from its row, what is known of its agent, and the time.
 
+use std::collections::BTreeMap;
+
 use guild_protocol::env::UnixMs;
 
 use super::Options;
 use crate::price::Shape;
 use crate::sandbox::{MINUTE_MS, Sandbox, Status};
+
+/// The longest wait before a lease or a stop is tried again.
+const URGENT_BACKOFF_MAX_MS: i64 = 2_000;
+
+/// What an agent has that does not say it, and that nobody remembers: nothing that is ever sold, so that it is given
+/// once more what it should have.
+pub(super) const UNKNOWN_SHAPE: Shape = Shape { cpu_milli: 0, ram_mib: 0, disk_mib: 0 };
 
 /// What is known of an agent, and of what was tried. Nothing of it must be kept: whoever starts anew finds it out.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -13,28 +22,74 @@ pub struct Note {
     pub leased_ms: Option<UnixMs>,
     /// Whether everything in it stands still, as it said itself.
     pub frozen: Option<bool>,
-    /// The shape that its machine has given it; not known if the machine cannot give another.
+    /// The shape that it has, as it said itself or its machine did; not known if the machine cannot give another.
     pub shape: Option<Shape>,
+    /// What it said that is less than it should have, and the version of its row then. Whoever changes its shape takes
+    /// away first and writes afterwards: only what two looks have seen under one version is given back.
+    pub less: Option<(i64, Shape)>,
     /// When it last said how it is.
     pub seen_ms: Option<UnixMs>,
-    /// How often in a row something failed, and when it is tried again.
+    /// What failed the last time. Each waits for itself alone: a look that fails must not hold up a lease.
+    pub waits: BTreeMap<Kind, Wait>,
+}
+
+/// What failed, and is tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    /// How often in a row.
     pub tries: u32,
-    /// Nothing is tried before.
+    /// It is not tried before.
     pub not_before_ms: UnixMs,
 }
 
 impl Note {
-    /// Something failed: the next try waits, twice as long each time.
-    pub(super) fn failed(&mut self, options: &Options, now_ms: UnixMs) {
-        let factor = 1_i64.checked_shl(self.tries.min(20)).unwrap_or(i64::MAX);
-        let pause_ms = options.backoff_min_ms.saturating_mul(factor).min(options.backoff_max_ms);
-        self.tries = self.tries.saturating_add(1);
-        self.not_before_ms = now_ms.saturating_add(pause_ms);
+    /// It has this shape.
+    pub(super) fn has(&mut self, said: Shape, row: &Sandbox, now_ms: UnixMs) {
+        let held = row.held_at(now_ms);
+        let is_less = said.cpu_milli < held.cpu_milli || said.ram_mib < held.ram_mib;
+        let is_more = said.cpu_milli > held.cpu_milli || said.ram_mib > held.ram_mib;
+        let seen = Some((row.version, said));
+        if is_less && !is_more && said != UNKNOWN_SHAPE && self.less != seen {
+            self.less = seen;
+        } else {
+            (self.shape, self.less) = (Some(said), None);
+        }
+    }
+
+    /// Something failed: the next try of the same waits, twice as long each time.
+    pub(super) fn failed(&mut self, kind: Kind, options: &Options, now_ms: UnixMs) {
+        let tries = self.tries(kind);
+        let factor = 1_i64.checked_shl(tries.min(20)).unwrap_or(i64::MAX);
+        let pause_ms = options.backoff_min_ms.saturating_mul(factor).min(longest_ms(kind, options));
+        let wait =
+            Wait { tries: tries.saturating_add(1), not_before_ms: now_ms.saturating_add(pause_ms) };
+        self.waits.insert(kind, wait);
     }
 
     /// Something was done.
-    pub(super) fn done(&mut self) {
-        (self.tries, self.not_before_ms) = (0, UnixMs::MIN);
+    pub(super) fn done(&mut self, kind: Kind) {
+        self.waits.remove(&kind);
+    }
+
+    /// How often in a row it failed.
+    pub(super) fn tries(&self, kind: Kind) -> u32 {
+        self.waits.get(&kind).map_or(0, |wait| wait.tries)
+    }
+
+    fn must_wait(&self, kind: Kind, options: &Options, now_ms: UnixMs) -> bool {
+        // A clock that was set back must not make anybody wait for long.
+        let latest_ms = now_ms.saturating_add(longest_ms(kind, options));
+        let within = |wait: &Wait| wait.not_before_ms > now_ms && wait.not_before_ms <= latest_ms;
+        self.waits.get(&kind).is_some_and(within)
+    }
+}
+
+/// The longest wait. Between the payment of a minute and the end of the lease before it are some seconds only: in
+/// these a lease must be tried more than once, and what is over must not run on because a stop failed.
+fn longest_ms(kind: Kind, options: &Options) -> i64 {
+    match kind {
+        Kind::Stop | Kind::Lease => options.backoff_max_ms.min(URGENT_BACKOFF_MAX_MS),
+        _ => options.backoff_max_ms,
     }
 }
 
@@ -64,6 +119,41 @@ pub enum Act {
     Nothing,
 }
 
+/// What sort of act something is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// [`Act::Stop`]
+    Stop,
+    /// [`Act::Lease`]
+    Lease,
+    /// [`Act::Freeze`] and [`Act::Thaw`]
+    Pause,
+    /// [`Act::Resize`]
+    Resize,
+    /// [`Act::Remove`]
+    Remove,
+    /// [`Act::Look`]
+    Look,
+    /// [`Act::Start`]
+    Start,
+}
+
+impl Act {
+    /// What sort of act it is; none if there is nothing to do.
+    pub fn kind(self) -> Option<Kind> {
+        Some(match self {
+            Act::Stop => Kind::Stop,
+            Act::Lease { .. } => Kind::Lease,
+            Act::Freeze | Act::Thaw => Kind::Pause,
+            Act::Resize(_) => Kind::Resize,
+            Act::Remove => Kind::Remove,
+            Act::Look => Kind::Look,
+            Act::Start => Kind::Start,
+            Act::Nothing => return None,
+        })
+    }
+}
+
 /// A shape to give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Resized {
@@ -73,42 +163,39 @@ pub struct Resized {
     pub ram_mib: i64,
 }
 
-/// What to do with a sandbox now.
+/// What to do with a sandbox now: the first of what it wants that has not failed just now.
 pub fn next_act(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixMs) -> Act {
-    // A clock that was set back must not make anybody wait for long.
-    let latest_ms = now_ms.saturating_add(options.backoff_max_ms);
-    if note.not_before_ms > now_ms && note.not_before_ms <= latest_ms {
-        return Act::Nothing;
-    }
-    match sandbox.status {
-        Status::Starting => Act::Start,
+    let wanted = match sandbox.status {
+        Status::Starting => vec![Act::Start],
         Status::Running => while_it_runs(sandbox, note, options, now_ms),
-        Status::Ending if sandbox.started_ms.is_none() => Act::Remove,
+        Status::Ending if sandbox.started_ms.is_none() => vec![Act::Remove],
         Status::Ending => {
             let until_ms = may_run_until(sandbox, options);
+            let (lease, look) = (lease(note, until_ms, now_ms), look(note, options, now_ms));
             // At its end the agent stops by itself; it only has to be asked how long it ran.
-            let is_over = until_ms <= now_ms;
-            let act = lease(note, until_ms, now_ms).or(look(note, options, now_ms));
-            if is_over { Act::Stop } else { act.unwrap_or(Act::Nothing) }
+            match until_ms <= now_ms {
+                true => vec![Act::Stop],
+                false => lease.into_iter().chain(look).collect(),
+            }
         }
-        Status::Destroying => Act::Remove,
-        Status::Stopped | Status::Destroyed | Status::Failed => Act::Nothing,
-    }
+        Status::Destroying => vec![Act::Remove],
+        Status::Stopped | Status::Destroyed | Status::Failed => Vec::new(),
+    };
+    let may = |act: &Act| act.kind().is_some_and(|kind| !note.must_wait(kind, options, now_ms));
+    wanted.into_iter().find(may).unwrap_or(Act::Nothing)
 }
 
-fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixMs) -> Act {
+fn while_it_runs(sandbox: &Sandbox, note: &Note, options: &Options, now_ms: UnixMs) -> Vec<Act> {
     let lease = lease(note, may_run_until(sandbox, options), now_ms);
     let pause = match (sandbox.paused, note.frozen) {
         (true, Some(false)) => Some(Act::Freeze),
         (false, Some(true)) => Some(Act::Thaw),
         _ => None,
     };
-    let shape = sandbox.held_at(now_ms);
-    let resize = note.shape.filter(|known| *known != shape).map(|_| {
-        let Shape { cpu_milli, ram_mib, .. } = shape;
-        Act::Resize(Resized { cpu_milli, ram_mib })
-    });
-    lease.or(pause).or(resize).or(look(note, options, now_ms)).unwrap_or(Act::Nothing)
+    let Shape { cpu_milli, ram_mib, .. } = sandbox.held_at(now_ms);
+    let is_other = |known: &Shape| (known.cpu_milli, known.ram_mib) != (cpu_milli, ram_mib);
+    let resize = note.shape.filter(is_other).map(|_| Act::Resize(Resized { cpu_milli, ram_mib }));
+    lease.into_iter().chain(pause).chain(resize).chain(look(note, options, now_ms)).collect()
 }
 
 /// A look at an agent that has not said for long how it is.
@@ -253,18 +340,94 @@ mod tests {
     #[test]
     fn what_fails_waits_twice_as_long_each_time_but_not_for_a_clock_that_was_set_back() {
         let options = Options::default();
-        let mut note = Note::default();
+        let unseen = Note { seen_ms: None, ..known() };
+        let mut note = unseen.clone();
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            note.failed(&options, NOW);
-            pauses.push(note.not_before_ms - NOW);
+            note.failed(Kind::Look, &options, NOW);
+            pauses.push(note.waits[&Kind::Look].not_before_ms - NOW);
         }
         assert_eq!(pauses, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]);
         assert_eq!(next_act(&running(), &note, &options, NOW), Act::Nothing);
-        assert_ne!(next_act(&running(), &note, &options, NOW + 30_000), Act::Nothing);
-        assert_ne!(next_act(&running(), &note, &options, NOW - 1), Act::Nothing);
-        note.done();
-        assert_ne!(next_act(&running(), &note, &options, NOW), Act::Nothing);
+        assert_eq!(next_act(&running(), &note, &options, NOW + 30_000), Act::Look);
+        assert_eq!(next_act(&running(), &note, &options, NOW - 1), Act::Look);
+        note.done(Kind::Look);
+        assert_eq!(note, unseen);
+        assert_eq!(next_act(&running(), &note, &options, NOW), Act::Look);
+    }
+
+    /// A note of which everything has failed so often, but for what is told.
+    fn failed(often: u32, but: &[Kind], note: Note) -> Note {
+        let all = [
+            Kind::Stop,
+            Kind::Lease,
+            Kind::Pause,
+            Kind::Resize,
+            Kind::Remove,
+            Kind::Look,
+            Kind::Start,
+        ];
+        let mut note = note;
+        for kind in all.into_iter().filter(|kind| !but.contains(kind)) {
+            (0..often).for_each(|_| note.failed(kind, &Options::default(), NOW));
+        }
+        note
+    }
+
+    #[test]
+    fn a_lease_and_a_stop_wait_for_nothing_else_that_failed() {
+        let unleased = Note { leased_ms: None, ..known() };
+        let lease = Act::Lease { until_ms: NOW + 49_000 };
+        assert_eq!(act(&running(), &failed(9, &[Kind::Lease], unleased.clone())), lease);
+        assert_eq!(act(&running(), &failed(9, &[], unleased.clone())), Act::Nothing);
+        let over = Sandbox { status: Status::Ending, ends_ms: Some(NOW), ..running() };
+        assert_eq!(act(&over, &failed(9, &[Kind::Stop], known())), Act::Stop);
+        assert_eq!(act(&over, &failed(9, &[], known())), Act::Nothing);
+        // And themselves they are tried often in the seconds that there are.
+        let late = failed(9, &[], unleased);
+        let options = Options::default();
+        assert_eq!(next_act(&running(), &late, &options, NOW + 2_000), lease);
+        assert_eq!(next_act(&over, &late, &options, NOW + 2_000), Act::Stop);
+    }
+
+    #[test]
+    fn what_is_too_much_is_taken_at_once_and_what_is_missing_is_given_when_it_was_seen_twice() {
+        let held = running().shape;
+        let resize = Act::Resize(Resized { cpu_milli: held.cpu_milli, ram_mib: held.ram_mib });
+        let seen = |note: &mut Note, shape, row: &Sandbox| {
+            note.has(shape, row, NOW);
+            act(row, note)
+        };
+        let fresh = || Note { shape: Some(held), ..known() };
+        let (less, more) = (Shape { ram_mib: 1, ..held }, Shape { ram_mib: 9_999, ..held });
+        let both = Shape { cpu_milli: 1, ..more };
+        assert_eq!(seen(&mut fresh(), held, &running()), Act::Nothing);
+        assert_eq!(seen(&mut fresh(), more, &running()), resize);
+        assert_eq!(seen(&mut fresh(), both, &running()), resize);
+        for mut note in [fresh(), known()] {
+            // Somebody takes away what a write that is under way gives up.
+            assert_eq!(seen(&mut note, less, &running()), Act::Nothing);
+            let other = Sandbox { version: 2, ..running() };
+            assert_eq!(seen(&mut note, less, &other), Act::Nothing, "it was written meanwhile");
+            assert_eq!(seen(&mut note, less, &other), resize, "nobody has written for so long");
+        }
+        // An agent that does not say what it has, and nobody who remembers it.
+        assert_eq!(seen(&mut known(), UNKNOWN_SHAPE, &running()), resize);
+    }
+
+    #[test]
+    fn what_cannot_be_done_holds_up_nothing_else() {
+        let other = Some(Shape { cpu_milli: 1, ram_mib: 2, disk_mib: 3 });
+        let mut failing = Note { shape: other, frozen: Some(true), seen_ms: None, ..known() };
+        let Shape { cpu_milli, ram_mib, .. } = running().shape;
+        let mut done = Vec::new();
+        for _ in 0..4 {
+            let act = act(&running(), &failing);
+            done.push(act);
+            act.kind().into_iter().for_each(|kind| failing.failed(kind, &Options::default(), NOW));
+        }
+        let resize = Act::Resize(Resized { cpu_milli, ram_mib });
+        assert_eq!(done, [Act::Thaw, resize, Act::Look, Act::Nothing]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use guild_protocol::identity::PublicKey;
 use guild_sandbox::agent::{self, EndedBy, Health, State};
 use guild_store::{Tx, lease};
 
-use super::act::{may_run_in_all, may_run_until};
+use super::act::{Kind, UNKNOWN_SHAPE, may_run_in_all, may_run_until};
 use super::{Act, Driver, Resized};
 use crate::machine::link::Line;
 use crate::machine::{Instance, Order, check_image, code, instance_of_row};
@@ -44,6 +44,7 @@ impl Driver {
             Act::Remove => self.remove(row).await,
             Act::Nothing => Ok(Done::Well),
         };
+        let Some(kind) = act.kind() else { return };
         let done = match done {
             Ok(Done::Lost(words)) => self.lost(row, &words).await,
             Ok(Done::Well) => Ok(()),
@@ -51,15 +52,15 @@ impl Driver {
         };
         let now_ms = self.now_ms();
         match done {
-            Ok(()) => self.note(&row.sandbox_id, super::Note::done),
+            Ok(()) => self.note(&row.sandbox_id, |note| note.done(kind)),
             // Somebody else decided otherwise meanwhile: the row says what.
             Err(error) if error.code() == &crate::code::SANDBOX_ENDED => {
-                self.note(&row.sandbox_id, |note| note.failed(&self.options, now_ms));
+                self.note(&row.sandbox_id, |note| note.failed(kind, &self.options, now_ms));
                 tracing::debug!(sandbox_id = %row.sandbox_id, %error, "the row has changed");
             }
             Err(error) => {
                 self.counts.add("error");
-                self.note(&row.sandbox_id, |note| note.failed(&self.options, now_ms));
+                self.note(&row.sandbox_id, |note| note.failed(kind, &self.options, now_ms));
                 tracing::warn!(
                     sandbox_id = %row.sandbox_id, ?act, %error, code = error.code().name,
                     "a sandbox could not be looked after; it is tried again"
@@ -76,10 +77,19 @@ impl Driver {
         };
         let sandbox_id = row.sandbox_id.clone();
         let (endpoint, key) = (instance.endpoint.clone(), instance.agent_key.hex());
-        let started = self
-            .write(move |tx, now_ms| sandbox::started(tx, &sandbox_id, &endpoint, &key, now_ms));
-        let started = started.await?;
-        self.counts.add("started");
+        let started = self.write(move |tx, now_ms| {
+            let before = sandbox::find(tx, &sandbox_id)?.map(|row| row.version);
+            let started = sandbox::started(tx, &sandbox_id, &endpoint, &key, now_ms)?;
+            Ok((before != Some(started.version), started))
+        });
+        let (is_new, started) = started.await?;
+        if is_new {
+            self.counts.add("started");
+        }
+        if self.machine.abilities().resize {
+            // Nobody gives another one before the first lease.
+            self.note(&row.sandbox_id, |note| note.shape = Some(row.shape));
+        }
         let until_ms = may_run_until(&started, &self.options);
         // An agent takes its first lease whatever it says; what is over before it began must not begin.
         if until_ms <= self.now_ms() {
@@ -121,7 +131,7 @@ impl Driver {
     /// Tries again, unless that was tried often enough or is in vain.
     async fn not_started(&self, row: &Sandbox, error: Error) -> Result<Done> {
         let mut tries = 0;
-        self.note(&row.sandbox_id, |note| tries = note.tries.saturating_add(1));
+        self.note(&row.sandbox_id, |note| tries = note.tries(Kind::Start).saturating_add(1));
         if !is_final(&error) && tries < self.options.start_tries {
             return Err(error);
         }
@@ -162,9 +172,13 @@ impl Driver {
 
     async fn resize(&self, row: &Sandbox, to: Resized) -> Result<Done> {
         let shape = Shape { cpu_milli: to.cpu_milli, ram_mib: to.ram_mib, ..row.shape };
-        self.machine.resize(&row.sandbox_id, to.cpu_milli, to.ram_mib).await?;
-        self.note(&row.sandbox_id, |note| note.shape = Some(shape));
-        Ok(Done::Well)
+        let resized = self.machine.resize(&row.sandbox_id, to.cpu_milli, to.ram_mib).await;
+        self.note(&row.sandbox_id, |note| match &resized {
+            Ok(()) => note.shape = Some(shape),
+            // It may have been done all the same: its agent is asked.
+            Err(_) => note.seen_ms = None,
+        });
+        resized.map(|()| Done::Well)
     }
 
     async fn look(&self, row: &Sandbox) -> Result<Done> {
@@ -183,7 +197,7 @@ impl Driver {
             note.frozen = Some(health.state == State::Frozen);
             note.leased_ms = health.leased.then_some(health.run_until_ms);
             if self.machine.abilities().resize {
-                note.shape.get_or_insert(row.shape);
+                note.has(shape_of(health, row, note.shape), row, now_ms);
             }
         });
         let until_ms = may_run_until(row, &self.options);
@@ -283,6 +297,16 @@ impl Driver {
         });
         write.await
     }
+}
+
+/// The shape that a sandbox has: what its agent says counts. Of one that says nothing, what was known before; and if
+/// nothing was, it is given once more what it should have.
+fn shape_of(health: &Health, row: &Sandbox, known: Option<Shape>) -> Shape {
+    let said = health.shape.and_then(|said| {
+        let ram_mib = i64::try_from(said.memory_mib).ok()?;
+        Some(Shape { cpu_milli: i64::from(said.cpu_milli), ram_mib, ..row.shape })
+    });
+    said.or(known).unwrap_or(UNKNOWN_SHAPE)
 }
 
 /// Whether what a machine has is what the row says.

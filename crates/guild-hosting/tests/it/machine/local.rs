@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use guild_hosting::SandboxId;
 use guild_hosting::machine::{Instance, Machine, Order};
 use guild_protocol::env::Clock;
-use guild_sandbox::agent::ExecRequest;
+use guild_sandbox::agent::{ExecRequest, Shape};
 
 use super::{Host, Real, kill, order, printed, shell, until};
 
@@ -166,12 +166,17 @@ async fn a_shape_changes_while_it_runs_and_nobody_dies() {
     let first = client.exec(&holds(100)).await.unwrap();
     let said = client.stream(&first, 1).next().await.unwrap().unwrap();
     assert_eq!(said.data_b64.0, b"held\n");
+    let shape = async || client.health().await.unwrap().shape;
+    let has = |cpu_milli, memory_mib| Some(Shape { cpu_milli, memory_mib });
+    assert_eq!(shape().await, has(1_000, 256), "what it was made with");
     if let Err(error) = machine.resize(id, 1_000, 512).await {
+        assert_eq!(shape().await, has(1_000, 256));
         // This host cannot, and says by which layer.
         assert_eq!(error.code().name, "hosting.machine_cannot");
         assert!(error.to_string().contains("cgroup_"), "{error}");
         return;
     }
+    assert_eq!(shape().await, has(1_000, 512));
     // What did not fit before fits now.
     let second = client.exec(&holds(250)).await.unwrap();
     let said = client.stream(&second, 1).next().await.unwrap().unwrap();
@@ -181,10 +186,12 @@ async fn a_shape_changes_while_it_runs_and_nobody_dies() {
     assert_eq!(refused.code().name, "hosting.machine_cannot", "{refused}");
     assert!(refused.to_string().contains("memory"), "{refused}");
     assert_eq!(client.health().await.unwrap().execs, 2, "both still run");
+    assert_eq!(shape().await, has(1_000, 512), "what was refused has changed nothing");
     client.signal(&second, 9).await.unwrap();
     client.stream(&second, 1).collect(100).await.unwrap();
     // Whoever ran before computes less from now on, too.
     until("its memory is given back", async || machine.resize(id, 100, 200).await.is_ok()).await;
+    assert_eq!(shape().await, has(100, 200));
     let busy = "import time; end = time.time() + 2\nwhile time.time() < end: pass\nprint(int(time.process_time() * 1000))";
     let argv = ["python3", "-c", busy].map(str::to_owned).to_vec();
     let used_ms: u64 = printed(&client, &ExecRequest { argv, ..ExecRequest::default() })

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use super::super::error::Result;
 use super::super::wire::{
     Attestation, EndedBy, Health, LeaseStands, ResizeRequest, SecretRelease, SecretsReleased,
-    State as Does,
+    Shape, State as Does,
 };
 use super::super::{Lease, Shared, lock};
 use super::Admitted;
@@ -19,14 +19,14 @@ use super::exec::blocking;
 type Agent = State<Arc<Shared>>;
 
 pub(super) async fn health(State(shared): Agent) -> Json<Health> {
-    let (state, ended_by, class) = {
+    let (state, ended_by, class, shape) = {
         let status = shared.status();
         let state = match (status.ended_by, status.frozen) {
             (Some(_), _) => Does::Ended,
             (None, true) => Does::Frozen,
             (None, false) => Does::Running,
         };
-        (state, status.ended_by, status.class)
+        (state, status.ended_by, status.class, status.shape)
     };
     // One lock after another: inside the expression below they would be held together.
     let now_ms = shared.clock.now_ms();
@@ -46,6 +46,7 @@ pub(super) async fn health(State(shared): Agent) -> Json<Health> {
         uptime_ms,
         leased,
         ran_ms,
+        shape: Some(shape),
         execs: shared.execs.running(),
         secrets_released,
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -94,10 +95,16 @@ pub(super) async fn resize(
     Sent { value, .. }: Sent<ResizeRequest>,
 ) -> Result<StatusCode> {
     shared.require_running()?;
-    let handle = shared.handle.clone();
-    let bytes = value.memory_mib.saturating_mul(1 << 20);
-    blocking(move || Ok(handle.resize(value.cpu_milli, bytes)?)).await?;
-    tracing::info!(cpu_milli = value.cpu_milli, memory_mib = value.memory_mib, "another shape");
+    let ResizeRequest { cpu_milli, memory_mib } = value;
+    let bytes = memory_mib.saturating_mul(1 << 20);
+    blocking(move || {
+        let _in_turn = lock(&shared.resizing);
+        shared.handle.resize(cpu_milli, bytes)?;
+        shared.status().shape = Shape { cpu_milli, memory_mib };
+        Ok(())
+    })
+    .await?;
+    tracing::info!(cpu_milli, memory_mib, "another shape");
     Ok(StatusCode::NO_CONTENT)
 }
 
