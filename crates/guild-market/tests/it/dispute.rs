@@ -24,6 +24,7 @@ use crate::world::{
 };
 
 mod attacks;
+mod envelopes;
 
 /// When something is said.
 const SAID: i64 = T0 + 1_000;
