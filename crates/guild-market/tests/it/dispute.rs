@@ -24,6 +24,7 @@ use crate::world::{
 };
 
 mod attacks;
+mod compared;
 mod envelopes;
 
 /// When something is said.
