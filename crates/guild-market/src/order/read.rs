@@ -142,8 +142,8 @@ impl Order {
         })
     }
 
-    /// Whether its result is checked by doing the work again: what was asked for, as [`mode_of`](crate::verify::mode_of)
-    /// reads it from the job.
+    /// Whether its result is checked by doing the work again: what was asked for, as
+    /// [`mode_of`](crate::verify::mode_of) reads it from the job.
     pub fn is_objective(&self) -> bool {
         let payload: serde_json::Value =
             serde_json::from_str(&self.payload).unwrap_or(serde_json::Value::Null);
