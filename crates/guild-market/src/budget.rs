@@ -5,6 +5,8 @@
 //! | an order is [posted](crate::order::post) | its budget is held in the envelope of its work, today and this month |
 //! | it is [settled](crate::settle::settle) | what was paid is spent, the rest is free again |
 //! | it expires, fails or is cancelled | all of it is free again |
+//! | a dispute holds what was withheld | that is held anew, in the day and month of this moment |
+//! | it is decided | what was paid is spent, or all of it is free again |
 //!
 //! An order counts for the day and the month in which it was posted, whenever it ends. What is held and spent in a
 //! period is never more than its limit, with what was carried into it and what others lent, less what it lent: so all
@@ -16,7 +18,8 @@
 
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
-use guild_store::{Migration, Rx, Sql, Tx, args};
+use guild_protocol::nostr::dispute::DisputeId;
+use guild_store::{Migration, Rx, Sql, Tx};
 use serde::Serialize;
 
 use crate::error::code;
@@ -31,7 +34,9 @@ mod rows;
 
 pub use calendar::{Layer, Today};
 pub use lend::{Donor, carried, could_lend, lenders};
-pub use rows::{Change, Charge, Envelope, Period, Terms, What, all, charge_of, log, paying};
+pub use rows::{
+    Change, Charge, Envelope, Period, Terms, What, all, charge_of, charge_of_dispute, log, paying,
+};
 
 /// The envelope of all work that has none of its own.
 pub const EVERY: &str = "*";
@@ -52,6 +57,15 @@ pub(crate) fn migration() -> Migration {
         pg: include_str!("../migrations/postgres/0009_budget.sql"),
     };
     Migration { area: "market", number: 9, name: "budget", sql }
+}
+
+/// The charges of disputes.
+pub(crate) fn migration_of_disputes() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0018_disputes_in_envelopes.sql"),
+        pg: include_str!("../migrations/postgres/0018_disputes_in_envelopes.sql"),
+    };
+    Migration { area: "market", number: 18, name: "disputes in envelopes", sql }
 }
 
 /// What is to change in an envelope. What is not named stays, or is as in a new one.
@@ -210,6 +224,86 @@ fn open(
     Ok(at)
 }
 
+/// What an envelope is to be charged, and who lends for it: all of it is known before anything of it is written.
+pub(crate) struct Planned {
+    envelope: Envelope,
+    today: Today,
+    units: i64,
+    layers: Vec<(Layer, Period, Vec<Loan>)>,
+}
+
+/// What one envelope lends to another, and its period as it was before.
+struct Loan {
+    task: TaskType,
+    at: Period,
+    msat: i64,
+}
+
+/// Whether the envelope of some work has so much left, or others lend it. None where nothing is limited.
+pub(crate) fn plan(
+    tx: &mut Tx<'_>,
+    schema_id: &str,
+    units: Msat,
+    now_ms: UnixMs,
+) -> Result<Option<Planned>> {
+    if units.0 <= 0 {
+        return Ok(None);
+    }
+    let Some(envelope) = paying(tx, schema_id)? else { return Ok(None) };
+    let today = Today::at(now_ms)?;
+    let mut layers = Vec::new();
+    for layer in Layer::ALL {
+        let at = open(tx, &envelope, layer, &today, now_ms)?;
+        let short = units.0.saturating_sub(at.room());
+        let loans = match short > 0 {
+            true => loans(tx, &envelope, (layer, &today), (&at, short), now_ms)?,
+            false => Vec::new(),
+        };
+        layers.push((layer, at, loans));
+    }
+    Ok(Some(Planned { envelope, today, units: units.0, layers }))
+}
+
+/// Charges what was planned in this transaction: to an order, or to a dispute about it.
+pub(crate) fn apply(
+    tx: &mut Tx<'_>,
+    planned: Planned,
+    (order_id, dispute_id): (&OrderId, Option<&DisputeId>),
+    now_ms: UnixMs,
+) -> Result<()> {
+    let Planned { envelope, today, units, layers } = planned;
+    let name = dispute_id.map_or(order_id.as_str(), DisputeId::as_str);
+    for (layer, mut at, loans) in layers {
+        for Loan { task, at: mut from, msat } in loans {
+            at.borrowed = at.borrowed.saturating_add(msat);
+            from.lent = from.lent.saturating_add(msat);
+            rows::save(tx, &task, layer, &from)?;
+            let log_id = format!("lent:{name}:{}:{task}", layer.as_str());
+            let what = What::Lent {
+                borrower: envelope.task.clone(),
+                layer,
+                period: from.period.clone(),
+                order_id: order_id.clone(),
+                msat,
+            };
+            note(tx, log_id, &task, what, now_ms)?;
+        }
+        at.held = at.held.saturating_add(units);
+        rows::save(tx, &envelope.task, layer, &at)?;
+    }
+    let charge = Charge {
+        order_id: order_id.clone(),
+        task: envelope.task,
+        day: today.day,
+        month: today.month,
+        held: units,
+        spent: 0,
+        charged_ms: now_ms,
+        closed_ms: None,
+    };
+    rows::insert(tx, &charge, dispute_id)
+}
+
 /// Holds the budget of an order in the envelope of its work, today and this month. Once: what was charged is not
 /// charged again. Refused if neither it nor others have so much left.
 pub fn charge(
@@ -219,42 +313,23 @@ pub fn charge(
     budget: Msat,
     now_ms: UnixMs,
 ) -> Result<()> {
-    if budget.0 <= 0 || charge_of(tx, order_id)?.is_some() {
+    if charge_of(tx, order_id)?.is_some() {
         return Ok(());
     }
-    let Some(envelope) = paying(tx, schema_id)? else { return Ok(()) };
-    let today = Today::at(now_ms)?;
-    for layer in Layer::ALL {
-        let mut at = open(tx, &envelope, layer, &today, now_ms)?;
-        let short = budget.0.saturating_sub(at.room());
-        if short > 0 {
-            borrow(tx, &envelope, (layer, &today), (short, order_id), now_ms)?;
-            at.borrowed = at.borrowed.saturating_add(short);
-        }
-        at.held = at.held.saturating_add(budget.0);
-        rows::save(tx, &envelope.task, layer, &at)?;
+    match plan(tx, schema_id, budget, now_ms)? {
+        Some(planned) => apply(tx, planned, (order_id, None), now_ms),
+        None => Ok(()),
     }
-    let charge = Charge {
-        order_id: order_id.clone(),
-        task: envelope.task,
-        day: today.day,
-        month: today.month,
-        held: budget.0,
-        spent: 0,
-        charged_ms: now_ms,
-        closed_ms: None,
-    };
-    rows::insert(tx, &charge)
 }
 
-/// Lets others lend what is missing for an order, or refuses it.
-fn borrow(
+/// Who lends what is missing; refused if they cannot.
+fn loans(
     tx: &mut Tx<'_>,
     envelope: &Envelope,
     (layer, today): (Layer, &Today),
-    (short, order_id): (i64, &OrderId),
+    (at, short): (&Period, i64),
     now_ms: UnixMs,
-) -> Result<()> {
+) -> Result<Vec<Loan>> {
     let (mut donors, mut periods) = (Vec::new(), Vec::new());
     for other in all(tx)?.into_iter().filter(|other| other.task != envelope.task) {
         let at = open(tx, &other, layer, today, now_ms)?;
@@ -263,25 +338,14 @@ fn borrow(
     }
     let priority = envelope.terms.priority;
     let Some(lent) = lenders(short, priority, &donors) else {
-        let at = open(tx, envelope, layer, today, now_ms)?;
         let lendable = could_lend(priority, &donors);
-        return Err(empty(&envelope.task, (layer, &at), (short, lendable), now_ms));
+        return Err(empty(&envelope.task, (layer, at), (short, lendable), now_ms));
     };
-    for (task, msat) in lent {
-        let Some((_, at)) = periods.iter_mut().find(|(other, _)| *other == task) else { continue };
-        at.lent = at.lent.saturating_add(msat);
-        rows::save(tx, &task, layer, at)?;
-        let log_id = format!("lent:{order_id}:{}:{task}", layer.as_str());
-        let what = What::Lent {
-            borrower: envelope.task.clone(),
-            layer,
-            period: at.period.clone(),
-            order_id: order_id.clone(),
-            msat,
-        };
-        note(tx, log_id, &task, what, now_ms)?;
-    }
-    Ok(())
+    let loan = |(task, msat): (TaskType, i64)| {
+        let (_, at) = periods.iter().find(|(other, _)| *other == task)?;
+        Some(Loan { task, at: at.clone(), msat })
+    };
+    Ok(lent.into_iter().filter_map(loan).collect())
 }
 
 /// The refusal names the envelope, what is left, and when there is more.
@@ -303,16 +367,33 @@ fn empty(
 
 /// An order has ended, and this was paid for it: the rest of what was held is free again. Once.
 pub fn close(tx: &mut Tx<'_>, order_id: &OrderId, paid: Msat, now_ms: UnixMs) -> Result<()> {
-    let Some(charge) = charge_of(tx, order_id)?.filter(|charge| charge.closed_ms.is_none()) else {
+    let charge = charge_of(tx, order_id)?;
+    finish(tx, (charge, None), paid, now_ms)
+}
+
+/// A dispute has ended, and this was paid because of it: as with an order.
+pub(crate) fn close_dispute(
+    tx: &mut Tx<'_>,
+    dispute_id: &DisputeId,
+    paid: Msat,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let charge = charge_of_dispute(tx, dispute_id)?;
+    finish(tx, (charge, Some(dispute_id)), paid, now_ms)
+}
+
+fn finish(
+    tx: &mut Tx<'_>,
+    (charge, dispute_id): (Option<Charge>, Option<&DisputeId>),
+    paid: Msat,
+    now_ms: UnixMs,
+) -> Result<()> {
+    let Some(charge) = charge.filter(|charge| charge.closed_ms.is_none()) else {
         return Ok(());
     };
-    // Nothing is paid beyond the budget of an order, and that is what is held.
+    // Nothing is paid beyond what was charged: the budget of an order, or what a dispute is about.
     let spent = paid.0.clamp(0, charge.held);
-    tx.cas(
-        "UPDATE market_envelope_use SET held_units = 0, spent_units = $2, closed_ms = $3
-         WHERE order_id = $1 AND closed_ms IS NULL",
-        args![order_id.as_str(), spent, now_ms],
-    )?;
+    rows::end(tx, (&charge, dispute_id), spent, now_ms)?;
     let terms = rows::any(tx, &charge.task)?.filter(|one| one.is_set).map(|one| one.terms);
     for layer in Layer::ALL {
         let period = charge.period(layer);

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub mod audit;
 mod cooldown;
 mod cusum;
+pub mod fresh;
 pub mod known;
 pub mod probe;
 mod state;

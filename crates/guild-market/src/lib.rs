@@ -110,5 +110,6 @@ pub fn migrations() -> Vec<Migration> {
         Migration { area: "market", number: 11, name: "reviews", sql: reviews },
         health::migration(),
         dispute::migration(),
+        budget::migration_of_disputes(),
     ]
 }

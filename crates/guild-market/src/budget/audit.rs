@@ -12,7 +12,7 @@ const PROBLEMS_MAX: i64 = 50;
 pub struct Report {
     /// How many envelopes there are, also those that were taken away.
     pub envelopes: i64,
-    /// How many orders were charged to one.
+    /// How many orders and disputes were charged to one.
     pub charges: i64,
     /// What is wrong.
     pub problems: Vec<String>,
@@ -25,12 +25,15 @@ pub fn run(rx: &mut Rx<'_>) -> Result<Report> {
         Ok(found.unwrap_or_default().0)
     };
     let envelopes = count(rx, "SELECT count(*) FROM market_envelope")?;
-    let charges = count(rx, "SELECT count(*) FROM market_envelope_use")?;
+    let of_orders = count(rx, "SELECT count(*) FROM market_envelope_use")?;
+    let of_disputes = count(rx, "SELECT count(*) FROM market_envelope_dispute")?;
+    let charges = of_orders.saturating_add(of_disputes);
     let mut problems = Vec::new();
     exceeded(rx, &mut problems)?;
     sums(rx, &mut problems)?;
     totals(rx, &mut problems)?;
     orders(rx, &mut problems)?;
+    disputes(rx, &mut problems)?;
     Ok(Report { envelopes, charges, problems })
 }
 
@@ -63,6 +66,9 @@ const SUMS: [(&str, &str); 4] = [
         "held",
         "SELECT p.task, p.layer, p.period, p.held_units, CAST(coalesce((SELECT sum(u.held_units)
            FROM market_envelope_use u WHERE u.task = p.task AND u.month = substr(p.period, 1, 7)
+             AND (p.layer = 'month' OR u.day = p.period)), 0)
+           + coalesce((SELECT sum(u.held_units) FROM market_envelope_dispute u
+             WHERE u.task = p.task AND u.month = substr(p.period, 1, 7)
              AND (p.layer = 'month' OR u.day = p.period)), 0) AS BIGINT) FROM market_envelope_period p
          WHERE p.task > $1 OR (p.task = $1 AND (p.layer > $2 OR (p.layer = $2 AND p.period > $3)))
          ORDER BY p.task, p.layer, p.period LIMIT $4",
@@ -71,6 +77,9 @@ const SUMS: [(&str, &str); 4] = [
         "spent",
         "SELECT p.task, p.layer, p.period, p.spent_units, CAST(coalesce((SELECT sum(u.spent_units)
            FROM market_envelope_use u WHERE u.task = p.task AND u.month = substr(p.period, 1, 7)
+             AND (p.layer = 'month' OR u.day = p.period)), 0)
+           + coalesce((SELECT sum(u.spent_units) FROM market_envelope_dispute u
+             WHERE u.task = p.task AND u.month = substr(p.period, 1, 7)
              AND (p.layer = 'month' OR u.day = p.period)), 0) AS BIGINT) FROM market_envelope_period p
          WHERE p.task > $1 OR (p.task = $1 AND (p.layer > $2 OR (p.layer = $2 AND p.period > $3)))
          ORDER BY p.task, p.layer, p.period LIMIT $4",
@@ -117,7 +126,8 @@ fn sums(rx: &mut Rx<'_>, problems: &mut Vec<String>) -> Result<()> {
         }
     }
     let lost: Vec<(String, String)> = rx.all(
-        "SELECT u.order_id, u.task FROM market_envelope_use u WHERE NOT EXISTS
+        "SELECT u.order_id, u.task FROM (SELECT order_id, task, day, month FROM market_envelope_use
+           UNION ALL SELECT dispute_id, task, day, month FROM market_envelope_dispute) u WHERE NOT EXISTS
            (SELECT 1 FROM market_envelope_period p WHERE p.task = u.task AND p.layer = 'month' AND p.period = u.month)
            OR NOT EXISTS
            (SELECT 1 FROM market_envelope_period p WHERE p.task = u.task AND p.layer = 'day' AND p.period = u.day)
@@ -164,6 +174,43 @@ fn orders(rx: &mut Rx<'_>, problems: &mut Vec<String>) -> Result<()> {
             "{order_id} is {state}: its envelope holds {held} msat and has spent {spent}, it should be {budget} and \
              {paid}"
         )
+    }));
+    Ok(())
+}
+
+/// A charge of a dispute is open while that may still be paid, and then is what was paid.
+const OF_DISPUTES: &str =
+    "SELECT u.dispute_id, u.held_units, u.spent_units, coalesce(d.moved_units, 0)
+     FROM market_envelope_dispute u
+     LEFT JOIN market_dispute d ON d.dispute_id = u.dispute_id AND d.side = 'buyer'
+     LEFT JOIN market_order o ON o.order_id = u.order_id AND o.request_id = d.request_id
+     WHERE d.dispute_id IS NULL OR o.order_id IS NULL OR d.stood IS NULL OR d.stood <> 'withhold'
+        OR (u.closed_ms IS NULL) <> (d.decided_by IS NULL OR d.pending = 1)
+        OR u.spent_units <> CASE WHEN u.closed_ms IS NULL THEN 0 ELSE d.moved_units END
+     ORDER BY u.dispute_id LIMIT $1";
+
+/// What a dispute paid is charged, if an envelope has been there since before it was filed.
+const UNCHARGED: &str = "SELECT d.dispute_id, d.moved_units, e.task FROM market_dispute d
+     JOIN market_order o ON o.request_id = d.request_id
+     JOIN market_envelope e ON e.task IN (o.schema_id, '*') AND e.is_set = 1
+     WHERE d.side = 'buyer' AND d.stood = 'withhold' AND d.outcome = 'release' AND d.moved_units > 0
+       AND NOT EXISTS (SELECT 1 FROM market_envelope_dispute u WHERE u.dispute_id = d.dispute_id)
+       AND EXISTS (SELECT 1 FROM market_envelope_log l
+         WHERE l.task = e.task AND l.what = 'set' AND l.at_ms <= d.opened_ms)
+       AND NOT EXISTS (SELECT 1 FROM market_envelope_log l WHERE l.task = e.task AND l.what = 'removed')
+     ORDER BY d.dispute_id LIMIT $1";
+
+/// What disputes pay is charged as well: their orders have ended before, and their charges with them.
+fn disputes(rx: &mut Rx<'_>, problems: &mut Vec<String>) -> Result<()> {
+    let rows: Vec<(String, i64, i64, i64)> = rx.all(OF_DISPUTES, args![PROBLEMS_MAX])?;
+    problems.extend(rows.into_iter().map(|(dispute_id, held, spent, moved)| {
+        format!(
+            "{dispute_id} has paid {moved} msat: its envelope holds {held} and has spent {spent}"
+        )
+    }));
+    let rows: Vec<(String, i64, String)> = rx.all(UNCHARGED, args![PROBLEMS_MAX])?;
+    problems.extend(rows.into_iter().map(|(dispute_id, moved, task)| {
+        format!("{dispute_id} has paid {moved} msat, and the envelope {task} was not charged")
     }));
     Ok(())
 }

@@ -2,7 +2,8 @@
 
 use guild_protocol::amount::Msat;
 use guild_protocol::env::UnixMs;
-use guild_store::{Columns, Decode, Rx, Tx, args};
+use guild_protocol::nostr::dispute::DisputeId;
+use guild_store::{Columns, Decode, Rx, Tx, Val, args};
 use serde::Serialize;
 
 use super::Layer;
@@ -219,14 +220,14 @@ pub(super) fn save(tx: &mut Tx<'_>, task: &TaskType, layer: Layer, at: &Period) 
     Ok(())
 }
 
-/// An order that was charged to an envelope.
+/// An order that was charged to an envelope, or a dispute about one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Charge {
     /// Which order.
     pub order_id: OrderId,
     /// To which envelope.
     pub task: TaskType,
-    /// On which day it was posted.
+    /// On which day it was charged: that on which the order was posted, or the dispute was filed or paid.
     pub day: String,
     /// In which month.
     pub month: String,
@@ -273,20 +274,64 @@ pub fn charge_of(rx: &mut Rx<'_>, order_id: &OrderId) -> Result<Option<Charge>> 
     Ok(rx.first(sql, args![order_id.as_str()])?)
 }
 
-pub(super) fn insert(tx: &mut Tx<'_>, charge: &Charge) -> Result<()> {
-    tx.exec(
-        "INSERT INTO market_envelope_use
-           (order_id, task, day, month, held_units, spent_units, charged_ms, closed_ms)
-         VALUES ($1, $2, $3, $4, $5, 0, $6, NULL)",
-        args![
-            charge.order_id.as_str(),
-            charge.task.as_str(),
-            &charge.day,
-            &charge.month,
-            charge.held,
-            charge.charged_ms
-        ],
-    )?;
+/// What a dispute was charged after the charge of its order had ended, if it was.
+pub fn charge_of_dispute(rx: &mut Rx<'_>, dispute_id: &DisputeId) -> Result<Option<Charge>> {
+    let sql = "SELECT order_id, task, day, month, held_units, spent_units, charged_ms, closed_ms
+               FROM market_envelope_dispute WHERE dispute_id = $1";
+    Ok(rx.first(sql, args![dispute_id.as_str()])?)
+}
+
+/// Writes down a charge: of its order, or of a dispute about it.
+pub(super) fn insert(
+    tx: &mut Tx<'_>,
+    charge: &Charge,
+    dispute_id: Option<&DisputeId>,
+) -> Result<()> {
+    let sql = match dispute_id {
+        None => {
+            "INSERT INTO market_envelope_use
+               (order_id, task, day, month, held_units, spent_units, charged_ms, closed_ms)
+             VALUES ($1, $2, $3, $4, $5, 0, $6, NULL)"
+        }
+        Some(_) => {
+            "INSERT INTO market_envelope_dispute
+               (order_id, task, day, month, held_units, spent_units, charged_ms, closed_ms, dispute_id)
+             VALUES ($1, $2, $3, $4, $5, 0, $6, NULL, $7)"
+        }
+    };
+    let mut values = args![
+        charge.order_id.as_str(),
+        charge.task.as_str(),
+        &charge.day,
+        &charge.month,
+        charge.held,
+        charge.charged_ms
+    ]
+    .to_vec();
+    values.extend(dispute_id.map(|id| Val::from(id.as_str())));
+    tx.exec(sql, &values)?;
+    Ok(())
+}
+
+/// Ends a charge: this was paid.
+pub(super) fn end(
+    tx: &mut Tx<'_>,
+    (charge, dispute_id): (&Charge, Option<&DisputeId>),
+    spent: i64,
+    now_ms: UnixMs,
+) -> Result<()> {
+    match dispute_id {
+        None => tx.cas(
+            "UPDATE market_envelope_use SET held_units = 0, spent_units = $2, closed_ms = $3
+             WHERE order_id = $1 AND closed_ms IS NULL",
+            args![charge.order_id.as_str(), spent, now_ms],
+        )?,
+        Some(dispute_id) => tx.cas(
+            "UPDATE market_envelope_dispute SET held_units = 0, spent_units = $2, closed_ms = $3
+             WHERE dispute_id = $1 AND closed_ms IS NULL",
+            args![dispute_id.as_str(), spent, now_ms],
+        )?,
+    };
     Ok(())
 }
 

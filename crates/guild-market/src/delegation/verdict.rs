@@ -76,6 +76,7 @@ fn consensus(delegation: &Delegation, replicas: &[Replica], replica: &Replica) -
     let agreeing = replicas.iter().filter(|one| one.standing == Standing::Agrees).count();
     json!({
         "agreeing": agreeing,
+        "asked": delegation.replicas,
         "by": delegation.decided_by.map(super::DecidedBy::as_str),
         "delegation_id": delegation.delegation_id,
         "needed": delegation.needed,

@@ -9,6 +9,7 @@ use super::decide::{Facts, State, Step, decide};
 use super::hear::{Named, Subject, keep, subject_of};
 use super::read::{Dispute, get, lost_in_row};
 use super::{Desk, Done, money, tell_of};
+use crate::order::Order;
 use crate::row::page;
 use crate::settle::Keys;
 use crate::{Result, routing};
@@ -76,6 +77,7 @@ pub fn advance(
         stood: dispute.stood,
         stands: subject.stands,
         is_part: subject.is_part,
+        can_check: subject.order.as_ref().is_some_and(Order::is_objective),
         lost_in_row,
         lost_max: desk.options.lost_max,
         checked,

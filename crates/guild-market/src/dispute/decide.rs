@@ -95,6 +95,8 @@ pub struct Facts {
     pub stands: Option<Outcome>,
     /// Whether several do the work, and are compared: then that is the rule.
     pub is_part: bool,
+    /// Whether doing the work again tells who is right. Of work that only a comparison judges nothing does.
+    pub can_check: bool,
     /// How many disputes whoever filed it has lost in a row.
     pub lost_in_row: u64,
     /// So many are too many.
@@ -136,7 +138,7 @@ pub enum Step {
 /// | whoever filed it has lost too many in a row | it stays as it is, at once |
 /// | the work is one part of several | the comparison stands, at once |
 /// | checking tells who is right, and nothing is paid or withheld yet | the verdict does, at once |
-/// | the same, of what is settled | the work is checked again, and that decides |
+/// | the same, of what is settled, if the work can be done again | that is done, and decides |
 /// | we are the provider, and the buyer has settled since | that is the end of it |
 /// | the deadline has passed | the fallback |
 pub fn decide(facts: &Facts) -> Step {
@@ -156,7 +158,7 @@ pub fn decide(facts: &Facts) -> Step {
         match (stands, checked) {
             (None, _) => return close(By::Rule, None),
             (Some(_), Some(found)) => return close(By::Rule, Some(found)),
-            (Some(_), None) if !is_late => return Step::Check,
+            (Some(_), None) if !is_late && facts.can_check => return Step::Check,
             (Some(_), None) => {}
         }
     }

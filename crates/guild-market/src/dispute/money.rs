@@ -17,7 +17,7 @@ use crate::job::{self, TakenJob};
 use crate::order::{HOLD_AFTER_DEADLINE_MS, Order, State, book, price_due, wallet};
 use crate::receipts::{self, Direction};
 use crate::settle::{Keys, late};
-use crate::{Error, Result};
+use crate::{Error, Result, budget};
 
 /// What is held for a dispute, beside what its order holds.
 #[derive(Default)]
@@ -58,8 +58,23 @@ fn due_of(order: &Order) -> Msat {
     price_due(order.price, order.asked, order.budget)
 }
 
+/// What is to be charged to the envelope of the work, if anything is limited; nothing if there is no room for it.
+fn planned(
+    tx: &mut Tx<'_>,
+    order: &Order,
+    due: Msat,
+    now_ms: UnixMs,
+) -> Result<Option<Option<budget::Planned>>> {
+    match budget::plan(tx, order.schema_id.as_str(), due, now_ms) {
+        Ok(planned) => Ok(Some(planned)),
+        Err(refused) if refused.code() == &code::BUDGET_ENVELOPE => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
 /// Holds what a dispute about a settled order is about: of one that was withheld what would be due, of one that was
-/// paid what we owe for it. An empty wallet keeps nobody from being heard: then nothing is held.
+/// paid what we owe for it. What would be due is charged to the envelope of its work as well. An empty wallet or
+/// envelope keeps nobody from being heard: then nothing is held.
 pub(super) fn hold(
     tx: &mut Tx<'_>,
     dispute_id: &DisputeId,
@@ -86,10 +101,18 @@ pub(super) fn hold(
     };
     let hold_id = id(order, dispute_id, "dispute.hold");
     let transfer = NewTransfer::new(hold_id.clone(), hold, "dispute.hold")?;
-    Ok(match book(tx, vec![transfer], now_ms)? {
-        Ok(()) => Held { hold_id: Some(hold_id), units },
-        Err(_) => Held::default(),
-    })
+    let charge = match order.state {
+        State::Withheld => planned(tx, order, Msat(units), now_ms)?,
+        _ => Some(None),
+    };
+    let Some(charge) = charge else { return Ok(Held::default()) };
+    if book(tx, vec![transfer], now_ms)?.is_err() {
+        return Ok(Held::default());
+    }
+    if let Some(charge) = charge {
+        budget::apply(tx, charge, (&order.order_id, Some(dispute_id)), now_ms)?;
+    }
+    Ok(Held { hold_id: Some(hold_id), units })
 }
 
 /// Lets the money follow what was decided.
@@ -136,6 +159,7 @@ fn may_refund(rx: &mut Rx<'_>, dispute: &Dispute) -> Result<bool> {
 
 /// Gives back what was held for the dispute.
 fn let_go(tx: &mut Tx<'_>, dispute: &Dispute, order: &Order, now_ms: UnixMs) -> Result<()> {
+    budget::close_dispute(tx, &dispute.dispute_id, Msat(0), now_ms)?;
     let Some(hold) = dispute.hold_id.clone() else { return Ok(()) };
     let void_id = id(order, &dispute.dispute_id, "dispute.void");
     let void = NewTransfer::new(void_id, Step::Void { hold }, "dispute.void")?;
@@ -170,7 +194,7 @@ fn move_held(
     Ok(book(tx, chain, now_ms)?.is_ok())
 }
 
-/// Pays for what was not accepted at first. Without money it stays pending.
+/// Pays for what was not accepted at first. Without money, or room in the envelope of the work, it stays pending.
 fn pay(
     tx: &mut Tx<'_>,
     dispute: &Dispute,
@@ -190,9 +214,18 @@ fn pay(
         amount: Amount::from(due),
     };
     let payment_id = id(order, &dispute.dispute_id, "dispute.paid");
+    let charge = match budget::charge_of_dispute(tx, &dispute.dispute_id)? {
+        Some(_) => Some(None),
+        None => planned(tx, order, due, now_ms)?,
+    };
+    let Some(charge) = charge else { return Ok(Followed { pending: true, ..Followed::default() }) };
     if !move_held(tx, (dispute, order), &payment_id, (post, "dispute.paid"), now_ms)? {
         return Ok(Followed { pending: true, ..Followed::default() });
     }
+    if let Some(charge) = charge {
+        budget::apply(tx, charge, (&order.order_id, Some(&dispute.dispute_id)), now_ms)?;
+    }
+    budget::close_dispute(tx, &dispute.dispute_id, due, now_ms)?;
     let verdict = verdict_of(dispute, order, None)?;
     let paid = late(tx, order, &verdict, (&payment_id, due), keys, now_ms)?;
     Ok(Followed {

@@ -96,10 +96,26 @@ pub fn pick(
     order::get(rx, &id.parse::<OrderId>()?).map(Some)
 }
 
+/// The latest work of this kind that is known: what work of this kind looks like here.
+pub fn latest(rx: &mut Rx<'_>, task: &TaskType) -> Result<Vec<Order>> {
+    let ids: Vec<(String,)> = rx.all(
+        "SELECT order_id FROM market_known WHERE schema_id = $1 ORDER BY added_ms DESC, order_id LIMIT $2",
+        args![task.as_str(), DRAWN_FROM],
+    )?;
+    let read = |(id,): (String,)| order::get(rx, &id.parse::<OrderId>()?);
+    ids.into_iter().map(read).collect()
+}
+
 /// Counts a use.
 pub(super) fn used(tx: &mut Tx<'_>, order_id: &OrderId) -> Result<()> {
     let sql = "UPDATE market_known SET uses = uses + 1 WHERE order_id = $1";
     tx.exec(sql, args![order_id.as_str()])?;
+    Ok(())
+}
+
+/// Takes an answer out of the pool that turned out not to be the only right one.
+pub fn forget(tx: &mut Tx<'_>, order_id: &OrderId) -> Result<()> {
+    tx.exec("DELETE FROM market_known WHERE order_id = $1", args![order_id.as_str()])?;
     Ok(())
 }
 

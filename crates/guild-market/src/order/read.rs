@@ -142,6 +142,14 @@ impl Order {
         })
     }
 
+    /// Whether its result is checked by doing the work again: what was asked for, as
+    /// [`mode_of`](crate::verify::mode_of) reads it from the job.
+    pub fn is_objective(&self) -> bool {
+        let payload: serde_json::Value =
+            serde_json::from_str(&self.payload).unwrap_or(serde_json::Value::Null);
+        payload.pointer("/verification/mode").and_then(|mode| mode.as_str()) == Some("objective")
+    }
+
     /// The work that was ordered, to be judged.
     pub fn job(&self, registry: &Registry) -> Result<Job> {
         let job = registry.validate_input_text(&self.schema_id, self.payload.as_bytes());

@@ -104,10 +104,12 @@ fn probed(
     (order, task, provider): (&Order, &TaskType, &PublicKey),
     now_ms: UnixMs,
 ) -> Result<Vec<Appended>> {
-    let Some(probe) = probe::of_order(tx, &order.order_id)? else { return Ok(Vec::new()) };
+    if probe::of_order(tx, &order.order_id)?.is_none() {
+        return Ok(Vec::new());
+    }
     let signal = match order.state {
         State::Released => Signal::Verified,
-        State::Withheld if probe.known.is_some() => Signal::Mismatch,
+        State::Withheld => Signal::Mismatch,
         _ => return Ok(Vec::new()),
     };
     let entry = log::latest(tx, task, provider)?;

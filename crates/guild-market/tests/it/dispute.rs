@@ -24,6 +24,8 @@ use crate::world::{
 };
 
 mod attacks;
+mod compared;
+mod envelopes;
 
 /// When something is said.
 const SAID: i64 = T0 + 1_000;

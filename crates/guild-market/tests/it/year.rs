@@ -22,9 +22,11 @@ use crate::world::T0;
 
 mod books;
 mod people;
+mod sum;
 
 use books::{Books, Envelope};
 use people::{Answer, Person};
+use sum::Sum;
 
 /// How many years are run, if not a few: `cargo xtask soak year --seeds 200`.
 const SEEDS: &str = "GUILD_TEST_YEAR_SEEDS";
@@ -57,6 +59,10 @@ enum Bug {
     RemovedComeBack,
     /// Two keys of one operator do the same job.
     OneOperatorTwice,
+    /// Nothing is charged to the envelopes, which are small.
+    EnvelopesAreOpen,
+    /// Whoever is drawn is hired, whatever is known of it.
+    HiredBlindly,
 }
 
 /// Randomness for choosing, which a seed decides.
@@ -70,24 +76,6 @@ impl Random for Dice {
             chunk.copy_from_slice(&drawn[..chunk.len()]);
         }
     }
-}
-
-/// What a year came to.
-#[derive(Debug, Clone, Copy, Default)]
-struct Sum {
-    jobs: u64,
-    refused: u64,
-    nobody: u64,
-    decided: u64,
-    right: u64,
-    /// How many would have been right if the best had done each, in ten-thousandths of a job.
-    oracle_bp: u64,
-    tests: u64,
-    suspended: u64,
-    removed: u64,
-    returned: u64,
-    hostile_msat: i64,
-    paid_msat: i64,
 }
 
 struct Year {
@@ -125,7 +113,9 @@ impl Year {
             .zip(&tasks)
             .map(|((_, _, part, priority), task)| {
                 // What a usual day costs, and a little more: some days are short of it.
+                let part_of = if bug == Some(Bug::EnvelopesAreOpen) { 20 } else { 1 };
                 let daily = day * i64::try_from(*part).unwrap() * 140 / 100 + 5 * PRICE_MAX;
+                let daily = daily / part_of;
                 Envelope { task: task.clone(), daily, monthly: daily * 28, priority: *priority }
             })
             .collect();
@@ -136,7 +126,7 @@ impl Year {
             people,
             owners,
             watches: BTreeMap::new(),
-            books: Books::new(seed, &envelopes),
+            books: Books::new(seed, &envelopes, bug == Some(Bug::EnvelopesAreOpen)),
             dice: Dice(Mutex::new(Draws::new(!seed))),
             draws,
             tasks,
@@ -297,6 +287,11 @@ impl Year {
 
     /// Everybody who does a job, each of another operator.
     fn choose(&mut self, task: &TaskType, count: u32, now_ms: i64) -> Vec<(PublicKey, i64)> {
+        if self.bug == Some(Bug::HiredBlindly) {
+            let all = u64::try_from(self.people.len()).unwrap();
+            let drawn = usize::try_from(self.draws.below(all)).unwrap();
+            return vec![(self.people[drawn].key, self.people[drawn].price_msat)];
+        }
         let mut except: BTreeSet<PublicKey> = BTreeSet::new();
         let mut chosen: Vec<(PublicKey, i64)> = Vec::new();
         let is_one_twice = self.bug == Some(Bug::OneOperatorTwice);
@@ -377,6 +372,11 @@ impl Year {
             return;
         }
         self.sum.oracle_bp += best;
+        if day >= DAYS * 3 / 4 {
+            for (key, _) in &chosen {
+                self.sum.works_late(self.people[self.owners[key]].nature);
+            }
+        }
         let answers: Vec<(Answer, i64)> = chosen
             .iter()
             .map(|(key, _)| self.people[self.owners[key]].answer(job, day, &mut self.draws))
@@ -431,9 +431,8 @@ impl Year {
         };
         for number in &paid {
             self.paid(name, (winner, rule), answers[*number].0, right);
-            let is_hostile = self.people[self.owners[&chosen[*number].0]].nature.is_hostile();
-            self.sum.paid_msat += chosen[*number].1;
-            self.sum.hostile_msat += if is_hostile { chosen[*number].1 } else { 0 };
+            let nature = self.people[self.owners[&chosen[*number].0]].nature;
+            self.sum.is_paid(nature, answers[*number].0, chosen[*number].1);
         }
         let twice = self.draws.below(50) == 0;
         self.books.settle(name, chosen, &paid, (now_ms, twice));
@@ -480,8 +479,9 @@ impl Year {
             if self.bug == Some(Bug::RemovedComeBack) && is_out {
                 let task = self.tasks[0].clone();
                 let moved = Mutation::Moved { status: Status::Active, cause: None, until_ms: None };
-                if self.happen(&task, key, moved, now_ms) {
-                    self.problems.push("whoever was removed is hired again".to_owned());
+                match self.happen(&task, key, moved, now_ms) {
+                    true => self.problems.push("whoever was removed is hired again".to_owned()),
+                    false => self.sum.kept_out += 1,
                 }
             }
             if is_out && self.people[number].nature.is_hostile() && self.draws.below(20) == 0 {
@@ -516,8 +516,6 @@ impl Year {
                 self.job(done, day, now_ms);
                 done += 1;
             }
-            let exceeded = self.books.exceeded();
-            self.problems.extend(exceeded);
         }
         self.problems.extend(self.matrix.problems());
         let of_money = self.books.problems();
@@ -540,26 +538,10 @@ fn a_year_goes_by_its_rules() {
         let (sum, problems) = year(seed, jobs, None);
         assert_eq!(problems, Vec::<String>::new(), "seed {seed}");
         assert_eq!(sum.jobs, jobs);
-        let posted = sum.jobs - sum.refused - sum.nobody;
-        let share = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
-        let oracle = sum.oracle_bp as f64 / 10_000.0;
-        println!(
-            "seed {seed}: {} jobs, {} beyond the envelopes, {} without anybody, {} tests; right {:.1} % of what was \
-             posted, an oracle {:.1} %; {} suspensions, {} removals, {} back; {:.1} % of the money to those who are \
-             after it",
-            sum.jobs,
-            sum.refused,
-            sum.nobody,
-            sum.tests,
-            share(sum.right, posted),
-            100.0 * oracle / posted.max(1) as f64,
-            sum.suspended,
-            sum.removed,
-            sum.returned,
-            100.0 * sum.hostile_msat as f64 / sum.paid_msat.max(1) as f64,
-        );
+        println!("seed {seed}: {}", sum.words());
         // Nothing of this shows if nothing happens.
         assert!(sum.suspended > 0 && sum.tests > 0 && sum.decided > 0, "{sum:?}");
+        assert!(sum.is_within_bounds(), "seed {seed}: {sum:?}");
         all.right += sum.right;
         all.oracle_bp += sum.oracle_bp;
     }
@@ -571,11 +553,27 @@ fn a_year_goes_by_its_rules() {
 
 #[test]
 fn what_is_planted_in_a_year_is_found() {
-    for (bug, words) in [(Bug::EverybodyIsPaid, "paid for"), (Bug::OneOperatorTwice, "operators")] {
+    let of_envelopes = ["msat were used on 2026-", "msat were used in 2026-"];
+    for (bug, words) in [
+        (Bug::EverybodyIsPaid, &["paid for"][..]),
+        (Bug::OneOperatorTwice, &["operators"]),
+        (Bug::EnvelopesAreOpen, &of_envelopes),
+    ] {
         let (_, problems) = year(1, FEW_JOBS, Some(bug));
-        assert!(problems.iter().any(|problem| problem.contains(words)), "{bug:?}: {problems:?}");
+        for words in words {
+            let is_found = problems.iter().any(|problem| problem.contains(words));
+            assert!(is_found, "{bug:?}: {problems:?}");
+        }
     }
     // The matrix itself refuses to take back whoever was removed.
-    let (_, problems) = year(1, FEW_JOBS, Some(Bug::RemovedComeBack));
+    let (sum, problems) = year(1, FEW_JOBS, Some(Bug::RemovedComeBack));
     assert_eq!(problems, Vec::<String>::new());
+    assert!(sum.removed > 0 && sum.kept_out > 0, "somebody was to come back: {sum:?}");
+}
+
+/// Whoever does not look hires those who turn and the ring as often as anybody, and pays for what they make up.
+#[test]
+fn a_year_of_hiring_blindly_breaks_its_bounds() {
+    let (sum, _) = year(1, FEW_JOBS, Some(Bug::HiredBlindly));
+    assert!(!sum.is_within_bounds(), "{sum:?}");
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use guild_market::claim::Claim;
-use guild_market::code::{CLAIM_LOST, DELEGATION_APPROVAL, PRICE, WALLET};
+use guild_market::code::{BUDGET_ENVELOPE, CLAIM_LOST, DELEGATION_APPROVAL, PRICE, WALLET};
 use guild_market::delegation::judge::{Finding, Question};
 use guild_market::delegation::{self, Closed, DelegationId, Means, Step, vote};
 use guild_market::health::probe;
@@ -289,8 +289,22 @@ impl Shared {
     }
 }
 
-/// Whether asking again would give the same: the wallet, the policy or the budget says no.
+/// Whether asking again would give the same: the wallet, an envelope, the policy or the budget says no.
 fn is_final(error: &Error) -> bool {
     let code = error.code();
-    [&PRICE, &WALLET, &DELEGATION_APPROVAL].contains(&code) || code.name.starts_with("quote.")
+    let all = [&PRICE, &WALLET, &BUDGET_ENVELOPE, &DELEGATION_APPROVAL];
+    all.contains(&code) || code.name.starts_with("quote.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_cannot_pay_for_one_more_does_not_ask_again_and_again() {
+        for code in [&PRICE, &WALLET, &BUDGET_ENVELOPE, &DELEGATION_APPROVAL] {
+            assert!(is_final(&Error::refused(code, "no")), "{}", code.name);
+        }
+        assert!(!is_final(&Error::refused(&CLAIM_LOST, "another process does it")));
+    }
 }

@@ -113,8 +113,13 @@ impl Shared {
             Place::Replica => self.ballot(order, &[]),
             Place::Decided(verdict) => Ok(Judged::Verdict(*verdict)),
             Place::Known(known) => match self.as_known(order, &known) {
-                Ok(Some(verdict)) => Ok(Judged::Verdict(verdict)),
-                Ok(None) => self.found(order, &[]).map(Judged::Verdict),
+                Ok(Some(verdict)) if verdict.passed => Ok(Judged::Verdict(verdict)),
+                Ok(other) => match self.found(order, &[]) {
+                    Ok(found) => {
+                        Ok(Judged::Verdict(self.beside_known(&known, other, found).await?))
+                    }
+                    Err(error) => Err(error),
+                },
                 Err(error) => Err(error),
             },
         })

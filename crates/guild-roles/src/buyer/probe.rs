@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use guild_ledger::policy::Tier;
 use guild_market::benchmark::{Benchmark, SEED_BYTES};
+use guild_market::health::fresh::vary;
 use guild_market::health::known;
 use guild_market::health::probe::{self, LATE_MS, Probe, Reason, is_drawn};
 use guild_market::order::{self, NewOrder, Order, Placed};
 use guild_market::routing;
-use guild_market::verify::Verdict;
+use guild_market::verify::{Verdict, can_verify};
 use guild_network::archive::Verified;
 use guild_network::publish::{self, Destinations};
 use guild_network::ways;
@@ -25,6 +26,13 @@ use crate::{Error, Result};
 
 /// How much time there is for work of which no order says how much.
 const TIME_LIMIT_MS: i64 = 5 * 60_000;
+
+/// How much time there was for an order. A deadline is a whole second: what was asked for is the next whole number of
+/// them.
+fn time_limit_ms(order: &Order) -> i64 {
+    let left_ms = order.deadline_ms.saturating_sub(order.posted_ms).max(1);
+    left_ms.saturating_add(999).div_euclid(1_000).saturating_mul(1_000)
+}
 
 /// Work that tests somebody.
 struct Exercise {
@@ -79,6 +87,25 @@ impl Shared {
     pub(super) fn as_known(&self, order: &Order, known: &Order) -> Result<Option<Verdict>> {
         let options = (&self.options.verify, &self.options.delegation);
         Ok(known::verdict(&self.node.registry, options, order, known)?)
+    }
+
+    /// What a test is worth that gave another answer than the one that is known. An answer may be right one day and
+    /// wrong on the next: so it is checked as any other result before its provider is blamed, and if that finds it
+    /// right, it is, and the answer that was known leaves the pool. What cannot be checked so stays wrong.
+    pub(super) async fn beside_known(
+        &self,
+        known: &Order,
+        differs: Option<Verdict>,
+        found: Verdict,
+    ) -> Result<Verdict> {
+        let Some(differs) = differs else { return Ok(found) };
+        if !found.passed {
+            return Ok(differs);
+        }
+        self.counts.add("answer_outdated");
+        let order_id = known.order_id.clone();
+        self.node.store.write(move |tx| known::forget(tx, &order_id)).await?;
+        Ok(found)
     }
 
     async fn probe(self: &Arc<Shared>, probe: Probe) -> Result<Option<Order>> {
@@ -146,9 +173,15 @@ impl Shared {
         self.post_probe(probe, new, exercise.known).await
     }
 
-    /// One of the pool that its provider has never been given; where there is none, work whose result is checked by
-    /// itself.
+    /// Work that nobody has seen, where its result can be computed here; else one of the pool that its provider has
+    /// never been given.
     async fn exercise(&self, probe: &Probe) -> Result<std::result::Result<Exercise, String>> {
+        let mut seed = [0; SEED_BYTES];
+        self.node.random.fill(&mut seed);
+        let made = Benchmark::of_task(&probe.task).and_then(|benchmark| benchmark.job(&seed));
+        if let Ok(Some(job)) = made {
+            return Ok(Ok(self.never_seen(probe, job).await?));
+        }
         let (task, provider) = (probe.task.clone(), probe.provider);
         let chance = self.node.random.next_u64();
         let read = self.node.store.read(move |rx| known::pick(rx, &task, &provider, chance));
@@ -159,22 +192,31 @@ impl Shared {
                 (Ok(job), Ok(request)) => (job, request),
                 (Err(error), _) | (_, Err(error)) => return Ok(Err(error.to_string())),
             };
-            // A deadline is a whole second: what was asked for is the next whole number of them.
-            let left_ms = known.deadline_ms.saturating_sub(known.posted_ms).max(1);
-            let time_limit_ms = left_ms.saturating_add(999).div_euclid(1_000).saturating_mul(1_000);
+            let time_limit_ms = time_limit_ms(&known);
             let (kind, known) = (request.kind, Some(known));
             return Ok(Ok(Exercise { job, kind, time_limit_ms, known }));
         }
-        let mut seed = [0; SEED_BYTES];
-        self.node.random.fill(&mut seed);
-        let made = Benchmark::of_task(&probe.task).and_then(|benchmark| benchmark.job(&seed));
-        match made {
-            Ok(Some(job)) => {
-                let (kind, time_limit_ms) = (kind::DEFAULT_REQUEST, TIME_LIMIT_MS);
-                Ok(Ok(Exercise { job, kind, time_limit_ms, known: None }))
+        Ok(Err(format!("no answer is known yet for {}", probe.task)))
+    }
+
+    /// Work of the form of what is bought here, of which nobody has seen a text; as long as nothing was, `made`.
+    async fn never_seen(&self, probe: &Probe, made: Job) -> Result<Exercise> {
+        let (task, registry) = (probe.task.clone(), &self.node.registry);
+        let latest = self.node.store.read(move |rx| known::latest(rx, &task)).await?;
+        let (mut forms, mut jobs) = (Vec::new(), Vec::new());
+        for order in latest {
+            let job = order.job(registry).ok().filter(|job| can_verify(job, None).is_ok());
+            if let (Some(job), Ok(request)) = (job, order.request()) {
+                forms.push((request.kind, time_limit_ms(&order)));
+                jobs.push(job);
             }
-            _ => Ok(Err(format!("no answer is known yet for {}", probe.task))),
         }
+        let varied = vary(registry, made.schema_id(), &jobs, self.node.random.next_u64());
+        let varied =
+            varied.and_then(|(place, job)| forms.get(place).map(|(kind, ms)| (job, *kind, *ms)));
+        let (job, kind, time_limit_ms) =
+            varied.unwrap_or((made, kind::DEFAULT_REQUEST, TIME_LIMIT_MS));
+        Ok(Exercise { job, kind, time_limit_ms, known: None })
     }
 
     async fn post_probe(

@@ -87,16 +87,23 @@ impl Shared {
         if let Place::Decided(verdict) = place {
             return Ok(Judged::Verdict(*verdict));
         }
-        if let Place::Known(known) = &place
-            && let Some(verdict) = self.as_known(order, known)?
-        {
-            return Ok(Judged::Verdict(verdict));
+        let known = match &place {
+            Place::Known(known) => self.as_known(order, known)?,
+            _ => None,
+        };
+        if let Some(verdict) = known.as_ref().filter(|verdict| verdict.passed) {
+            return Ok(Judged::Verdict(verdict.clone()));
         }
         let job = order.job(&self.node.registry)?;
         let output_text = order.output_text.as_deref().unwrap_or_default();
         match place {
             Place::Replica if self.is_compared(&job) => self.ballot(order, &[]),
             Place::Replica => self.ballot(order, &self.run_again(&job, output_text).await?),
+            Place::Known(first) => {
+                let reruns = self.run_again(&job, output_text).await?;
+                let found = self.found(order, &reruns)?;
+                Ok(Judged::Verdict(self.beside_known(&first, known, found).await?))
+            }
             _ => {
                 let reruns = self.run_again(&job, output_text).await?;
                 self.found(order, &reruns).map(Judged::Verdict)

@@ -151,6 +151,10 @@ fn only_the_first_result_of_the_provider_counts() {
         alone.until_counted("result_equivocation", 1).await;
         assert_eq!(alone.order(&order).await, done);
         assert_eq!(payable(&alone.store, them).await, PRICE.0);
+        let thief = payable(&alone.store, key(3).public_key()).await;
+        assert_eq!((thief, wallet(&alone.store).await), (0, 100_000 - PRICE.0));
+        let books = alone.store.read(guild_ledger::audit::run).await.unwrap();
+        assert_eq!(books.problems, Vec::<String>::new());
     });
 }
 

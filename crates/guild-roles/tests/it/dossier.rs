@@ -303,7 +303,9 @@ fn every_way_to_change_it_has_its_code() {
 #[test]
 fn votes_cannot_be_left_out_or_counted_otherwise() {
     type Change = fn(&mut Forged);
-    let changes: [(&str, Change); 6] = [
+    let changes: [(&str, Change); 8] = [
+        ("dossier.winner", forge::fewer_are_enough),
+        ("dossier.winner", forge::more_were_asked),
         ("dossier.votes", forge::vote_left_out),
         ("dossier.votes", forge::somebody_twice),
         ("dossier.votes", forge::result_says_something_else),

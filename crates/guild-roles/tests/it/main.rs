@@ -3,6 +3,7 @@
 
 mod agents;
 mod attacks;
+mod attacks_of_work;
 mod audit_log;
 mod bazaar;
 mod buyer;

@@ -20,6 +20,7 @@ use guild_sandbox::{Image, Limits};
 use guild_store::Store;
 use serde_json::json;
 
+mod known;
 mod shared;
 
 use crate::town::{Hand, PRICE, Town, key, payable, until, until_known, wallet};

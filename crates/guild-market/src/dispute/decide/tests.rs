@@ -8,6 +8,7 @@ fn facts(side: Side, reason: Reason) -> Facts {
         stood: None,
         stands: None,
         is_part: false,
+        can_check: true,
         lost_in_row: 0,
         lost_max: 3,
         checked: None,
@@ -39,6 +40,26 @@ fn what_can_be_checked_is_decided_by_that_and_never_waits() {
         let expired = Step::Close { state: State::Expired, by: By::Deadline, outcome: stands };
         assert_eq!(decide(&late), expired);
         assert_eq!(decide(&facts(Side::Provider, reason)), Step::Wait, "it checks nothing");
+    }
+}
+
+/// Nobody is blamed because nobody can look: an arbiter, whoever gives in or the deadline decides.
+#[test]
+fn what_only_a_comparison_judges_is_not_checked_by_doing_it_again() {
+    for reason in [Reason::ResultWrong, Reason::VerdictWrong, Reason::NotPaid] {
+        let stands = Some(Outcome::Withhold);
+        let settled =
+            Facts { stood: stands, stands, can_check: false, ..facts(Side::Buyer, reason) };
+        assert_eq!(decide(&settled), Step::Wait);
+        for (fallback, outcome) in [
+            (Fallback::Stands, stands),
+            (Fallback::Release, Some(Outcome::Release)),
+            (Fallback::Withhold, stands),
+        ] {
+            let late = Facts { fallback, now_ms: 100, ..settled };
+            let expired = Step::Close { state: State::Expired, by: By::Deadline, outcome };
+            assert_eq!(decide(&late), expired);
+        }
     }
 }
 

@@ -14,9 +14,6 @@ use super::work::Seat;
 use super::{Desk, says};
 use crate::dossier::{Council, Problem, code};
 
-/// At most so many are asked beside those who were asked first.
-const EXTRA_MAX: u32 = 2;
-
 /// An order that is no part of anything says nothing of others.
 pub(super) fn alone(desk: &mut Desk<'_>, seats: &[Seat]) {
     let part = seats
@@ -103,8 +100,8 @@ fn all_there(council: &Council, seats: &[Seat]) -> Result<(), Problem> {
         }
         let first = agreed.get_or_insert(one);
         let parts = |one: &Consensus| {
-            let Consensus { rule, needed, agreeing, by, state, winner, .. } = one;
-            (rule.clone(), *needed, *agreeing, by.clone(), state.clone(), *winner)
+            let Consensus { rule, asked, needed, agreeing, by, state, winner, .. } = one;
+            (rule.clone(), (*asked, *needed, *agreeing), by.clone(), state.clone(), *winner)
         };
         if parts(first) != parts(one) {
             return Err(wrong("two verdicts tell of two decisions"));
@@ -240,21 +237,20 @@ fn winner(needed: u32, counts: &BTreeMap<Hash, u32>) -> Option<Hash> {
     (leaders.next().is_none() && most >= needed).then_some(*first)
 }
 
-/// Whether so many can be needed by a rule of that name: more than half of those who were asked first.
+/// Whether so many are needed by a rule of that name: more than half of those who were asked first. Whoever was asked
+/// beside them, because one was slow or had failed, makes it neither more nor less.
 fn rule_is_one(agreed: &Consensus) -> Result<(), Problem> {
-    let fits = match agreed.rule.as_str() {
-        "first_success" => agreed.needed == 1,
-        "majority" | "quorum" => {
-            let first = agreed.replicas.saturating_sub(EXTRA_MAX).max(1);
-            agreed.needed > first.div_euclid(2) && agreed.needed <= agreed.replicas
-        }
-        _ => false,
+    let by_rule = match agreed.rule.as_str() {
+        "first_success" => Some(1),
+        "majority" | "quorum" => Some(agreed.asked.div_euclid(2).saturating_add(1)),
+        _ => None,
     };
+    let fits = (1..=agreed.replicas).contains(&agreed.asked) && by_rule == Some(agreed.needed);
     match fits {
         true => Ok(()),
         false => {
             let message =
-                format!("{} of {} by the rule {}", agreed.needed, agreed.replicas, agreed.rule);
+                format!("{} of {} by the rule {}", agreed.needed, agreed.asked, agreed.rule);
             Err(Problem::new(&code::WINNER, format!("no such number is needed: {message}")))
         }
     }

@@ -67,6 +67,8 @@ struct Decided {
 pub(super) struct Consensus {
     pub(super) delegation_id: String,
     pub(super) rule: String,
+    /// How many were asked at first: by that, and the rule, follows how many must say the same.
+    pub(super) asked: u32,
     pub(super) replicas: u32,
     pub(super) needed: u32,
     pub(super) agreeing: u32,
@@ -135,6 +137,11 @@ impl Document {
             return Err("a check of more than the result is not where it belongs".to_owned());
         }
         Ok(())
+    }
+
+    /// Whether a dispute has decided otherwise.
+    pub(super) fn is_overruled(&self) -> bool {
+        self.dispute.is_some()
     }
 
     /// What its own checks gave.

@@ -71,6 +71,14 @@ pub(super) fn check(desk: &mut Desk<'_>, work: &Work) -> Seat {
     seat.receipt = money::receipt(desk, &seat, &asked);
     let outcome = ended(&seat);
     desk.report.record("status", &of, outcome);
+    if seat.work.state == "withheld" {
+        desk.report.note("whether it was disputed and paid after all is not in it");
+    }
+    if seat.verdict.as_ref().is_some_and(Document::is_overruled) {
+        desk.report.note(
+            "a dispute has decided otherwise than it was judged; what was said in it is not in it",
+        );
+    }
     money::check(desk, &seat, &asked);
     replay::check(desk, &seat);
     if desk.options.rerun {
@@ -305,6 +313,9 @@ fn again(desk: &mut Desk<'_>, seat: &Seat) {
     };
     let subject = Subject { job, provider: &verdict.provider_id, output_text };
     let registry = desk.options.registry;
+    if verdict.known_answer.is_some() {
+        desk.report.note("a test was compared with a known answer, which is not here: its form alone is judged again");
+    }
     let judged = match (verdict.known_answer.is_some(), verdict.consensus.is_some()) {
         (true, _) => crate::verify::verify_form(registry, &strictness, &subject),
         (false, true) => verify_ballot(registry, &strictness, &subject, &[]),

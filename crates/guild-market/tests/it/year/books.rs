@@ -1,6 +1,6 @@
 //! The money of a year: the product's envelopes and ledger, and beside them a list that only adds up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use guild_ledger::{Account, Limit, NewTransfer, Step, TransferId, audit, ledger};
 use guild_market::budget::{self, Asked};
@@ -9,6 +9,7 @@ use guild_market::routing::TaskType;
 use guild_market::{Result, code};
 use guild_protocol::amount::{Amount, AssetId, Msat};
 use guild_protocol::identity::PublicKey;
+use guild_protocol::timestamp::Timestamp;
 use guild_store::{Db, Hooks, Migrations, Pump, Rx, Sqlite, Store, Tx, pumps};
 
 use crate::world::{T0, block_on};
@@ -31,11 +32,19 @@ pub(super) struct Books {
     store: Store,
     writes: Pump,
     reads: Pump,
+    /// What all envelopes together allow on a day and in a month.
     daily: i64,
+    monthly: i64,
+    /// Whether nothing is charged to the envelopes: a bug that is planted.
+    is_free: bool,
+    /// What was held or paid for jobs, by the day and the month in which they were posted.
+    used: BTreeMap<String, i64>,
+    /// The jobs that are open: when they were posted, and what is held for them.
+    open: BTreeMap<String, (i64, i64)>,
     /// What each is owed, as whoever judged said.
     owed: BTreeMap<PublicKey, i64>,
-    /// What was paid on each day.
-    paid: BTreeMap<i64, i64>,
+    /// Where more was used than all envelopes together allow.
+    beyond: BTreeSet<String>,
 }
 
 fn account(provider: &PublicKey) -> guild_ledger::Result<Account> {
@@ -57,7 +66,7 @@ fn one(tx: &mut Tx<'_>, id: TransferId, step: Step, at_ms: i64) -> Result<()> {
 }
 
 impl Books {
-    pub(super) fn new(seed: u64, envelopes: &[Envelope]) -> Books {
+    pub(super) fn new(seed: u64, envelopes: &[Envelope], is_free: bool) -> Books {
         let name = format!("year-{seed}-{:?}", std::thread::current().id());
         let mut keeper = Sqlite::open_memory(&name).unwrap();
         let all = Migrations::store()
@@ -70,8 +79,21 @@ impl Books {
         // A charge belongs to an order; what a year is about needs none.
         db.batch("PRAGMA foreign_keys = OFF").unwrap();
         let daily = envelopes.iter().map(|one| one.daily).sum();
-        let (owed, paid) = (BTreeMap::new(), BTreeMap::new());
-        let mut books = Books { _keeper: keeper, db, store, writes, reads, daily, owed, paid };
+        let monthly = envelopes.iter().map(|one| one.monthly).sum();
+        let mut books = Books {
+            _keeper: keeper,
+            db,
+            store,
+            writes,
+            reads,
+            daily,
+            monthly,
+            is_free,
+            used: BTreeMap::new(),
+            open: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            beyond: BTreeSet::new(),
+        };
         let set: Vec<(TaskType, Asked)> = envelopes
             .iter()
             .map(|one| {
@@ -122,10 +144,14 @@ impl Books {
         replicas: &[(PublicKey, i64)],
         at_ms: i64,
     ) -> bool {
+        let name = job.to_owned();
         let (job, task, replicas) = (job.to_owned(), task.clone(), replicas.to_vec());
+        let budget: i64 = replicas.iter().map(|(_, price)| *price).sum();
+        let is_free = self.is_free;
         let held = self.write(move |tx| {
-            let budget = replicas.iter().map(|(_, price)| *price).sum();
-            budget::charge(tx, &OrderId::of_key(&job), task.as_str(), Msat(budget), at_ms)?;
+            if !is_free {
+                budget::charge(tx, &OrderId::of_key(&job), task.as_str(), Msat(budget), at_ms)?;
+            }
             for (number, (provider, price)) in replicas.iter().enumerate() {
                 let to = account(provider)?;
                 ledger::open(tx, &to, at_ms)?;
@@ -140,7 +166,11 @@ impl Books {
             Ok(())
         });
         match held {
-            Ok(()) => true,
+            Ok(()) => {
+                self.open.insert(name, (at_ms, budget));
+                self.count(at_ms, budget);
+                true
+            }
             Err(error) => {
                 assert_eq!(error.code(), &code::BUDGET_ENVELOPE, "{error}");
                 false
@@ -161,7 +191,8 @@ impl Books {
         for number in paid {
             *self.owed.entry(replicas[*number].0).or_default() += replicas[*number].1;
         }
-        *self.paid.entry(at_ms / DAY_MS).or_default() += sum;
+        let (posted_ms, held) = self.open.remove(job).unwrap();
+        self.count(posted_ms, sum - held);
         for _ in 0..=usize::from(twice) {
             let (job, count, paid) = (job.to_owned(), replicas.len(), paid.to_vec());
             let settled = self.write(move |tx| {
@@ -183,12 +214,8 @@ impl Books {
     /// What is wrong with the money, if anything is.
     pub(super) fn problems(&mut self) -> Vec<String> {
         let mut problems = self.read(|rx| Ok(audit::run(rx)?)).problems;
-        problems.extend(self.exceeded());
-        for (day, paid) in &self.paid {
-            if *paid > self.daily {
-                problems.push(format!("{paid} msat were paid on day {day}, of {}", self.daily));
-            }
-        }
+        problems.extend(self.beyond.iter().cloned());
+        problems.extend(self.months());
         let owed = self.owed.clone();
         let balances = self.read(move |rx| {
             let mut wrong = Vec::new();
@@ -206,15 +233,30 @@ impl Books {
         problems
     }
 
-    /// Periods that hold and spend more than they may.
-    pub(super) fn exceeded(&mut self) -> Vec<String> {
-        self.read(|rx| {
-            let rows: Vec<(String, String)> = rx.all(
-                "SELECT task, period FROM market_envelope_period
-                 WHERE held_units + spent_units > limit_units + rolled_units + borrowed_units - lent_units",
-                &[],
-            )?;
-            Ok(rows.into_iter().map(|(task, at)| format!("{task} is exceeded in {at}")).collect())
-        })
+    /// Adds up what is held and paid for jobs, by the day and the month in which they were posted, whatever the
+    /// envelopes say.
+    fn count(&mut self, posted_ms: i64, msat: i64) {
+        let date = Timestamp::from_ms(posted_ms).unwrap().to_string();
+        let (day, month) = (&date[..10], &date[..7]);
+        for period in [day, month] {
+            *self.used.entry(period.to_owned()).or_default() += msat;
+        }
+        if self.used[day] > self.daily {
+            self.beyond.insert(format!("more than {} msat were used on {day}", self.daily));
+        }
+    }
+
+    /// Months in which more was paid than all envelopes together allow, with half of what the month before had left,
+    /// and never more than a month's.
+    fn months(&self) -> Vec<String> {
+        let (mut carried, mut problems) = (0, Vec::new());
+        for (month, used) in self.used.iter().filter(|(period, _)| period.len() == 7) {
+            let most = self.monthly + carried;
+            if *used > most {
+                problems.push(format!("{used} msat were used in {month}, of {most}"));
+            }
+            carried = ((most - used) / 2).clamp(0, self.monthly);
+        }
+        problems
     }
 }

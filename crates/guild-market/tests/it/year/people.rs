@@ -73,6 +73,9 @@ pub(super) struct Person {
     turn_day: i64,
 }
 
+/// Operators of several keys have numbers of their own, which nobody else's has.
+const OPERATORS_OF_RINGS: usize = 1_000;
+
 /// The key of somebody; another one for each time that it comes back.
 fn key(number: usize, generation: u32) -> PublicKey {
     let text = format!("{:056x}{generation:08x}", number + 1);
@@ -94,7 +97,11 @@ pub(super) fn all(draws: &mut Draws) -> Vec<Person> {
         key: key(number, 0),
         nature,
         // The ring has two keys at each of its operators.
-        operator: if nature == Nature::Ring { number / 2 } else { number },
+        operator: if nature == Nature::Ring {
+            OPERATORS_OF_RINGS + number.div_ceil(2)
+        } else {
+            number
+        },
         right_bp: drawn_rate(nature, draws),
         price_msat: 40 + i64::try_from(draws.below(41)).unwrap(),
         latency_ms: 500 + i64::try_from(draws.below(2_000)).unwrap(),
@@ -171,4 +178,17 @@ impl Person {
         let best_bp = if self.nature.is_hostile() { 9_900 } else { self.right_bp };
         self.is_there(day) && draws.below(10_000) < best_bp
     }
+}
+
+#[test]
+fn nobody_shares_an_operator_but_those_of_the_ring_by_two() {
+    let mut keys = std::collections::BTreeMap::<usize, Vec<Nature>>::new();
+    for person in all(&mut Draws::new(1)) {
+        keys.entry(person.operator).or_default().push(person.nature);
+    }
+    for natures in keys.values() {
+        let ring = natures == &[Nature::Ring; 2];
+        assert!(ring || natures.len() == 1 && natures != &[Nature::Ring], "{natures:?}");
+    }
+    assert_eq!(keys.len(), 50 - 4);
 }

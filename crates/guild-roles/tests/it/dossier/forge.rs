@@ -343,6 +343,28 @@ pub(super) fn liars_win(forged: &mut Forged) {
     }
 }
 
+/// All verdicts agree on another number.
+fn agreed_on(forged: &mut Forged, name: &str, number: u32) {
+    for work in 0..forged.manifest.works.len() {
+        if forged.manifest.works[work].verdict_hash.is_some() {
+            let mut verdict = forged.verdict(work);
+            verdict["consensus"][name] = json!(number);
+            forged.put_verdict(work, &verdict);
+        }
+    }
+}
+
+/// Five were asked at first, and two are said to be enough.
+pub(super) fn fewer_are_enough(forged: &mut Forged) {
+    agreed_on(forged, "needed", 2);
+}
+
+/// More were asked at first than there are.
+pub(super) fn more_were_asked(forged: &mut Forged) {
+    agreed_on(forged, "asked", 6);
+    agreed_on(forged, "needed", 4);
+}
+
 pub(super) fn smaller_budget(forged: &mut Forged) {
     forged.manifest.delegation.as_mut().unwrap().budget_msat = 699;
 }
