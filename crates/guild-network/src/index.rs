@@ -6,6 +6,7 @@ use guild_store::{Migration, Sql};
 
 mod announced;
 mod glance;
+mod offers;
 mod read;
 mod recommendation;
 mod said;
@@ -19,12 +20,15 @@ pub use glance::{
     COUNT_MAX, Counts, Progress, announces, answers_within, counts, is_name_shared, names,
     progress, results_by,
 };
+pub use offers::{Offered, offers, offers_of};
 pub use read::{Answer, Page, Provider, Request, Wanted, provider, providers, request, requests};
 pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 
 #[cfg(test)]
 pub(crate) use glance::STATEMENTS as GLANCES;
+#[cfg(test)]
+pub(crate) use offers::STATEMENTS as OFFERS;
 #[cfg(test)]
 pub(crate) use read::STATEMENTS;
 

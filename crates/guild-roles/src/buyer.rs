@@ -39,6 +39,7 @@ use guild_store::{Rx, Store, Tx};
 use serde_json::Value;
 
 use crate::budget::Budgets;
+use crate::discovery::Discovery;
 use crate::later::Later;
 use crate::router::{Copies, Policy, Router};
 use crate::workshop::Workshop;
@@ -135,8 +136,8 @@ impl Default for Options {
 pub enum Choice {
     /// This one.
     Chosen(PublicKey),
-    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, the
-    /// cheapest, then the fastest by its own word.
+    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, who stands
+    /// best in the registry of providers, then the cheapest, then the fastest by its own word.
     Best,
     /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
     Any,
@@ -184,6 +185,8 @@ pub struct Node {
     pub workshop: Option<Workshop>,
     /// Who chooses among answers that nobody agrees on and nobody can check; none if such work stays undecided.
     pub judge: Option<Ask>,
+    /// The registry of providers, which says who is not hired as a stranger; none where none is kept.
+    pub discovery: Option<Discovery>,
 }
 
 /// The handle of a buyer: cheap to clone.

@@ -18,7 +18,7 @@ use crate::Result;
 use crate::router::{Router, TaskType};
 
 pub use guild_market::discovery::{
-    ANSWER, Card, Claim, Claims, Counted, Entry, Health, How, Logged, Match, Options, Registry,
+    ANSWER, Card, Claim, Claims, Counted, Entry, Footing, Health, How, Logged, Match, Options, Registry,
     Standing, State, Summary, Wanted, discrepancies, health,
 };
 
@@ -99,12 +99,23 @@ pub async fn refresh(store: &Store, follower: &mut Follower, now_ms: UnixMs) -> 
 impl Discovery {
     /// A handle, and the service that must run for it.
     pub fn new(options: Options, node: Node) -> (Discovery, Service) {
-        let handle = Discovery { clock: node.clock.clone(), follower: Arc::default() };
+        let handle = Discovery::unread(node.clock.clone());
+        let service = handle.kept(options, node);
+        (handle, service)
+    }
+
+    /// A handle of a registry that is read as soon as [its service](Discovery::kept) runs. Whoever is made before that
+    /// service can be, as who hires is, asks it from then on.
+    pub fn unread(clock: Arc<dyn Clock>) -> Discovery {
+        Discovery { clock, follower: Arc::default() }
+    }
+
+    /// The service that must run for this handle.
+    pub fn kept(&self, options: Options, node: Node) -> Service {
         // Listening begins before the first read, so nothing falls between the two.
         let listener = node.bus.listen(archive::TOPIC);
         let announcements = node.intake.as_ref().map(Intake::announcements);
-        let service = Service { options, node, listener, announcements, handle: handle.clone() };
-        (handle, service)
+        Service { options, node, listener, announcements, handle: self.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Follower>> {

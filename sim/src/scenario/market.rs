@@ -337,6 +337,7 @@ fn boot_buyer(
             .has_runs
             .then(|| runs::workshop(&shared.world, shared.bug == Some(Bug::VerdictBlind))),
         judge: None,
+        discovery: None,
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
     executor.spawn(process, service.run(Shutdown::new()));

@@ -104,6 +104,7 @@ fn buyer(store: Store, bus: Arc<dyn Bus>) -> Buyer {
         policy: Arc::new(Bundle::builtin().unwrap()),
         workshop: None,
         judge: None,
+        discovery: None,
     };
     Buyer::new(guild_roles::buyer::Options::default(), "22".repeat(32).parse().unwrap(), node).0
 }

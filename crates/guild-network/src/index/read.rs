@@ -117,7 +117,7 @@ pub struct Answer {
     pub received_ms: UnixMs,
 }
 
-type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
+pub(super) type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
 
 macro_rules! providers {
     ($from:literal) => {
@@ -172,7 +172,7 @@ pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
     rows.into_iter().map(provider_of).collect()
 }
 
-fn provider_of(row: ProviderRow) -> Result<Provider> {
+pub(super) fn provider_of(row: ProviderRow) -> Result<Provider> {
     let (seq, canonical_d, first_ms, last_ms, heard_ms, json) = row;
     let event = parse(&json)?;
     Ok(Provider {

@@ -212,6 +212,7 @@ impl Hall {
             policy: Arc::new(Bundle::builtin().map_err(said)?),
             workshop: None,
             judge: None,
+            discovery: None,
         };
         let now_ms = self.clock.now_ms();
         let funded = self.store().write(move |tx| fund(tx, now_ms));

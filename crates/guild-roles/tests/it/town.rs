@@ -485,6 +485,7 @@ impl Town {
             policy: Arc::new(policy),
             workshop,
             judge,
+            discovery: None,
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);
@@ -528,7 +529,7 @@ impl Town {
     }
 }
 
-fn fund(tx: &mut Tx<'_>) -> guild_ledger::Result<()> {
+pub(crate) fn fund(tx: &mut Tx<'_>) -> guild_ledger::Result<()> {
     let open = |tx: &mut Tx<'_>, owner, purpose, limit| {
         let account = Account::new(owner, purpose, AssetId::btc_ln(), limit)?;
         ledger::open(tx, &account, T0)?;

@@ -68,6 +68,8 @@ pub(super) struct Means<'a> {
     pub(super) judge_in: Option<Arc<dyn Sandbox>>,
     /// Who chooses where nobody agrees; none if nobody does.
     pub(super) judge: Option<buyer::Ask>,
+    /// Who is there.
+    pub(super) discovery: Discovery,
 }
 
 /// Who chooses where those who do the same work do not agree, if the settings name a model.
@@ -110,7 +112,7 @@ pub(crate) fn discovery_options(loaded: &Loaded) -> discovery::Options {
 
 /// Starts what keeps the registry of providers, and compares the routing matrix with it.
 pub(super) fn start_discovery(
-    loaded: &Loaded,
+    means: &Means<'_>,
     (intake, router): (&Intake, Router),
     parts: &Parts,
     supervisor: &mut Supervisor,
@@ -123,7 +125,7 @@ pub(super) fn start_discovery(
         router,
         intake: Some(intake.clone()),
     };
-    let (_, service) = Discovery::new(discovery_options(loaded), node);
+    let service = means.discovery.kept(discovery_options(means.loaded), node);
     let stop = shutdown.clone();
     supervisor.start("discovery", async move {
         service.run(stop).await;
@@ -204,6 +206,7 @@ pub(super) fn start_buyer(
         policy: Arc::new(policy),
         workshop: means.workshops.buyer.clone(),
         judge: means.judge.clone(),
+        discovery: Some(means.discovery.clone()),
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();

@@ -38,7 +38,7 @@ fn flood(keys: u64, offers: u64) -> Vec<Event> {
     })
 }
 
-async fn pour(hall: &Hall, events: Vec<Event>) -> usize {
+pub(super) async fn pour(hall: &Hall, events: Vec<Event>) -> usize {
     let source = hall.intake.source(&Origin::Relay("ws://flood".to_owned()));
     let mut pending: VecDeque<Pending> = VecDeque::new();
     let mut stored = 0;
