@@ -17,6 +17,7 @@
 mod canonical;
 mod card;
 mod claim;
+mod ear;
 mod entry;
 mod find;
 mod follow;
@@ -30,8 +31,8 @@ pub use card::Card;
 pub use claim::{Claim, Claims, Discrepancy, Standing, What};
 pub use entry::{Entry, Life, Mark, State};
 pub use find::{How, Match, Wanted};
-pub use footing::Footing;
 pub use follow::{Follower, Place, Saved, Signs, look, open, signs, sweep};
+pub use footing::Footing;
 pub use options::Options;
 pub use registry::{Registry, Summary, Taken, Why};
 pub use rows::{ANSWER, Counted, Health, Logged, Loud, count_answer, discrepancies, health, save};

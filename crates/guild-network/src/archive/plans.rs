@@ -15,6 +15,7 @@ fn statements() -> Vec<(Sql, usize)> {
     all.extend(index::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
     all.extend(index::GLANCES);
     all.extend(index::OFFERS);
+    all.extend(index::ANNOUNCED);
     all
 }
 

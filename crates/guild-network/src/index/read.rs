@@ -263,7 +263,7 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(&str, usize); 8] = [
+pub(crate) const STATEMENTS: [(&str, usize); 9] = [
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
@@ -272,6 +272,7 @@ pub(crate) const STATEMENTS: [(&str, usize); 8] = [
     (super::glance::NAME_KEYS, 1),
     (super::announced::BETWEEN, 3),
     (super::announced::INDEXED, 3),
+    (super::announced::CAME, 1),
 ];
 
 /// An answer to this request.
