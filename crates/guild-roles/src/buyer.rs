@@ -136,8 +136,8 @@ impl Default for Options {
 pub enum Choice {
     /// This one.
     Chosen(PublicKey),
-    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, who stands
-    /// best in the registry of providers, then the cheapest, then the fastest by its own word.
+    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, who
+    /// stands best in the registry of providers, then the cheapest, then the fastest by its own word.
     Best,
     /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
     Any,

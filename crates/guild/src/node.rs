@@ -450,8 +450,7 @@ impl Node {
         let met_by = (met_by, buyer.router());
         let meetings = meeting::start(&means, met_by, &parts, &mut supervisor, shutdown);
         lifecycle::start((&buyer, &meetings), &parts, &mut supervisor, shutdown);
-        let market = (&intake, buyer.router());
-        market::start_discovery(&means, market, &parts, &mut supervisor, shutdown);
+        market::start_discovery(&means, (&intake, &buyer), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer(loaded, address);
         let agents = office.agents(offer.clone(), &parts);
         agents.offer_tools().await?;

@@ -83,8 +83,8 @@ const OF_KEYS: Sql = Sql {
     ),
 };
 
-/// Who offers some work: of every key its newest offer before anybody's second one, whoever has been there for longest
-/// first. So one key has one place among the first, however much it announces and however often it is heard, and whoever
+/// Who offers some work: of every key its newest offer before anybody's second one, whoever has been there longest
+/// first. So one key has one place among the first, however much it announces and however often it is heard, and who
 /// was there before a flood of keys stays before it.
 pub fn offers(rx: &mut Rx<'_>, wanted: &Offered<'_>, limit: i64) -> Result<Vec<Provider>> {
     let Offered { schema_id, live_since_ms, per_key } = *wanted;

@@ -20,7 +20,6 @@ use guild_roles::provider::{
     self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
 };
 use guild_roles::reference::fetch_from;
-use guild_roles::router::Router;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
 use guild_roles::{judge_model, tools};
@@ -113,7 +112,7 @@ pub(crate) fn discovery_options(loaded: &Loaded) -> discovery::Options {
 /// Starts what keeps the registry of providers, and compares the routing matrix with it.
 pub(super) fn start_discovery(
     means: &Means<'_>,
-    (intake, router): (&Intake, Router),
+    (intake, buyer): (&Intake, &Buyer),
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
@@ -122,7 +121,7 @@ pub(super) fn start_discovery(
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
         clock: parts.clock.clone(),
-        router,
+        router: buyer.router(),
         intake: Some(intake.clone()),
     };
     let service = means.discovery.kept(discovery_options(means.loaded), node);

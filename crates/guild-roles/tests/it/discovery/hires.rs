@@ -73,9 +73,10 @@ fn whoever_was_there_before_a_flood_of_keys_is_still_compared() {
 fn whom_the_registry_did_not_let_in_comes_after_whoever_is_listed() {
     both(&Options { new_per_hour: 1, ..Options::default() }, async |hall| {
         hall.announce(1, &priced("a", 500), "ws://honest").await;
-        // The first of them is let in, and is dear; the others are cheap, and over the budget of their relay.
-        pour(&hall, by_many(&hall, |n| if n == 0 { 900 } else { 1 })).await;
-        until(async || hall.entry(1, "a").is_some()).await;
+        // One of them is let in, and is dear; the others are cheap, and over the budget of their relay.
+        hall.announce(3, &priced("c", 900), "ws://flood").await;
+        until(async || hall.entry(1, "a").is_some() && hall.entry(3, "c").is_some()).await;
+        pour(&hall, by_many(&hall, |_| 1)).await;
         hall.pass(30_000).await;
         until(async || hall.entry(1, "a").is_some_and(|entry| entry.life.is_live)).await;
         assert_eq!(hall.hired("one").await, who(1));
