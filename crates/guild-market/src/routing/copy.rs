@@ -1,7 +1,7 @@
 //! A copy of what is significant, kept elsewhere: a private message of the node to itself, on its relays (NIP-17).
 //!
 //! It is queued in the transaction that writes the rows, so it leaves if and only if they are there. Whoever has the
-//! key can open them wherever relays keep them; nothing here fetches them, and `guild route verify --copies` compares those
+//! key can open them wherever relays keep them. Nothing here fetches them: `guild route verify --copies` compares those
 //! that are in the archive.
 
 use guild_network::archive::Verified;
