@@ -353,11 +353,18 @@ pub fn look(
     // It may have been answered since it was read.
     let Some(trial) = trial_of(tx, &trial.request_id)? else { return Ok(Vec::new()) };
     // Without relays of others it is our own that has it.
-    let is_here = get(tx, &trial.meeting_id)?.choices.iter().all(Vec::is_empty);
-    let taken = trial.course.taken_ms.is_some()
-        || is_here
-        || publish::acks(tx, &trial.request_id)?.iter().any(|ack| ack.state == AckState::Acked);
-    let (course, acts) = trial.course.after(times, Sign::Look { taken }, now_ms, chance);
+    let Meeting { choices, terms, .. } = get(tx, &trial.meeting_id)?;
+    let is_here = choices.iter().all(Vec::is_empty);
+    let acks = publish::acks(tx, &trial.request_id)?;
+    let mut acked = acks.iter().filter(|ack| ack.state == AckState::Acked);
+    let is_ours = |ack: &publish::RelayAck| terms.relays.contains(&ack.relay);
+    let ours = is_here || acked.clone().any(is_ours);
+    let taken = trial.course.taken_ms.is_some() || is_here || acked.next().is_some();
+    let mut before = trial.course.clone();
+    if ours {
+        before.relayed(now_ms);
+    }
+    let (course, acts) = before.after(times, Sign::Look { taken }, now_ms, chance);
     set_course(tx, &trial, &course)?;
     if acts.contains(&Act::End(End::Unresponsive)) {
         let provider = get(tx, &trial.meeting_id)?.terms.provider;

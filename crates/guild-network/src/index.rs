@@ -6,25 +6,31 @@ use guild_store::{Migration, Sql};
 
 mod announced;
 mod glance;
+mod offers;
 mod read;
 mod recommendation;
 mod said;
 mod write;
 
 pub use announced::{
-    Announced, AnnouncedPage, Heard, announced_after, announced_before, heard_after,
-    recommended_by, still_announced,
+    Announced, AnnouncedPage, Came, Heard, announced_after, announced_before, announced_of,
+    came_after, heard_after, recommended_by, still_announced,
 };
 pub use glance::{
     COUNT_MAX, Counts, Progress, announces, answers_within, counts, is_name_shared, names,
     progress, results_by,
 };
+pub use offers::{Offered, offers, offers_of};
 pub use read::{Answer, Page, Provider, Request, Wanted, provider, providers, request, requests};
 pub use recommendation::{Recommendations, recommendations};
 pub use write::rebuild;
 
 #[cfg(test)]
+pub(crate) use announced::STATEMENTS as ANNOUNCED;
+#[cfg(test)]
 pub(crate) use glance::STATEMENTS as GLANCES;
+#[cfg(test)]
+pub(crate) use offers::STATEMENTS as OFFERS;
 #[cfg(test)]
 pub(crate) use read::STATEMENTS;
 

@@ -39,6 +39,7 @@ use guild_store::{Rx, Store, Tx};
 use serde_json::Value;
 
 use crate::budget::Budgets;
+use crate::discovery::Discovery;
 use crate::later::Later;
 use crate::reference::Refer;
 use crate::router::{Copies, Policy, Router};
@@ -139,8 +140,8 @@ impl Default for Options {
 pub enum Choice {
     /// This one.
     Chosen(PublicKey),
-    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, the
-    /// cheapest, then the fastest by its own word.
+    /// Whoever is known, alive, within the budget, and chosen by the routing matrix; where that knows nobody, who
+    /// stands best in the registry of providers, then the cheapest, then the fastest by its own word.
     Best,
     /// Whoever delivers first, of those who are known and announce the work. Others may work in vain.
     Any,
@@ -190,6 +191,8 @@ pub struct Node {
     pub judge: Option<Ask>,
     /// Keeps what requests only refer to; without it every input travels in its request.
     pub refer: Option<Refer>,
+    /// The registry of providers, which says who is not hired as a stranger; none where none is kept.
+    pub discovery: Option<Discovery>,
 }
 
 /// The handle of a buyer: cheap to clone.

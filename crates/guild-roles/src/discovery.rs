@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::future::{Either, select};
 use guild_bus::{Bus, Listener};
 use guild_market::discovery::{self, Follower};
+use guild_market::routing::{self, Matrix, snapshot};
 use guild_network::archive;
 use guild_network::intake::{Announcements, Intake, Next};
 use guild_protocol::env::{Clock, Shutdown, UnixMs};
@@ -18,8 +19,8 @@ use crate::Result;
 use crate::router::{Router, TaskType};
 
 pub use guild_market::discovery::{
-    ANSWER, Card, Claim, Claims, Counted, Entry, Health, How, Logged, Match, Options, Registry,
-    Standing, State, Summary, Wanted, discrepancies, health,
+    ANSWER, Card, Claim, Claims, Counted, Entry, Footing, Health, How, Logged, Match, Options,
+    Registry, Standing, State, Summary, Wanted, discrepancies, health,
 };
 
 /// How often it is asked who was heard, who is gone and who may come in now.
@@ -68,7 +69,13 @@ pub struct Service {
 /// Reads a registry that nobody keeps here, up to the end of the archive. Nothing is written.
 pub async fn read(store: &Store, options: Options, now_ms: UnixMs) -> Result<Follower> {
     let opened = store.read(move |rx| {
-        let mut follower = discovery::open(rx, options.clone(), now_ms)?;
+        let known = match snapshot::recover(rx, &routing::Options::default()) {
+            Ok(recovered) => members(&recovered.matrix),
+            // `guild route verify` says what is wrong with the log; who is there can be told without it.
+            Err(guild_market::Error::Refused { .. }) => BTreeSet::new(),
+            Err(error) => return Err(error),
+        };
+        let mut follower = discovery::open(rx, options.clone(), &known, now_ms)?;
         while !follower.is_caught_up() {
             let page = discovery::look(rx, follower.seq())?;
             follower.apply(&page, now_ms);
@@ -96,15 +103,34 @@ pub async fn refresh(store: &Store, follower: &mut Follower, now_ms: UnixMs) -> 
     Ok(())
 }
 
+/// Whom the matrix knows for any work, and has not shut out.
+fn members(matrix: &Matrix) -> BTreeSet<PublicKey> {
+    let tasks = matrix.task_types().flat_map(|task| matrix.providers_of(task));
+    let keys: BTreeSet<PublicKey> = tasks.map(|(key, _)| *key).collect();
+    let shut_out = matrix.shut_out();
+    keys.difference(&shut_out).copied().collect()
+}
+
 impl Discovery {
     /// A handle, and the service that must run for it.
     pub fn new(options: Options, node: Node) -> (Discovery, Service) {
-        let handle = Discovery { clock: node.clock.clone(), follower: Arc::default() };
+        let handle = Discovery::unread(node.clock.clone());
+        let service = handle.kept(options, node);
+        (handle, service)
+    }
+
+    /// A handle of a registry that is read as soon as [its service](Discovery::kept) runs. Whoever is made before that
+    /// service can be, as who hires is, asks it from then on.
+    pub fn unread(clock: Arc<dyn Clock>) -> Discovery {
+        Discovery { clock, follower: Arc::default() }
+    }
+
+    /// The service that must run for this handle.
+    pub fn kept(&self, options: Options, node: Node) -> Service {
         // Listening begins before the first read, so nothing falls between the two.
         let listener = node.bus.listen(archive::TOPIC);
         let announcements = node.intake.as_ref().map(Intake::announcements);
-        let service = Service { options, node, listener, announcements, handle: handle.clone() };
-        (handle, service)
+        Service { options, node, listener, announcements, handle: self.clone() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Follower>> {
@@ -195,12 +221,25 @@ impl Service {
         Ok(())
     }
 
+    /// Whom the matrix knows, if it can be read: who is there is told without it, too.
+    async fn members(&self) -> Option<BTreeSet<PublicKey>> {
+        let matrix = self.node.router.current().await;
+        matrix
+            .map(|matrix| members(&matrix))
+            .inspect_err(|error| {
+                tracing::debug!(%error, "it cannot be told whom the routing matrix knows");
+            })
+            .ok()
+    }
+
     async fn open(&self) -> Result<()> {
         if self.handle.lock().is_some() {
             return Ok(());
         }
         let (options, now_ms) = (self.options.clone(), self.node.clock.now_ms());
-        let opened = self.node.store.read(move |rx| discovery::open(rx, options.clone(), now_ms));
+        let members = self.members().await.unwrap_or_default();
+        let opened =
+            self.node.store.read(move |rx| discovery::open(rx, options.clone(), &members, now_ms));
         let opened = opened.await?;
         *self.handle.lock() = Some(opened);
         Ok(())
@@ -234,7 +273,14 @@ impl Service {
     }
 
     async fn signs(&self, now_ms: UnixMs) -> Result<()> {
-        let Some(place) = self.handle.lock().as_ref().map(Follower::place) else { return Ok(()) };
+        let members = self.members().await;
+        let place = self.handle.lock().as_mut().map(|follower| {
+            if let Some(members) = members {
+                follower.set_members(members);
+            }
+            follower.place()
+        });
+        let Some(place) = place else { return Ok(()) };
         let signs = self.node.store.read(move |rx| discovery::signs(rx, &place, now_ms)).await?;
         if let Some(follower) = self.handle.lock().as_mut() {
             follower.tick(&signs, now_ms);

@@ -22,6 +22,7 @@ use guild_roles::agents::Agents;
 use guild_roles::audit_log::{AuditLog, Note, Options as LogOptions, bell_sink};
 use guild_roles::budget::Budgets;
 use guild_roles::buyer::Buyer;
+use guild_roles::discovery::Discovery;
 use guild_roles::explorer::{Explorer, Options as ExplorerOptions};
 use guild_roles::judgements::Judgements;
 use guild_roles::meeting::Meetings;
@@ -433,6 +434,7 @@ impl Node {
             url,
             judge_in,
             judge,
+            discovery: Discovery::unread(parts.clock.clone()),
         };
         let Identity { buyer, provider, node } = identity;
         let keys = (&buyer, &provider);
@@ -448,8 +450,7 @@ impl Node {
         let met_by = (met_by, buyer.router());
         let meetings = meeting::start(&means, met_by, &parts, &mut supervisor, shutdown);
         lifecycle::start((&buyer, &meetings), &parts, &mut supervisor, shutdown);
-        let market = (&intake, buyer.router());
-        market::start_discovery(loaded, market, &parts, &mut supervisor, shutdown);
+        market::start_discovery(&means, (&intake, &buyer), &parts, &mut supervisor, shutdown);
         let explorer = parts.explorer(loaded, address);
         let agents = office.agents(offer.clone(), &parts);
         agents.offer_tools().await?;

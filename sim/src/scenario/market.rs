@@ -338,6 +338,7 @@ fn boot_buyer(
             .then(|| runs::workshop(&shared.world, shared.bug == Some(Bug::VerdictBlind))),
         judge: None,
         refer: None,
+        discovery: None,
     };
     let (buyer, service) = Buyer::new(options, key(0), parts);
     executor.spawn(process, service.run(Shutdown::new()));

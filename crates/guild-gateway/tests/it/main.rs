@@ -105,6 +105,7 @@ fn buyer(store: Store, bus: Arc<dyn Bus>) -> Buyer {
         workshop: None,
         judge: None,
         refer: None,
+        discovery: None,
     };
     Buyer::new(guild_roles::buyer::Options::default(), "22".repeat(32).parse().unwrap(), node).0
 }

@@ -171,12 +171,13 @@ impl Entry {
         self.hour.1
     }
 
-    /// Where it stands now; whether that is new.
-    pub(super) fn move_on(&mut self, options: &Options, now_ms: UnixMs) -> bool {
+    /// Where it stands now; whether that is new. While we hear nobody it stands no worse than it did.
+    pub(super) fn move_on(&mut self, options: &Options, is_deaf: bool, now_ms: UnixMs) -> bool {
         let is_stale = now_ms.saturating_sub(self.seen_ms) > options.quarantine_ms;
         let waited = now_ms.saturating_sub(self.state_ms) > options.archive_ms;
         let state = match self.state {
             _ if !is_stale => State::Listed,
+            state if is_deaf => state,
             State::Listed => State::Quarantined,
             State::Quarantined if waited => State::Archived,
             state => state,

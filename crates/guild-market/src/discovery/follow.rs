@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use guild_network::index::{self, AnnouncedPage, Heard};
+use guild_network::index::{self, AnnouncedPage, Came, Heard};
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::unix_s;
@@ -16,6 +16,8 @@ use crate::Result;
 
 /// So many offers are asked at once whether their announcement is still there.
 const CHECK_MAX: usize = 2_000;
+/// So many of those whom the matrix knows, and nobody here does, are looked for at once.
+const MISSING_MAX: usize = 500;
 /// A key of which as many were refused at once is too loud.
 const LOUD_MIN: u64 = 5;
 
@@ -34,6 +36,10 @@ pub struct Follower {
     again_seq: i64,
     /// The last offer that was asked for its announcement.
     checked: Option<Name>,
+    /// The last of those whom the matrix knows that was looked for by its key.
+    missed: Option<PublicKey>,
+    /// Up to here it was looked when something came.
+    came_seq: i64,
     /// What was counted and not yet written.
     counts: BTreeMap<String, u64>,
     /// What the intake has refused, as far as it is known here.
@@ -76,14 +82,30 @@ pub struct Signs {
     again: AnnouncedPage,
     asked: Vec<Name>,
     there: BTreeSet<(PublicKey, String)>,
+    missing: Vec<PublicKey>,
+    found: AnnouncedPage,
+    came: Option<Came>,
+    came_seq: i64,
 }
 
-/// A registry of all that was counted before, and of all signs of life; what came since is to be looked for.
-pub fn open(rx: &mut Rx<'_>, options: Options, now_ms: UnixMs) -> Result<Follower> {
+/// A registry of all that was counted before, and of all signs of life; what came since is to be looked for. `members`
+/// is whom the routing matrix knows.
+pub fn open(
+    rx: &mut Rx<'_>,
+    options: Options,
+    members: &BTreeSet<PublicKey>,
+    now_ms: UnixMs,
+) -> Result<Follower> {
     let counted_seq = rows::counted_seq(rx)?;
     let recommended = index::recommended_by(rx, &options.trusted, unix_s(now_ms))?;
     let mut registry = Registry::new(options);
     registry.set_recommended(&recommended);
+    registry.set_members(members.clone());
+    let (came, came_seq) = index::came_after(rx, 0)?;
+    if let Some(came) = came {
+        // What came before was heard: only what follows is a silence.
+        registry.received(came.last_ms, came.last_ms);
+    }
     let mut follower = Follower {
         registry,
         marks: rows::marks(rx)?,
@@ -92,6 +114,8 @@ pub fn open(rx: &mut Rx<'_>, options: Options, now_ms: UnixMs) -> Result<Followe
         is_last: false,
         again_seq: 0,
         checked: None,
+        missed: None,
+        came_seq,
         counts: BTreeMap::new(),
         refused: BTreeMap::new(),
         refused_new: BTreeMap::new(),
@@ -132,17 +156,29 @@ pub struct Place {
     heard: Vec<(Name, UnixMs)>,
     again_seq: i64,
     seq: i64,
+    missing: Vec<PublicKey>,
+    per_key: i64,
+    came_seq: i64,
 }
 
 /// What else there is to know, for a follower at this place.
 pub fn signs(rx: &mut Rx<'_>, place: &Place, now_ms: UnixMs) -> Result<Signs> {
     let asked: Vec<(PublicKey, &str)> = place.asked.iter().map(|(key, d)| (*key, &**d)).collect();
+    let (came, came_seq) = index::came_after(rx, place.came_seq)?;
     Ok(Signs {
         heard: heard(rx, &place.heard)?,
         recommended: index::recommended_by(rx, &place.trusted, unix_s(now_ms))?,
         again: index::announced_before(rx, place.again_seq, place.seq)?,
         there: index::still_announced(rx, &asked)?,
         asked: place.asked.clone(),
+        missing: place.missing.clone(),
+        found: AnnouncedPage {
+            announced: index::announced_of(rx, &place.missing, place.per_key)?,
+            up_to: place.seq,
+            is_last: true,
+        },
+        came,
+        came_seq,
     })
 }
 
@@ -170,6 +206,9 @@ impl Follower {
             heard: self.registry.heard(),
             again_seq: self.again_seq,
             seq: self.seq,
+            missing: self.registry.missing(self.missed.as_ref(), MISSING_MAX),
+            per_key: i64::try_from(self.registry.options().offers_per_key).unwrap_or(i64::MAX),
+            came_seq: self.came_seq,
         }
     }
 
@@ -187,7 +226,10 @@ impl Follower {
             let card = match &announced.card {
                 Ok(card) => Card::of(announced, card),
                 Err(code) => {
-                    self.count(code);
+                    // What is looked at again was counted when it came.
+                    if !is_again {
+                        self.count(code);
+                    }
                     continue;
                 }
             };
@@ -231,10 +273,23 @@ impl Follower {
         }
         let is_round = signs.asked.len() < CHECK_MAX;
         self.checked = signs.asked.last().filter(|_| !is_round).cloned();
+        // Before those who wait for their turn: they need none.
+        self.take(&signs.found, true, now_ms);
+        let is_round = signs.missing.len() < MISSING_MAX;
+        self.missed = signs.missing.last().filter(|_| !is_round).copied();
         self.take(&signs.again, true, now_ms);
         self.again_seq = if signs.again.is_last { 0 } else { signs.again.up_to };
         self.hear(&signs.heard, now_ms);
+        self.came_seq = signs.came_seq;
+        if let Some(came) = signs.came {
+            self.registry.received(came.first_ms, came.last_ms);
+        }
         self.registry.tick(now_ms);
+    }
+
+    /// Whom the routing matrix knows now.
+    pub fn set_members(&mut self, members: BTreeSet<PublicKey>) {
+        self.registry.set_members(members);
     }
 
     /// The announcements that the intake of this process has refused since its start, by the code of the reason.

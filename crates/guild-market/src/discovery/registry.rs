@@ -9,6 +9,7 @@ use guild_protocol::nostr::kind;
 use super::Options;
 use super::card::Card;
 use super::claim::Claim;
+use super::ear::Ear;
 use super::entry::{Entry, Mark, State};
 use crate::benchmark;
 use crate::routing::{Live, TaskType};
@@ -98,6 +99,10 @@ pub struct Registry {
     arrivals: BTreeMap<i64, BTreeMap<Box<str>, u32>>,
     /// Whom trusted keys recommend, and how many do.
     recommended: BTreeMap<PublicKey, usize>,
+    /// Whom the routing matrix knows.
+    members: BTreeSet<PublicKey>,
+    /// Whether we hear others at all.
+    ear: Ear,
     /// Keys of which something was refused lately, and how often.
     loud: BTreeMap<PublicKey, u64>,
     /// What has changed in a way that the archive cannot tell.
@@ -114,6 +119,8 @@ impl Registry {
             names: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             recommended: BTreeMap::new(),
+            members: BTreeSet::new(),
+            ear: Ear::default(),
             loud: BTreeMap::new(),
             dirty: BTreeSet::new(),
         }
@@ -163,6 +170,22 @@ impl Registry {
     /// Whom trusted keys recommend.
     pub fn set_recommended(&mut self, by: &BTreeMap<PublicKey, BTreeSet<PublicKey>>) {
         self.recommended = by.iter().map(|(provider, by)| (*provider, by.len())).collect();
+    }
+
+    /// Whom the routing matrix knows: they come in as whom trusted keys recommend, and keep their places.
+    pub fn set_members(&mut self, members: BTreeSet<PublicKey>) {
+        self.members = members;
+    }
+
+    /// Up to `limit` of those whom the routing matrix knows and that have no offer here, after one of them.
+    pub(super) fn missing(&self, after: Option<&PublicKey>, limit: usize) -> Vec<PublicKey> {
+        let rest = self.members.iter().filter(|key| after.is_none_or(|after| *key > after));
+        rest.filter(|key| !self.offers.contains_key(key)).take(limit).copied().collect()
+    }
+
+    /// Whether there is more to somebody than an announcement: strangers have not made it up.
+    fn is_vouched(&self, provider: &PublicKey) -> bool {
+        self.recommended(provider) > 0 || self.members.contains(provider)
     }
 
     /// Whether offers of other keys have a name that looks the same.
@@ -242,7 +265,7 @@ impl Registry {
         if offers >= self.options.offers_per_key {
             return Err(Why::PerKey);
         }
-        let is_known = is_marked || self.recommended(&card.provider) > 0;
+        let is_known = is_marked || self.is_vouched(&card.provider);
         if !is_known {
             // Before there is room or not: looking for room costs more than counting.
             let at_ms = if is_again { now_ms } else { card.first_ms };
@@ -283,7 +306,7 @@ impl Registry {
         let least = self
             .entries
             .iter()
-            .filter(|(name, entry)| worth(entry) <= limit && self.recommended(&name.0) == 0);
+            .filter(|(name, entry)| worth(entry) <= limit && !self.is_vouched(&name.0));
         let least = least.min_by_key(|(_, entry)| (worth(entry), entry.seen_ms));
         let Some((name, _)) = least else { return false };
         let name = name.clone();
@@ -345,12 +368,25 @@ impl Registry {
         }
     }
 
-    /// Time has passed: who is silent, and who was not seen for long. How many changed.
+    /// Something came from outside at these times, the first and the last since it was asked before.
+    pub fn received(&mut self, first_ms: UnixMs, last_ms: UnixMs) {
+        self.ear.received(self.options.silent_ms, first_ms, last_ms);
+    }
+
+    /// Time has passed: who is silent, and who was not seen for long. How many changed. While we hear nobody, nobody
+    /// has gone: it is we who are away.
     pub fn tick(&mut self, now_ms: UnixMs) -> usize {
+        let vouched =
+            |name: &Name| self.recommended.contains_key(&name.0) || self.members.contains(&name.0);
+        let witnesses = self.entries.iter().filter(|(name, _)| vouched(name));
+        let heard = witnesses.filter(|(_, entry)| entry.life.is_live);
+        let heard = heard.filter_map(|(_, entry)| entry.life.heard_ms);
+        self.ear.listen(self.options.silent_ms, heard, now_ms);
+        let is_deaf = self.ear.is_deaf(now_ms);
         let mut changed = 0_usize;
         for (name, entry) in &mut self.entries {
-            let gone = entry.life.tick(self.options.silent_ms, now_ms);
-            if entry.move_on(&self.options, now_ms) || gone {
+            let gone = !is_deaf && entry.life.tick(self.options.silent_ms, now_ms);
+            if entry.move_on(&self.options, is_deaf, now_ms) || gone {
                 changed = changed.saturating_add(1);
                 self.dirty.insert(name.clone());
             }

@@ -150,8 +150,11 @@ pub struct Course {
     pub step_ms: UnixMs,
     /// When the work, or what follows it, must be done; none before a relay has the request.
     pub deadline_ms: Option<UnixMs>,
-    /// When a relay took the request.
+    /// When a relay took the request, or its provider showed that it has it.
     pub taken_ms: Option<UnixMs>,
+    /// When a relay of ours took it, if it went there first: no earlier can its provider have had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relayed_ms: Option<UnixMs>,
     /// When the provider was first heard.
     pub heard_ms: Option<UnixMs>,
     /// How often the time was made longer.
@@ -177,6 +180,7 @@ impl Course {
             step_ms,
             deadline_ms: None,
             taken_ms: None,
+            relayed_ms: None,
             heard_ms: None,
             extended: 0,
             due_ms: step_ms.min(now_ms.saturating_add(times.look_ms)),
@@ -184,6 +188,20 @@ impl Course {
             due_msat: None,
         };
         (course, Act::Send(0))
+    }
+
+    /// A relay of ours has the request. That counts only if it was asked before any other, and before its provider said
+    /// anything: else somebody may have had it earlier, and been at work.
+    pub fn relayed(&mut self, now_ms: UnixMs) {
+        if self.delivery == 0 && self.retries == 0 && self.heard_ms.is_none() {
+            self.relayed_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// From when on the provider's time is measured: when a relay of ours had the request, else when it was first sent.
+    /// What the provider says, and relays that it names, can only make that longer.
+    pub fn measured_from_ms(&self, begun_ms: UnixMs) -> UnixMs {
+        self.relayed_ms.unwrap_or(begun_ms)
     }
 
     /// Whether nothing that happens changes it any more.
@@ -438,6 +456,27 @@ mod tests {
         let (course, done) = story(0, &[(1_000, Sign::Word), (2_000, Sign::Word)], 0);
         assert_eq!((course.extended, course.heard_ms), (0, Some(1_000)));
         assert_eq!(done.last(), Some(&(310_250, Act::End(End::Timeout))));
+    }
+
+    #[test]
+    fn nothing_that_a_provider_says_or_names_makes_its_time_shorter() {
+        let times = Times::default();
+        let (begun, _) = Course::begin(&times, 1_000);
+        // A relay of ours has it, which was asked first: no earlier can anybody have begun.
+        let mut ours = begun.clone();
+        ours.relayed(1_400);
+        ours.relayed(9_000);
+        assert_eq!(ours.measured_from_ms(1_000), 1_400);
+        // Feedback, and a result at once: since when it worked nobody knows.
+        let (mut said, _) = begun.after(&times, Sign::Processing, 9_000, 0);
+        assert_eq!((said.taken_ms, said.measured_from_ms(1_000)), (Some(9_000), 1_000));
+        // An OK that comes only then changes nothing, nor one of a relay that was asked behind one of its own.
+        said.relayed(9_100);
+        assert_eq!(said.measured_from_ms(1_000), 1_000);
+        let (mut second, acts) = begun.after(&times, Sign::Look { taken: false }, 11_000, 0);
+        assert_eq!(acts, [Act::Send(1)]);
+        second.relayed(11_200);
+        assert_eq!(second.measured_from_ms(1_000), 1_000);
     }
 
     #[test]

@@ -272,7 +272,7 @@ fn apply(
     now_ms: UnixMs,
 ) -> Result<()> {
     if said.standing == Standing::Delivered {
-        let from_ms = trial.course.taken_ms.unwrap_or(trial.begun_ms);
+        let from_ms = trial.course.measured_from_ms(trial.begun_ms);
         tx.exec(
             "UPDATE market_trial SET result_id = $2, content = $3, latency_ms = $4
              WHERE request_id = $1 AND result_id IS NULL",

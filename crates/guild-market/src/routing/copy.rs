@@ -1,7 +1,8 @@
 //! A copy of what is significant, kept elsewhere: a private message of the node to itself, on its relays (NIP-17).
 //!
-//! It is queued in the transaction that writes the rows, so it leaves if and only if they are there. Whoever has lost
-//! everything but its key finds them on relays, and learns from nobody else what it believed.
+//! It is queued in the transaction that writes the rows, so it leaves if and only if they are there. Whoever has the
+//! key can open them wherever relays keep them. Nothing here fetches them: `guild route verify --copies` compares those
+//! that are in the archive.
 
 use guild_network::archive::Verified;
 use guild_network::publish::{self, Destinations};

@@ -14,6 +14,8 @@ fn statements() -> Vec<(Sql, usize)> {
     all.extend(sweep::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
     all.extend(index::STATEMENTS.map(|(sql, arguments)| (Sql::from(sql), arguments)));
     all.extend(index::GLANCES);
+    all.extend(index::OFFERS);
+    all.extend(index::ANNOUNCED);
     all
 }
 

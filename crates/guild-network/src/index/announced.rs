@@ -83,14 +83,18 @@ pub struct AnnouncedPage {
 type Row = (i64, String, String, i64, String, i64, i64, String, String, i64);
 
 macro_rules! select {
-    ($from:literal) => {
+    ($from:expr) => {
+        select!($from, "LIMIT $3")
+    };
+    ($from:expr, $limit:literal) => {
         concat!(
             "SELECT e.seq, e.event_id, e.pubkey, e.created_at, e.origin, e.first_ms, e.received_ms,
                CASE WHEN e.bytes > 131072 THEN '' ELSE e.content END,
                CASE WHEN e.bytes > 131072 THEN '' ELSE e.rest END,
                CAST(CASE WHEN p.seq IS NULL THEN 0 ELSE 1 END AS BIGINT) FROM ",
             $from,
-            " ORDER BY e.seq LIMIT $3"
+            " ORDER BY e.seq ",
+            $limit
         )
     };
 }
@@ -104,6 +108,74 @@ pub(super) const BETWEEN: &str = select!(
 pub(super) const INDEXED: &str = select!(
     "index_provider p JOIN nostr_event e ON e.seq = p.seq WHERE p.seq > $1 AND p.seq <= $2"
 );
+
+macro_rules! newest_of {
+    ($pubkey:literal, $most:literal) => {
+        concat!(
+            "(SELECT o.seq FROM index_provider o WHERE o.pubkey = ",
+            $pubkey,
+            " ORDER BY o.seq DESC LIMIT ",
+            $most,
+            ") AS p JOIN nostr_event e ON e.seq = p.seq"
+        )
+    };
+}
+
+/// Those of some keys that can be read, a few of each.
+const OF_KEYS: Sql = Sql {
+    lite: select!(newest_of!("$1", "$2"), ""),
+    pg: select!(
+        concat!(
+            "unnest($1::text[], $2::bigint[]) AS ask (pubkey, most), LATERAL ",
+            newest_of!("ask.pubkey", "ask.most")
+        ),
+        ""
+    ),
+};
+
+/// What these keys announce that can be read, of each no more than the newest so many.
+pub fn announced_of(rx: &mut Rx<'_>, keys: &[PublicKey], per_key: i64) -> Result<Vec<Announced>> {
+    let pubkeys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
+    let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
+    let most = vec![per_key; keys.len()];
+    let rows: Vec<Row> = rx.all_set(OF_KEYS, &[Column::Texts(&pubkeys), Column::Ints(&most)])?;
+    Ok(readable(rows))
+}
+
+/// When something came from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Came {
+    /// The first of it,
+    pub first_ms: UnixMs,
+    /// and the last.
+    pub last_ms: UnixMs,
+}
+
+macro_rules! foreign {
+    ($order:literal) => {
+        concat!(
+            "(SELECT received_ms FROM nostr_event
+              WHERE seq > $1 AND origin NOT IN ('own', 'client') ORDER BY seq ",
+            $order,
+            " LIMIT 1)"
+        )
+    };
+}
+
+/// How far back it is looked for what came.
+const CAME_WINDOW: i64 = 20_000;
+pub(super) const CAME: &str = concat!("SELECT ", foreign!("ASC"), ", ", foreign!("DESC"));
+
+/// When events came from relays after a number, as far as they are still there; and the last number now. What this node
+/// itself made, or its clients, does not count.
+pub fn came_after(rx: &mut Rx<'_>, seq: i64) -> Result<(Option<Came>, i64)> {
+    let head_seq = archive::head(rx)?.last_seq;
+    let after = seq.max(head_seq.saturating_sub(CAME_WINDOW));
+    let row: Option<(Option<i64>, Option<i64>)> = rx.first(CAME, args![after])?;
+    let (first, last) = row.unwrap_or_default();
+    let came = first.zip(last).map(|(first_ms, last_ms)| Came { first_ms, last_ms });
+    Ok((came, head_seq))
+}
 
 /// The next announcements after a number, with those that cannot be read.
 pub fn announced_after(rx: &mut Rx<'_>, seq: i64) -> Result<AnnouncedPage> {
@@ -128,6 +200,10 @@ fn page(
     let is_full = i64::try_from(rows.len()).unwrap_or(i64::MAX) >= PAGE;
     let last = rows.last().map(|row| row.0).filter(|_| is_full);
     let up_to = last.unwrap_or(end);
+    Ok(AnnouncedPage { announced: readable(rows), up_to, is_last: up_to >= head_seq })
+}
+
+fn readable(rows: Vec<Row>) -> Vec<Announced> {
     let readable = |row: Row| {
         let seq = row.0;
         announced(row).inspect_err(|error| {
@@ -135,8 +211,7 @@ fn page(
             tracing::error!(%error, seq, "an announcement of the archive cannot be read, and is left out");
         })
     };
-    let announced = rows.into_iter().filter_map(|row| readable(row).ok()).collect();
-    Ok(AnnouncedPage { announced, up_to, is_last: up_to >= head_seq })
+    rows.into_iter().filter_map(|row| readable(row).ok()).collect()
 }
 
 fn announced(row: Row) -> Result<Announced> {
@@ -250,3 +325,7 @@ pub fn recommended_by(
     }
     Ok(found)
 }
+
+/// What is asked of large tables by sets, and how many values are bound.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [(Sql, usize); 1] = [(OF_KEYS, 2)];

@@ -117,7 +117,7 @@ pub struct Answer {
     pub received_ms: UnixMs,
 }
 
-type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
+pub(super) type ProviderRow = (i64, String, i64, i64, Option<i64>, String);
 
 macro_rules! providers {
     ($from:literal) => {
@@ -172,7 +172,7 @@ pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
     rows.into_iter().map(provider_of).collect()
 }
 
-fn provider_of(row: ProviderRow) -> Result<Provider> {
+pub(super) fn provider_of(row: ProviderRow) -> Result<Provider> {
     let (seq, canonical_d, first_ms, last_ms, heard_ms, json) = row;
     let event = parse(&json)?;
     Ok(Provider {
@@ -263,7 +263,7 @@ const REQUESTS: &str = requests!("r.seq < $1 ORDER BY r.seq DESC LIMIT $2");
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(&str, usize); 8] = [
+pub(crate) const STATEMENTS: [(&str, usize); 9] = [
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
@@ -272,6 +272,7 @@ pub(crate) const STATEMENTS: [(&str, usize); 8] = [
     (super::glance::NAME_KEYS, 1),
     (super::announced::BETWEEN, 3),
     (super::announced::INDEXED, 3),
+    (super::announced::CAME, 1),
 ];
 
 /// An answer to this request.

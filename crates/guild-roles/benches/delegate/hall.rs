@@ -213,6 +213,7 @@ impl Hall {
             workshop: None,
             judge: None,
             refer: None,
+            discovery: None,
         };
         let now_ms = self.clock.now_ms();
         let funded = self.store().write(move |tx| fund(tx, now_ms));

@@ -1,5 +1,6 @@
 //! Who is hired: a pure decision.
 
+use guild_market::discovery::Footing;
 use guild_market::sandbox_run;
 use guild_network::index::Provider;
 use guild_protocol::amount::Msat;
@@ -17,11 +18,13 @@ pub struct Candidate {
     pub latency_ms: Option<u64>,
     /// Whether it reads encrypted requests.
     pub opens_sealed: bool,
+    /// How it stands in the registry of providers, where one is kept. The routing matrix alone judges whom it knows.
+    pub footing: Footing,
 }
 
 impl Candidate {
     /// What a provider announces, with regard to this work.
-    pub fn of(provider: &Provider, job: &Job) -> Candidate {
+    pub fn of(provider: &Provider, job: &Job, footing: Footing) -> Candidate {
         let content = &provider.card.content;
         let unit = provider.card.price_of(job.schema_id().as_str());
         let stability = content.stability.as_ref().and_then(|stability| stability.avg_latency_ms);
@@ -31,6 +34,7 @@ impl Candidate {
             price: unit.map(|unit| sandbox_run::price(unit, job)),
             latency_ms: stability.or(typical),
             opens_sealed: content.supports_encryption == Some(true),
+            footing,
         }
     }
 }
@@ -40,10 +44,12 @@ pub(super) fn fits(one: &Candidate, budget: Msat, private: bool) -> bool {
     one.price.is_some_and(|price| price <= budget) && (one.opens_sealed || !private)
 }
 
-/// The best of those who say their price and are within the budget: the cheapest, then the fastest, then the lowest
-/// key. Who does not say how fast it is comes last.
+/// The best of those who say their price and are within the budget: who stands best, then the cheapest, then the
+/// fastest, then the lowest key. Who does not say how fast it is comes last.
 pub fn best(candidates: Vec<Candidate>, budget: Msat, private: bool) -> Option<Candidate> {
-    let rank = |one: &Candidate| (one.price, one.latency_ms.unwrap_or(u64::MAX), one.provider);
+    let rank = |one: &Candidate| {
+        (one.footing, one.price, one.latency_ms.unwrap_or(u64::MAX), one.provider)
+    };
     candidates.into_iter().filter(|one| fits(one, budget, private)).min_by_key(rank)
 }
 
@@ -57,7 +63,8 @@ mod tests {
     fn one(key: u8, price: Option<i64>, latency_ms: Option<u64>) -> Candidate {
         let provider = format!("{key:064x}").parse::<SecretKey>().unwrap().public_key();
         let price = price.map(Msat);
-        Candidate { provider, price, latency_ms, opens_sealed: key != 9 }
+        let footing = Footing::Sound;
+        Candidate { provider, price, latency_ms, opens_sealed: key != 9, footing }
     }
 
     #[test]
@@ -77,6 +84,21 @@ mod tests {
         assert_eq!(chosen(&[dear, unsaid], 49), None);
         let (a, b) = (one(5, Some(1), None), one(6, Some(1), None));
         assert_eq!(chosen(&[a.clone(), b.clone()], 1), Some(a.provider.min(b.provider)));
+    }
+
+    #[test]
+    fn who_stands_better_comes_before_who_is_cheaper() {
+        let at = |key, price, footing| Candidate { footing, ..one(key, Some(price), None) };
+        let all = [
+            at(1, 1, Footing::Unlisted),
+            at(2, 2, Footing::Disputed),
+            at(3, 9, Footing::Sound),
+            at(4, 8, Footing::Sound),
+        ];
+        let chosen = |budget| best(all.to_vec(), Msat(budget), false).map(|one| one.price);
+        assert_eq!(chosen(9), Some(Some(Msat(8))));
+        assert_eq!(chosen(7), Some(Some(Msat(2))), "what nobody can pay is no alternative");
+        assert_eq!(chosen(1), Some(Some(Msat(1))));
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! From a wish to an order.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use guild_ledger::policy::Tier;
 use guild_ledger::quote::Quote;
+use guild_market::discovery::Footing;
 use guild_market::operator;
 use guild_market::order::{self, NewOrder, Order, OrderId, Placed};
 use guild_market::routing::chosen::Why;
 use guild_market::verify;
 use guild_network::archive::Verified;
-use guild_network::index::{self, Wanted};
+use guild_network::index::{self, Offered, Provider};
 use guild_network::publish::{self, Destinations};
 use guild_network::ways::{self, Way};
 use guild_protocol::amount::Msat;
@@ -23,10 +25,13 @@ use super::choose::{Candidate, best};
 use super::routed::Picked;
 use super::{Choice, Shared, Wish};
 use crate::error::code;
+use crate::router::{Matrix, TaskType};
 use crate::{Error, Result};
 
-/// How many providers of one kind of work are compared.
-const CANDIDATES_MAX: usize = 1_000;
+/// How many offers of those whom nobody knows are compared.
+const STRANGERS_MAX: i64 = 1_000;
+/// How many of one key.
+const OFFERS_PER_KEY: i64 = 16;
 
 impl Shared {
     pub(super) async fn hire(self: &Arc<Shared>, wish: Wish) -> Result<Order> {
@@ -138,21 +143,18 @@ impl Shared {
     }
 
     /// Those who are alive and announce this kind of work; not we, and nobody who was shut out, under whatever key.
+    ///
+    /// Whom the routing matrix knows for it is looked up by key, so no number of strangers hides anybody. Strangers
+    /// have a bounded number of offers each, and in all; whoever the registry says is gone or flaps is not among them.
     pub(super) async fn candidates(&self, job: &Job) -> Result<Vec<Candidate>> {
-        let wanted = Wanted {
-            schema_id: Some(job.schema_id().to_string()),
-            live_since_ms: Some(self.now_ms().saturating_sub(self.options.live_ms)),
-            limit: CANDIDATES_MAX,
-            ..Wanted::default()
-        };
-        let (job, ours) = (job.clone(), self.options.ours.clone());
-        let read = self.node.store.read(move |rx| {
-            let mut live = index::providers(rx, &wanted)?;
-            live.retain(|one| !ours.contains(&one.pubkey));
-            Ok::<_, Error>(live.iter().map(|one| Candidate::of(one, &job)).collect())
-        });
-        let mut candidates: Vec<Candidate> = read.await?;
         let matrix = self.router.current().await?;
+        let (known, strangers) = self.there(job, &matrix).await?;
+        let footings = self.footings(&strangers, job);
+        let known = known.iter().map(|one| Candidate::of(one, job, Footing::Sound));
+        let strangers = strangers.iter().zip(footings);
+        let strangers = strangers.filter(|(_, footing)| *footing != Footing::Unfit);
+        let strangers = strangers.map(|(one, footing)| Candidate::of(one, job, footing));
+        let mut candidates: Vec<Candidate> = known.chain(strangers).collect();
         let shut_out = matrix.shut_out();
         if !shut_out.is_empty() {
             let signs = self.node.store.read(|rx| operator::signs(rx, None)).await?;
@@ -162,6 +164,39 @@ impl Shared {
         Ok(candidates)
     }
 
+    /// The offers of those who are there: of whom the matrix knows for this work, and of all others.
+    async fn there(&self, job: &Job, matrix: &Matrix) -> Result<(Vec<Provider>, Vec<Provider>)> {
+        let schema_id = job.schema_id().to_string();
+        let live_since_ms = self.now_ms().saturating_sub(self.options.live_ms);
+        let mut known: Vec<PublicKey> = match schema_id.parse::<TaskType>() {
+            Ok(task) => matrix.providers_of(&task).map(|(key, _)| *key).collect(),
+            Err(_) => Vec::new(),
+        };
+        let ours = self.options.ours.clone();
+        known.retain(|key| !ours.contains(key));
+        let read = self.node.store.read(move |rx| {
+            let wanted = Offered { schema_id: &schema_id, live_since_ms, per_key: OFFERS_PER_KEY };
+            let mut strangers = index::offers(rx, &wanted, STRANGERS_MAX)?;
+            let known_keys: BTreeSet<&PublicKey> = known.iter().collect();
+            strangers
+                .retain(|one| !known_keys.contains(&one.pubkey) && !ours.contains(&one.pubkey));
+            Ok::<_, Error>((index::offers_of(rx, &known, &wanted)?, strangers))
+        });
+        read.await
+    }
+
+    /// How each of these stands. Where no registry is kept, or it was not read yet, what they announce is all there is.
+    fn footings(&self, strangers: &[Provider], job: &Job) -> Vec<Footing> {
+        let task = job.schema_id().as_str();
+        let asked = self.node.discovery.as_ref().and_then(|discovery| {
+            discovery.ask(|registry, now_ms| {
+                let of = |one: &Provider| registry.footing(&one.pubkey, &one.card.d, task, now_ms);
+                strangers.iter().map(of).collect()
+            })
+        });
+        asked.unwrap_or_else(|| vec![Footing::Sound; strangers.len()])
+    }
+
     /// One who is named is hired whatever it announces, if it does at all.
     pub(super) async fn named(&self, provider: PublicKey, job: &Job) -> Result<Candidate> {
         let job = job.clone();
@@ -169,9 +204,16 @@ impl Shared {
             let all = index::provider(rx, &provider)?;
             let schema_id = job.schema_id().as_str();
             let serving = all.iter().find(|one| one.card.schema_ids().contains(&schema_id));
-            Ok::<_, Error>(serving.or(all.first()).map(|one| Candidate::of(one, &job)))
+            let one = serving.or(all.first());
+            Ok::<_, Error>(one.map(|one| Candidate::of(one, &job, Footing::Sound)))
         });
-        let unknown = Candidate { provider, price: None, latency_ms: None, opens_sealed: true };
+        let unknown = Candidate {
+            provider,
+            price: None,
+            latency_ms: None,
+            opens_sealed: true,
+            footing: Footing::Unlisted,
+        };
         Ok(read.await?.unwrap_or(unknown))
     }
 

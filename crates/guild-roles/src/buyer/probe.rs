@@ -225,7 +225,7 @@ impl Shared {
         new: NewOrder,
         known: Option<Order>,
     ) -> Result<std::result::Result<Option<Order>, String>> {
-        let request = new.request(&self.key, &*self.node.random, self.now_ms())?;
+        let request = self.request_of(&new).await?;
         let request = Verified::check(request)?;
         let (this, key) = (self.clone(), probe.probe_key.clone());
         let known = known.map(|known| known.order_id);

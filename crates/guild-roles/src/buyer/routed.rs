@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use guild_market::discovery::Footing;
 use guild_market::review;
 use guild_market::routing::chosen::Why;
 use guild_market::routing::log::Appended;
@@ -172,18 +173,24 @@ fn is_of_the_log(code: &str) -> bool {
     code.starts_with("route.")
 }
 
-/// The cheapest, as it is chosen where the matrix says nothing.
+/// The cheapest of those who stand best, as it is chosen where the matrix says nothing.
 fn cheapest(
     candidates: Vec<Candidate>,
     wish: &Wish,
     now_ms: UnixMs,
     because: &str,
 ) -> Option<Picked> {
-    let count = candidates.len();
+    let footings: Vec<Footing> = candidates.iter().map(|one| one.footing).collect();
     let candidate = best(candidates, wish.budget, wish.private)?;
+    let count = footings.into_iter().filter(|footing| *footing == candidate.footing).count();
+    let there = match candidate.footing {
+        Footing::Sound => "there",
+        Footing::Disputed => "there, and contradict themselves",
+        Footing::Unlisted | Footing::Unfit => "there, and not in the registry as such",
+    };
     let price = candidate.price.unwrap_or(Msat(0)).0;
     let words = format!(
-        "cheapest: {}\n  {because}: the cheapest of {count} who are there, for {price} msat",
+        "cheapest: {}\n  {because}: the cheapest of {count} who are {there}, for {price} msat",
         candidate.provider
     );
     let why = Why { at_ms: now_ms, how: "cheapest".to_owned(), words, document: None };

@@ -2,24 +2,31 @@
 
 mod attacks;
 mod flood;
+mod hires;
 
 use std::sync::Arc;
 
 use futures_util::future::join3;
 use guild_bus::{Bus, Local};
+use guild_ledger::policy::Bundle;
 use guild_market::evaluation::Pace;
 use guild_market::routing::{Change, Mutation};
 use guild_network::intake::{Intake, Options as IntakeOptions, Origin, Verdict};
 use guild_network::publish::Destinations;
+use guild_protocol::amount::Msat;
 use guild_protocol::env::{BoxFuture, Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
-use guild_protocol::nostr::announcement::Announcement;
+use guild_protocol::nostr::announcement::{Announcement, JobPrices, Pricing};
 use guild_protocol::nostr::heartbeat::Heartbeat;
 use guild_protocol::nostr::{Draft, Event, kind, tag, unix_s};
+use guild_protocol::schema::Registry;
+use guild_roles::buyer::{self, Buyer, Choice};
 use guild_roles::discovery::{Discovery, Entry, Health, Node, Options, Wanted, health};
 use guild_roles::router::{Cause, Copies, Options as RouterOptions, Router, Status, TaskType};
 use guild_store::{Hooks, Migrations, Service, Store};
 use tokio::sync::watch;
+
+use crate::town::{fund, wish};
 
 const T0: UnixMs = 1_768_465_800_000;
 const HOUR_MS: i64 = 3_600_000;
@@ -72,6 +79,8 @@ struct Hall {
     intake: Intake,
     discovery: Discovery,
     router: Router,
+    /// Somebody who hires by this registry. Nobody settles what it orders.
+    buyer: Buyer,
 }
 
 /// Who hires, and gets copies of its matrix.
@@ -86,7 +95,19 @@ impl Hall {
 
     /// Time passes, and something comes that rings the bell: whoever was busy just then looks again.
     async fn pass(&self, ms: i64) {
-        self.clock.pass(ms);
+        // The last half hour of a long time in steps: whoever hears nothing for long concludes nothing.
+        let mut left = ms.min(1_600_000);
+        self.clock.pass(ms - left);
+        while left > 0 {
+            let step = left.min(400_000);
+            left -= step;
+            self.clock.pass(step);
+            self.ring().await;
+        }
+    }
+
+    /// Something comes that rings the bell.
+    async fn ring(&self) {
         let draft =
             Draft { kind: 1, created_at: self.now_s(), tags: Vec::new(), content: String::new() };
         self.bring(draft.sign(&key(999)).unwrap(), "ws://honest").await;
@@ -128,6 +149,29 @@ impl Hall {
         counts.iter().find(|one| one.what == what).map_or(0, |one| one.count)
     }
 
+    /// Whom work goes to now.
+    async fn hired(&self, text: &str) -> PublicKey {
+        self.buyer.hire(wish(text, Choice::Best)).await.unwrap().provider.unwrap()
+    }
+
+    /// Somebody is admitted to the matrix.
+    async fn admit(&self, n: u64, d: &str) {
+        let admitted = Mutation::Admitted {
+            d: d.to_owned(),
+            status: Status::Active,
+            trust_bp: 6_000,
+            pace: Pace::Standard,
+            notes: [].into(),
+        };
+        let change = Change {
+            key: format!("met:{n}"),
+            task: WORK.parse().unwrap(),
+            provider: who(n),
+            mutation: admitted,
+        };
+        self.router.record(vec![change]).await.unwrap();
+    }
+
     fn is_sound(&self) -> bool {
         self.discovery.ask(|registry, _| registry.problems()) == Some(Vec::new())
     }
@@ -151,7 +195,8 @@ fn run<F: Future<Output = ()>>(
     let all = Migrations::store()
         .and(guild_ledger::migrations())
         .and(guild_network::migrations())
-        .and(guild_market::migrations());
+        .and(guild_market::migrations())
+        .and(guild_roles::migrations());
     let bus = Arc::new(Local::new());
     let bells = bus.clone();
     let hooks = Hooks::on_ring(move |topic, after| bells.ring(topic, after));
@@ -178,11 +223,27 @@ fn run<F: Future<Output = ()>>(
         router: router.clone(),
         intake: Some(intake.clone()),
     };
-    let (discovery, keeping) = Discovery::new(options, node);
+    let discovery = Discovery::unread(clock.clone());
+    let keeping = discovery.kept(options, node);
+    let hires = buyer::Node {
+        store: store.clone(),
+        bus: Arc::new(Local::new()),
+        clock: clock.clone(),
+        random: Arc::new(Dice),
+        registry: Arc::new(Registry::builtin()),
+        policy: Arc::new(Bundle::builtin().unwrap()),
+        workshop: None,
+        judge: None,
+        refer: None,
+        discovery: Some(discovery.clone()),
+    };
+    let (buyer, _) = Buyer::new(buyer::Options::default(), own(), hires);
     let shutdown = Shutdown::new();
     let stop = shutdown.clone();
-    let test = test(Hall { store, clock, intake, discovery, router });
+    let funded = store.write(fund);
+    let test = test(Hall { store, clock, intake, discovery, router, buyer });
     let test = async move {
+        funded.await.unwrap();
         test.await;
         stop.trigger();
     };
@@ -210,6 +271,14 @@ fn card(d: &str) -> Announcement {
     card.kinds.push("5050".to_owned());
     card.topics.push(WORK.to_owned());
     card.content.name = Some(format!("Honest {d}"));
+    card
+}
+
+/// An announcement of embeddings for a price.
+fn priced(d: &str, price: i64) -> Announcement {
+    let mut card = card(d);
+    let per_job = JobPrices([(WORK.to_owned(), Msat(price))].into());
+    card.content.pricing = Some(Pricing { per_job: Some(per_job), ..Pricing::default() });
     card
 }
 
@@ -260,20 +329,7 @@ fn whoever_is_stale_is_quarantined_and_a_copy_of_that_leaves() {
         hall.announce(1, &card("a"), "ws://honest").await;
         until(async || hall.entry(1, "a").is_some()).await;
         let task: TaskType = WORK.parse().unwrap();
-        let admitted = Mutation::Admitted {
-            d: "a".to_owned(),
-            status: Status::Active,
-            trust_bp: 6_000,
-            pace: Pace::Standard,
-            notes: [].into(),
-        };
-        let change = Change {
-            key: "met:1".to_owned(),
-            task: task.clone(),
-            provider: who(1),
-            mutation: admitted,
-        };
-        hall.router.record(vec![change]).await.unwrap();
+        hall.admit(1, "a").await;
         hall.pass(31 * 24 * HOUR_MS).await;
         let entry = async || hall.router.current().await.unwrap().entry(&task, &who(1)).cloned();
         until(async || entry().await.unwrap().status == Status::Quarantined).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
@@ -110,6 +110,8 @@ pub(crate) fn wish(text: &str, provider: Choice) -> Wish {
 pub(crate) struct Hub {
     pub(crate) seen: Arc<Mutex<Vec<Event>>>,
     intakes: Arc<Mutex<Vec<Intake>>>,
+    /// Whether it passes everything on, and never says that it took something.
+    pub(crate) withholds: Arc<AtomicBool>,
 }
 
 impl Hub {
@@ -136,6 +138,9 @@ impl Hub {
                 let event = Event::parse(message.body.as_bytes(), &Limits::DEFAULT).unwrap();
                 let id = event.id;
                 hub.post(event).await;
+                if hub.withholds.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
                 let said = (publish::AckState::Acked, "");
                 let told = store.write(move |tx| publish::acknowledge(tx, &id, RELAY, said, T0));
                 told.await.map_err(|e: guild_network::Error| Failure::Retry(e.to_string()))
@@ -486,6 +491,7 @@ impl Town {
             workshop,
             judge,
             refer: self.content.clone().map(|content| refer_to(content, "http://town.example")),
+            discovery: None,
         };
         let funded = self.nodes[node].store.write(fund);
         let (buyer, service) = Buyer::new(options, key, parts);
@@ -529,7 +535,7 @@ impl Town {
     }
 }
 
-fn fund(tx: &mut Tx<'_>) -> guild_ledger::Result<()> {
+pub(crate) fn fund(tx: &mut Tx<'_>) -> guild_ledger::Result<()> {
     let open = |tx: &mut Tx<'_>, owner, purpose, limit| {
         let account = Account::new(owner, purpose, AssetId::btc_ln(), limit)?;
         ledger::open(tx, &account, T0)?;

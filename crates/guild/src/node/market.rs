@@ -68,6 +68,8 @@ pub(super) struct Means<'a> {
     pub(super) judge_in: Option<Arc<dyn Sandbox>>,
     /// Who chooses where nobody agrees; none if nobody does.
     pub(super) judge: Option<buyer::Ask>,
+    /// Who is there.
+    pub(super) discovery: Discovery,
 }
 
 /// Who chooses where those who do the same work do not agree, if the settings name a model.
@@ -110,8 +112,8 @@ pub(crate) fn discovery_options(loaded: &Loaded) -> discovery::Options {
 
 /// Starts what keeps the registry of providers, and compares the routing matrix with it.
 pub(super) fn start_discovery(
-    loaded: &Loaded,
-    (intake, router): (&Intake, Router),
+    means: &Means<'_>,
+    (intake, buyer): (&Intake, &Buyer),
     parts: &Parts,
     supervisor: &mut Supervisor,
     shutdown: &Shutdown,
@@ -120,10 +122,10 @@ pub(super) fn start_discovery(
         store: parts.store.clone(),
         bus: parts.bus.handle.clone(),
         clock: parts.clock.clone(),
-        router,
+        router: buyer.router(),
         intake: Some(intake.clone()),
     };
-    let (_, service) = Discovery::new(discovery_options(loaded), node);
+    let service = means.discovery.kept(discovery_options(means.loaded), node);
     let stop = shutdown.clone();
     supervisor.start("discovery", async move {
         service.run(stop).await;
@@ -205,6 +207,7 @@ pub(super) fn start_buyer(
         workshop: means.workshops.buyer.clone(),
         judge: means.judge.clone(),
         refer: Some(refer_to(means.content.clone(), &means.url)),
+        discovery: Some(means.discovery.clone()),
     };
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();

@@ -8,7 +8,7 @@ use guild_protocol::nostr::announcement::{Announcement, Performance};
 use proptest::prelude::*;
 
 use super::*;
-use crate::discovery::{How, Standing, Wanted};
+use crate::discovery::{Footing, How, Standing, Wanted};
 
 const T0: UnixMs = 1_800_000_000_000;
 
@@ -237,6 +237,129 @@ fn what_the_matrix_knows_is_compared_with_who_is_there() {
     let live = registry.live(&known);
     let of = |n: u64| live.iter().find(|one| one.provider == who(n)).map(|one| one.tasks.len());
     assert_eq!((of(1), of(2)), (Some(1), Some(0)));
+}
+
+#[test]
+fn whom_the_matrix_knows_comes_in_over_every_budget_and_stays() {
+    let options = Options { new_per_hour: 0, entries_max: 2, ..Options::default() };
+    let mut registry = registry(options);
+    assert_eq!(
+        registry.take(card(1, "a", 1, &["5000"]), None, false, T0),
+        Taken::Refused(Why::Budget)
+    );
+    registry.set_members([who(1), who(2), who(3)].into());
+    assert_eq!(registry.missing(None, 9).len(), 3);
+    for n in [1, 2] {
+        let one = card(n, "a", i64::try_from(n).unwrap(), &["5000"]);
+        assert_eq!(registry.take(one, None, true, T0), Taken::New);
+    }
+    assert_eq!(registry.missing(None, 9), [who(3)]);
+    assert_eq!(registry.missing(Some(&who(3)), 9), []);
+    // Nobody takes their places, not even who is known too.
+    let third = card(3, "a", 3, &["5000"]);
+    assert_eq!(registry.take(third, None, true, T0), Taken::Refused(Why::Full));
+    assert!(registry.problems().is_empty());
+}
+
+const MINUTE_MS: i64 = 60_000;
+
+/// Minutes in which relays bring something, and these give signs.
+fn minutes(registry: &mut Registry, from_ms: UnixMs, count: i64, heard: &[u64]) -> UnixMs {
+    let end_ms = from_ms + count * MINUTE_MS;
+    for minute in 1..=count {
+        let now_ms = from_ms + minute * MINUTE_MS;
+        registry.received(now_ms, now_ms);
+        heard.iter().for_each(|n| registry.hear(&who(*n), "", now_ms, now_ms));
+        registry.tick(now_ms);
+    }
+    end_ms
+}
+
+fn four() -> Registry {
+    let mut registry = registry(Options::default());
+    for n in 1..=4 {
+        registry.take(card(n, "a", i64::try_from(n).unwrap(), &["5000"]), None, false, T0);
+    }
+    registry
+}
+
+fn flips(registry: &Registry, now_ms: UnixMs) -> Vec<(bool, u32)> {
+    registry.iter().map(|entry| (entry.life.is_live, entry.life.flips(now_ms))).collect()
+}
+
+#[test]
+fn while_we_are_away_nobody_else_is() {
+    let mut registry = four();
+    let mut now_ms = minutes(&mut registry, T0, 20, &[1, 2, 3, 4]);
+    for _ in 0..3 {
+        // All of our relays are away for an hour; we go on looking.
+        for _ in 0..120 {
+            now_ms += 30_000;
+            registry.tick(now_ms);
+        }
+        // They come back one after the other.
+        now_ms = minutes(&mut registry, now_ms, 10, &[1]);
+        now_ms = minutes(&mut registry, now_ms, 60, &[1, 2, 3, 4]);
+        assert_eq!(flips(&registry, now_ms), [(true, 0); 4]);
+    }
+    // A process that was stopped hears nothing either, and looks only afterwards.
+    now_ms += 40 * 24 * 60 * MINUTE_MS;
+    assert_eq!(registry.tick(now_ms), 0);
+    now_ms = minutes(&mut registry, now_ms, 20, &[1, 2, 3, 4]);
+    assert_eq!(flips(&registry, now_ms), [(true, 0); 4]);
+    assert!(registry.iter().all(|entry| entry.state == State::Listed));
+}
+
+#[test]
+fn whoever_is_silent_while_others_are_heard_has_gone() {
+    let mut registry = four();
+    let now_ms = minutes(&mut registry, T0, 20, &[1, 2, 3, 4]);
+    let now_ms = minutes(&mut registry, now_ms, 16, &[1]);
+    // Nobody vouches for them, so that most are silent says nothing.
+    let gone = flips(&registry, now_ms);
+    assert_eq!(gone.iter().filter(|one| **one == (false, 1)).count(), 3, "{gone:?}");
+    assert_eq!(gone.iter().filter(|one| **one == (true, 0)).count(), 1);
+}
+
+#[test]
+fn most_of_those_who_are_known_do_not_go_together() {
+    let mut registry = four();
+    registry.set_members([who(1), who(2), who(3)].into());
+    let now_ms = minutes(&mut registry, T0, 20, &[1, 2, 3, 4]);
+    // The relay by which two of them come is away; strangers are heard by another.
+    let now_ms = minutes(&mut registry, now_ms, 40, &[3, 4]);
+    let now_ms = minutes(&mut registry, now_ms, 40, &[1, 2, 3, 4]);
+    assert_eq!(flips(&registry, now_ms), [(true, 0); 4]);
+    // If it lasts, they have gone.
+    let now_ms = minutes(&mut registry, now_ms, 80, &[3, 4]);
+    let gone = flips(&registry, now_ms);
+    assert_eq!(gone.iter().filter(|one| **one == (false, 1)).count(), 2, "{gone:?}");
+}
+
+#[test]
+fn an_offer_stands_as_its_key_and_its_claim_do() {
+    let mut registry = four();
+    let stands = |registry: &Registry, n, d, now_ms| registry.footing(&who(n), d, "5000", now_ms);
+    assert_eq!(stands(&registry, 1, "a", T0), Footing::Unlisted, "nobody has heard it yet");
+    let now_ms = minutes(&mut registry, T0, 2, &[1, 2]);
+    assert_eq!(stands(&registry, 1, "a", now_ms), Footing::Sound);
+    assert_eq!(stands(&registry, 9, "a", now_ms), Footing::Unlisted, "it was never let in");
+    assert_eq!(registry.footing(&who(1), "a", "5001", now_ms), Footing::Unlisted);
+    // It comes and goes, and does so under every name.
+    let mut now_ms = now_ms;
+    for _ in 0..3 {
+        now_ms = minutes(&mut registry, now_ms, 20, &[2]);
+        now_ms = minutes(&mut registry, now_ms, 14, &[1, 2]);
+    }
+    registry.take(card(1, "b", 9, &["5000"]), None, false, now_ms);
+    for d in ["a", "b", "c"] {
+        assert_eq!(stands(&registry, 1, d, now_ms), Footing::Unfit, "{d}");
+    }
+    assert_eq!(stands(&registry, 2, "a", now_ms), Footing::Sound);
+    // Whoever was not seen for a month is not asked.
+    let now_ms = now_ms + 31 * 24 * 60 * MINUTE_MS;
+    let now_ms = minutes(&mut registry, now_ms, 20, &[1]);
+    assert_eq!(stands(&registry, 2, "a", now_ms), Footing::Unfit);
 }
 
 #[test]

@@ -6,14 +6,14 @@ use guild_protocol::nostr::Event;
 use guild_protocol::nostr::announcement::{Announcement, KindNames};
 use guild_roles::discovery::{Options, Standing, State, Wanted, discrepancies};
 
-use super::{HOUR_MS, Hall, WORK, both, card, raw, until, who};
+use super::{HOUR_MS, Hall, WORK, both, card, priced, raw, until, who};
 
 /// Who, which tags, which content.
 type Case<'a> = (u64, &'a [&'a [&'a str]], &'a str);
 
 /// An honest provider that is there and live.
 async fn honest(hall: &Hall) {
-    hall.announce(1, &card("a"), "ws://honest").await;
+    hall.announce(1, &priced("a", 500), "ws://honest").await;
     // A sign of somebody who is not known yet is heard at the next look.
     until(async || hall.entry(1, "a").is_some()).await;
     hall.pass(30_000).await;
@@ -47,7 +47,7 @@ fn an_announcement_from_the_future_is_refused_and_counted() {
 #[test]
 fn whoever_flaps_is_flagged_and_not_found() {
     both(&Options::default(), async |hall| {
-        hall.announce(2, &card("b"), "ws://evil").await;
+        hall.announce(2, &priced("b", 1), "ws://evil").await;
         honest(&hall).await;
         let is_flapping = || {
             let now_ms = hall.clock.now_ms();
@@ -74,6 +74,12 @@ fn whoever_flaps_is_flagged_and_not_found() {
         }
         assert!(is_flapping());
         assert_eq!(hall.found(WORK), [who(1)]);
+        hall.beat(1).await;
+        hall.beat(2).await;
+        assert_eq!(hall.hired("while it flaps").await, who(1), "the other one is cheaper");
+        // Nor by a new name.
+        hall.announce(2, &priced("new", 1), "ws://evil").await;
+        assert_eq!(hall.hired("by another name").await, who(1));
         assert_eq!(hall.discovery.summary().unwrap().flapping, 1);
         // A day of calm, and it is as before.
         hall.pass(25 * HOUR_MS).await;

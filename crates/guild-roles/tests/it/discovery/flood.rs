@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use guild_network::intake::{Origin, Pending, Verdict};
 use guild_protocol::nostr::{Draft, Event, kind, tag, unix_s};
 use guild_roles::discovery::Options;
+use guild_roles::router::{Status, TaskType};
 
 use super::{HOUR_MS, Hall, T0, WORK, both, card, key, on_sqlite, until, who};
 
@@ -38,7 +39,7 @@ fn flood(keys: u64, offers: u64) -> Vec<Event> {
     })
 }
 
-async fn pour(hall: &Hall, events: Vec<Event>) -> usize {
+pub(super) async fn pour(hall: &Hall, events: Vec<Event>) -> usize {
     let source = hall.intake.source(&Origin::Relay("ws://flood".to_owned()));
     let mut pending: VecDeque<Pending> = VecDeque::new();
     let mut stored = 0;
@@ -113,6 +114,26 @@ fn a_hundred_thousand_announcements_of_ten_thousand_keys_hide_nobody() {
 #[test]
 fn a_flood_hides_nobody_on_either_database() {
     both(&Options::default(), async |hall| survive(hall, 300, 10).await);
+}
+
+#[test]
+fn whom_the_matrix_knows_is_let_in_and_not_taken_for_gone() {
+    both(&Options { new_per_hour: 5, ..Options::default() }, async |hall| {
+        pour(&hall, flood(20, 1)).await;
+        hall.announce(1, &card("a"), "ws://flood").await;
+        until(async || hall.counted("budget").await == 16).await;
+        assert!(hall.entry(1, "a").is_none(), "the budget of its relay is spent");
+        // Somebody of whom there is nothing is admitted after it, and looked for after it.
+        hall.admit(1, "a").await;
+        hall.admit(3, "c").await;
+        hall.pass(330_000).await;
+        let task: TaskType = WORK.parse().unwrap();
+        let matrix = async || hall.router.current().await.unwrap();
+        let status = async |n| matrix().await.entry(&task, &who(n)).map(|one| one.status);
+        until(async || status(3).await == Some(Status::Quarantined)).await;
+        assert_eq!(status(1).await, Some(Status::Active));
+        assert!(hall.entry(1, "a").is_some() && hall.is_sound());
+    });
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Those who do not do what was asked. The honest provider is hired beside each of them.
 
+use std::sync::atomic::Ordering;
+
 use guild_market::meeting::End;
 use guild_network::delivery;
 use guild_protocol::amount::Msat;
@@ -208,6 +210,28 @@ fn no_invoice_is_paid_that_is_not_right_in_everything() {
     assert_eq!(unpaid(Some(1_000), 900, |new| new.amount = Some(Msat(901))), "other_amount");
     assert_eq!(unpaid(Some(1_000), 900, |new| new.network = Network::Testnet), "other_network");
     assert_eq!(unpaid(Some(1_000), 900, |new| new.created_s -= 601), "invoice_expired");
+}
+
+#[test]
+fn who_works_in_silence_is_as_slow_as_it_was() {
+    beside_an_honest_one(|meet, stranger| async move {
+        // The relay passes the request on, and does not say so.
+        meet.hub.withholds.store(true, Ordering::SeqCst);
+        let begun = meet.meetings.meet(wish(stranger.public_key(), false)).await.unwrap();
+        let request = stranger.asked(0).await;
+        meet.clock.forward(8_000);
+        let said = Feedback::about(&request, Said::Processing);
+        let said = said.draft(request.created_at).unwrap().sign(&stranger.key).unwrap();
+        stranger.hub.post(said).await;
+        stranger.answer(&request).await;
+        meet.hub.withholds.store(false, Ordering::SeqCst);
+        for n in 1..3 {
+            stranger.answer(&stranger.asked(n).await).await;
+        }
+        let story = meet.meetings.wait(&begun.meeting_id).await.unwrap();
+        let latency_ms = story.trials[0].0.latency_ms.unwrap();
+        assert!(latency_ms >= 8_000, "{latency_ms}");
+    });
 }
 
 #[test]
