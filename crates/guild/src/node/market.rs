@@ -20,7 +20,6 @@ use guild_roles::provider::{
     self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
 };
 use guild_roles::reference::{fetch_from, refer_to};
-use guild_roles::router::Router;
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
 use guild_roles::{judge_model, tools};
