@@ -187,10 +187,8 @@ fn work(rx: &mut Rx<'_>, order: &Order, pile: &mut Pile) -> Result<Work> {
     if order.private || refers(&request) {
         pile.put(input_at(&order.request_id), order.payload.as_bytes());
     }
-    if order.private {
-        if let Some(output) = &order.output_text {
-            pile.put(output_at(&order.request_id), output.as_bytes());
-        }
+    if let (true, Some(output)) = (order.private, &order.output_text) {
+        pile.put(output_at(&order.request_id), output.as_bytes());
     }
     let verdict_hash = order.verdict.as_ref().map(|document| Hash::of(document.as_bytes()));
     if let (Some(hash), Some(document)) = (&verdict_hash, &order.verdict) {
