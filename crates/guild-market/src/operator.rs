@@ -102,8 +102,13 @@ fn root(least: &BTreeMap<PublicKey, PublicKey>, key: &PublicKey) -> PublicKey {
     at
 }
 
-/// What shows of all who announce some work; of all, if none is named.
-pub fn signs(rx: &mut Rx<'_>, schema_id: Option<&str>) -> Result<Vec<Signs>> {
+/// What shows of all who announce some work; of all, if none is named. Those who were heard last, as many as are compared,
+/// and these keys in any case: who is asked about must not be hidden by how much others announce.
+pub fn signs(
+    rx: &mut Rx<'_>,
+    schema_id: Option<&str>,
+    asked: &BTreeSet<PublicKey>,
+) -> Result<Vec<Signs>> {
     let wanted = index::Wanted {
         schema_id: schema_id.map(str::to_owned),
         limit: OFFERS_MAX,
@@ -123,7 +128,12 @@ pub fn signs(rx: &mut Rx<'_>, schema_id: Option<&str>) -> Result<Vec<Signs>> {
             payee: payees.get(&one.pubkey).cloned(),
         }
     };
-    Ok(index::providers(rx, &wanted)?.into_iter().map(of).collect())
+    let mut found = index::providers(rx, &wanted)?;
+    let seen: BTreeSet<PublicKey> = found.iter().map(|one| one.pubkey).collect();
+    for key in asked.difference(&seen) {
+        found.extend(index::provider(rx, key)?);
+    }
+    Ok(found.into_iter().map(of).collect())
 }
 
 /// Who signed the latest invoice of each that has sent one.

@@ -133,8 +133,9 @@ impl Shared {
         // Before anybody is asked to work: what cannot be judged would never be paid.
         let workshop = self.node.workshop.as_ref();
         delegation::can_decide(&new, workshop.map(|workshop| &workshop.bounds))?;
-        let clusters = self.clusters(new.job.schema_id()).await?;
-        let picked = self.pick_all(&new, &wish, &clusters).await?;
+        let candidates = self.candidates(&new.job).await?;
+        let clusters = self.clusters(new.job.schema_id(), &candidates).await?;
+        let picked = self.pick_all(&new, &wish, candidates, &clusters).await?;
         let found = u32::try_from(picked.len()).unwrap_or(u32::MAX);
         let least = if new.mode() == VerificationMode::Objective { 1 } else { 2 };
         if found < new.replicas && !(fewer_ok && found >= least) {
@@ -169,9 +170,10 @@ impl Shared {
     }
 
     /// Which operator each key belongs to, of those who announce some work.
-    async fn clusters(&self, schema_id: &SchemaId) -> Result<Clusters> {
+    async fn clusters(&self, schema_id: &SchemaId, candidates: &[Candidate]) -> Result<Clusters> {
         let schema_id = schema_id.to_string();
-        let read = self.node.store.read(move |rx| operator::signs(rx, Some(&schema_id)));
+        let asked = candidates.iter().map(|one| one.provider).collect();
+        let read = self.node.store.read(move |rx| operator::signs(rx, Some(&schema_id), &asked));
         Ok(operator::clusters(&read.await?))
     }
 
@@ -180,9 +182,9 @@ impl Shared {
         &self,
         new: &NewDelegation,
         wish: &Wish,
+        mut left: Vec<Candidate>,
         clusters: &Clusters,
     ) -> Result<Vec<Picked>> {
-        let mut left = self.candidates(&new.job).await?;
         let part = new.budget.0.checked_div(i64::from(new.replicas)).unwrap_or(0);
         let each = Wish { budget: Msat(part), ..wish.clone() };
         let mut picked: Vec<Picked> = Vec::new();
@@ -206,8 +208,8 @@ impl Shared {
         let job = delegation.job(&self.node.registry)?;
         let left = delegation::left_of(&delegation, &seated);
         let replicas: Vec<Replica> = seated.into_iter().map(|(replica, _)| replica).collect();
-        let clusters = self.clusters(&delegation.schema_id).await?;
         let mut candidates = self.candidates(&job).await?;
+        let clusters = self.clusters(&delegation.schema_id, &candidates).await?;
         candidates.retain(|one| !delegation::is_taken(&replicas, &clusters, &one.provider));
         let wish = Wish {
             schema_id: delegation.schema_id.clone(),

@@ -157,7 +157,10 @@ impl Shared {
         let mut candidates: Vec<Candidate> = known.chain(strangers).collect();
         let shut_out = matrix.shut_out();
         if !shut_out.is_empty() {
-            let signs = self.node.store.read(|rx| operator::signs(rx, None)).await?;
+            let mut asked = shut_out.clone();
+            asked.extend(candidates.iter().map(|one| one.provider));
+            let read = self.node.store.read(move |rx| operator::signs(rx, None, &asked));
+            let signs = read.await?;
             let tainted = operator::tainted(&matrix, &operator::clusters(&signs), &shut_out);
             candidates.retain(|one| !tainted.contains(&one.provider));
         }

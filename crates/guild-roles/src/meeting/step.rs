@@ -282,7 +282,9 @@ impl Shared {
         let mut changes = meeting::changes(&meeting, &self.options.market.evaluation, &matrix);
         if meeting.outcome == Some(Outcome::Forbidden) {
             // Whoever stands behind this key has others.
-            let signs = self.node.store.read(|rx| operator::signs(rx, None)).await?;
+            let asked = [*provider].into();
+            let read = self.node.store.read(move |rx| operator::signs(rx, None, &asked));
+            let signs = read.await?;
             let (clusters, reason) = (operator::clusters(&signs), meeting.meeting_id.as_str());
             changes.extend(operator::implicated(&matrix, &clusters, provider, reason));
         }

@@ -49,6 +49,35 @@ fn one_key_with_very_many_offers_hides_nobody() {
 }
 
 #[test]
+fn another_key_of_whoever_is_shut_out_is_seen_behind_a_flood() {
+    both(&Options::default(), async |hall| {
+        // One operator by all signs, with two keys; the other one is cheap.
+        let own = |d: &str, price| {
+            let mut card = priced(d, price);
+            card.content.name = Some("Quick box".to_owned());
+            let words = "Embeddings, done with care, by day and by night, for everybody.";
+            card.content.description = Some(words.to_owned());
+            card.relays = vec!["wss://quick.example".to_owned()];
+            card
+        };
+        hall.announce(2, &own("a", 500), "ws://honest").await;
+        hall.announce(3, &own("b", 1), "ws://honest").await;
+        hall.announce(1, &priced("c", 500), "ws://honest").await;
+        hall.admit(2, "a").await;
+        let matrix = hall.router.current().await.unwrap();
+        hall.router.record(matrix.blacklisting(&[who(2)], "a test")).await.unwrap();
+        assert_eq!(hall.hired("before").await, who(1));
+        hall.pass(1_000).await;
+        // More than are compared, heard later.
+        let dear = |n: u64| {
+            priced("x", 900).draft(hall.now_s()).unwrap().sign(&key(1_000_000 + n)).unwrap()
+        };
+        pour(&hall, (0..2 * MANY).map(dear).collect()).await;
+        assert_eq!(hall.hired("after").await, who(1));
+    });
+}
+
+#[test]
 fn very_many_keys_hide_nobody_who_is_known() {
     both(&Options::default(), async |hall| {
         hall.announce(1, &priced("a", 500), "ws://honest").await;
