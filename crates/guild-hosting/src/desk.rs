@@ -32,6 +32,7 @@ mod page;
 mod ports;
 mod sandboxes;
 mod sign_in;
+mod turns;
 
 pub use billing::accept_clock;
 pub use follow::Follower;
@@ -78,6 +79,7 @@ struct Shared {
     gate: Mutex<rate::Gate>,
     known: Mutex<known::Known>,
     ways: ports::Ways,
+    resizes: turns::Turns,
 }
 
 /// A write as it came. Whoever sends it again sends the same.
@@ -117,8 +119,19 @@ impl Desk {
         random: Arc<dyn Random>,
     ) -> Desk {
         let gate = Mutex::new(rate::Gate::new(&options.rate));
-        let (known, ways) = (Mutex::default(), ports::Ways::default());
-        let shared = Shared { options, images, door, store, bus, clock, random, gate, known, ways };
+        let shared = Shared {
+            options,
+            images,
+            door,
+            store,
+            bus,
+            clock,
+            random,
+            gate,
+            known: Mutex::default(),
+            ways: ports::Ways::default(),
+            resizes: turns::Turns::default(),
+        };
         Desk(Arc::new(shared))
     }
 

@@ -106,8 +106,15 @@ impl Desk {
         let caller = self.who(sent.token.clone()).await?;
         caller.require(Scope::SandboxesWrite)?;
         able(can, "its shape stays as it was bought")?;
-        let (id, user_id) = (sandbox_id.clone(), caller.user_id.clone());
-        let present = self.0.store.read(move |rx| sandbox::get(rx, &user_id, &id)).await?;
+        // Two at once would take each other's measure for what is paid.
+        let _turn = self.0.resizes.of(&sandbox_id).await;
+        let owned = (caller.user_id.clone(), sandbox_id.clone());
+        let present = move || {
+            let (user_id, id) = owned.clone();
+            self.0.store.read(move |rx| sandbox::get(rx, &user_id, &id))
+        };
+        let (read_again, present) = (present.clone(), present().await?);
+        let mut taken = None;
         let is_meant = move |present: &Sandbox| {
             present.version == version && present.status == sandbox::Status::Running
         };
@@ -122,10 +129,9 @@ impl Desk {
             let least = present.held_at(self.now_ms()).smaller(&wanted(&present));
             let visit = self.door().enter(&caller.user_id, &sandbox_id).await?;
             visit.resize(least.cpu_milli, least.ram_mib).await?;
+            taken = Some(visit);
         }
-        // If it is refused, whoever drives the machine gives back what was taken, as soon as the agent has said what it
-        // has. Nobody else does: what was read before may be more than is paid by now.
-        self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
+        let written = self.write(sent, Scope::SandboxesWrite, move |tx, caller, now_ms| {
             let present = sandbox::get(tx, &caller.user_id, &sandbox_id)?;
             let shape = wanted(&present);
             let user_id = &caller.user_id;
@@ -137,8 +143,17 @@ impl Desk {
             let sandbox =
                 sandbox::resize(tx, user_id, &sandbox_id, version, &shape, &policy, now_ms)?;
             answer(200, &SandboxView::of(&sandbox, &Pace::of(tx, user_id)?, now_ms))
-        })
-        .await
+        });
+        let written = written.await;
+        let is_refused = written.as_ref().map_or(true, |reply| reply.answer.status() >= 400);
+        if let (true, Some(visit)) = (is_refused, taken)
+            && let Ok(row) = read_again().await
+        {
+            // Nothing was changed, so nothing is taken away. If this fails, whoever drives the machine sees it.
+            let held = row.held_at(self.now_ms());
+            let _ = visit.resize(held.cpu_milli, held.ram_mib).await;
+        }
+        written
     }
 
     /// Ends a sandbox; its files are kept.

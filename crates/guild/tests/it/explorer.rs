@@ -37,12 +37,13 @@ fn a_node_is_ready_shows_its_pages_and_counts_what_it_is_asked() {
     for (number, value) in [
         (r#"http_requests_total{route="/",method="GET",status="200"}"#, 1),
         (r#"http_requests_total{route="/requests/{id}",method="GET",status="400"}"#, 1),
-        (r#"store_waiting_calls{to="write"}"#, 0),
         (r#"intake_events_total{verdict="stored"}"#, 0),
         (r#"intake_events_total{verdict="hostile"}"#, 0),
         (r#"http_request_ms_bucket{route="/",le="10000"}"#, 1),
     ] {
         assert_eq!(counted(&node, number), Some(value), "{number}");
     }
+    // Its services write when they want.
+    assert!(counted(&node, r#"store_waiting_calls{to="write"}"#).is_some());
     assert_eq!(node.stop(), 0);
 }

@@ -77,9 +77,12 @@ async fn whatever_was_done_when_the_node_died_the_next_one_goes_on() {
     // It died while it waited for the agent: the process is there, nobody has written about it.
     let machine = host.machine();
     let mut creating = machine.create(&order);
-    futures_util::future::select(&mut creating, Real.sleep(1)).await;
+    until("it was started", async || {
+        futures_util::future::select(&mut creating, Real.sleep(1)).await;
+        host.agents().len() == 1
+    })
+    .await;
     drop((creating, machine));
-    assert_eq!(host.agents().len(), 1, "it was started");
     let made = host.machine().create(&order).await.unwrap();
     assert_eq!(host.agents().len(), 1, "and it was taken over");
 
