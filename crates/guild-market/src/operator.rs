@@ -102,8 +102,8 @@ fn root(least: &BTreeMap<PublicKey, PublicKey>, key: &PublicKey) -> PublicKey {
     at
 }
 
-/// What shows of all who announce some work; of all, if none is named. Those who were heard last, as many as are compared,
-/// and these keys in any case: who is asked about must not be hidden by how much others announce.
+/// What shows of all who announce some work; of all, if none is named. Those who were heard last, as many as are
+/// compared, and these keys in any case: who is asked about must not be hidden by how much others announce.
 pub fn signs(
     rx: &mut Rx<'_>,
     schema_id: Option<&str>,
