@@ -43,6 +43,9 @@ pub(crate) struct Args {
     port: u16,
 }
 
+/// Who is found to cheat.
+const CHEAT: &str = "Cleo";
+
 pub(crate) fn run(args: &Args, cx: &mut Context<'_>) -> Result<Answer> {
     // Its own settings: what a user configured for a real node has no say here.
     telemetry::start(&Log { level: Level::Error, format: LogFormat::Text }, cx.global.louder());
@@ -96,6 +99,11 @@ fn perform(
         met.push(found);
     }
     for job in informed {
+        if job.whom == Whom::Two {
+            // Now the node chooses, and whoever chooses tries those out now and then of whom it knows little good.
+            until(runtime, interrupted, town.shut_out(CHEAT))?;
+            step(&format!("{CHEAT} is shut out"), cx);
+        }
         done.extend(hired(&job, done.len() + 1, (runtime, interrupted), town, cx)?);
     }
     until(runtime, interrupted, town.receipts_taken(&done))?;

@@ -3,6 +3,7 @@
 use guild_roles::explorer::{Offer, msat};
 use serde::Serialize;
 
+use super::CHEAT;
 use super::job::{Done, Whom};
 use super::met::{self, Met, MetBody};
 use super::proof::{Dossiers, Proof};
@@ -31,7 +32,7 @@ pub(super) struct Told {
 impl Told {
     /// Whether all is as it should be: good work paid, bad work not, and everything proven.
     pub(super) fn ok(&self) -> bool {
-        let fair = |done: &Done| done.passed() == (done.name != "Cleo");
+        let fair = |done: &Done| done.passed() == (done.name != CHEAT);
         self.evidence_holds
             && self.dossiers.problems == 0
             && (self.met.is_empty() || self.dossiers.reviews > 0)

@@ -19,6 +19,7 @@ use guild_roles::buyer::{self, Buyer, Choice, Criticality, Order, Wish};
 use guild_roles::explorer::{Offer, Page, Wanted};
 use guild_roles::meeting;
 use guild_roles::provider::Worker;
+use guild_roles::router::Quarantine;
 use guild_roles::workshop::Workshop;
 use guild_sandbox::Sandbox;
 
@@ -230,6 +231,20 @@ impl Town {
         let mut done: Vec<Done> = orders.into_iter().map(done).collect::<Result<_>>()?;
         done.sort_by_key(|one| one.name);
         Ok(done)
+    }
+
+    /// Takes somebody out of the choice: nobody who is chosen by the node is this one any more.
+    pub(super) async fn shut_out(&self, name: &'static str) -> Result<()> {
+        let asked = Quarantine {
+            provider: self.key_of(name)?,
+            task: None,
+            until_ms: None,
+            lift: false,
+            reason: "it cheats".to_owned(),
+            idempotency_key: format!("demo without {name}"),
+        };
+        self.hall.node.handles().buyer.router().quarantine(&asked).await?;
+        Ok(())
     }
 
     /// Waits until every provider has booked what it is owed.
