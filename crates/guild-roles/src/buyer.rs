@@ -33,7 +33,7 @@ use guild_protocol::amount::Msat;
 use guild_protocol::env::{Clock, Random, Shutdown, Signer, UnixMs};
 use guild_protocol::identity::{PublicKey, SecretKey};
 use guild_protocol::nostr::job::{Feedback, Status};
-use guild_protocol::nostr::{Draft, EventId, kind, tag, unix_s};
+use guild_protocol::nostr::{Draft, EventId, Limits, kind, tag, unix_s};
 use guild_protocol::schema::{Registry, SchemaId};
 use guild_store::{Rx, Store, Tx};
 use serde_json::Value;
@@ -107,7 +107,8 @@ pub struct Options {
     pub hidden_delay_ms: i64,
     /// The most that is paid for such a test.
     pub hidden_max: Msat,
-    /// An input of more bytes is referred to.
+    /// An input of more bytes is referred to: not less than an event holds, because not every provider can read it
+    /// elsewhere.
     pub inline_max_bytes: usize,
 }
 
@@ -130,7 +131,7 @@ impl Default for Options {
             hidden_rate_bp: 0,
             hidden_delay_ms: 3_600_000,
             hidden_max: Msat(100_000),
-            inline_max_bytes: guild_market::meeting::INLINE_MAX_BYTES,
+            inline_max_bytes: Limits::DEFAULT.max_tag_item_bytes,
         }
     }
 }

@@ -28,6 +28,7 @@ use serde_json::{Value, json};
 
 use crate::attacks::{Cheat, result};
 use crate::buyer::card;
+use crate::delegation::{Ranker, rerank};
 use crate::town::{
     Dice, Hand, Hub, PRICE, RELAY, T0, Town, embedding, key, payable, until, until_known, wallet,
     wish,
@@ -346,25 +347,6 @@ fn a_thousand_sybils_lend_a_cheat_no_work_and_take_none_from_the_honest() {
         assert!(bombed > 1, "it works as before");
         field.stood(&orders, &Bounds { honest_pct: 75, loss: Msat(0) }).await;
     });
-}
-
-fn rerank() -> SchemaId {
-    "oa.retrieval_rerank.v1".parse().unwrap()
-}
-
-/// One who thinks that this candidate is the best.
-struct Ranker(u32);
-
-impl Worker for Ranker {
-    fn schema_ids(&self) -> Vec<SchemaId> {
-        vec![rerank()]
-    }
-
-    fn work(&self, task: Task) -> BoxFuture<Result<Value, Refusal>> {
-        let best = json!({"rank": 1, "id": self.0.to_string(), "score": 0.5});
-        let provenance = json!({"model": "m", "provider_id": task.provider.npub()});
-        Box::pin(async move { Ok(json!({"topk": [best], "provenance": provenance})) })
-    }
 }
 
 /// Work that only a comparison judges.

@@ -259,12 +259,12 @@ fn fewer_operators_than_asked_for_are_refused_unless_they_are_enough() {
     });
 }
 
-fn rerank() -> SchemaId {
+pub(crate) fn rerank() -> SchemaId {
     "oa.retrieval_rerank.v1".parse().unwrap()
 }
 
 /// One who thinks that this candidate is the best.
-struct Ranker(u32);
+pub(crate) struct Ranker(pub(crate) u32);
 
 impl Worker for Ranker {
     fn schema_ids(&self) -> Vec<SchemaId> {
