@@ -1,5 +1,7 @@
 //! What is done inside of a sandbox: commands, files, secrets.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
@@ -13,7 +15,7 @@ use guild_hosting::api::{
     SecretsBody, SecretsView, SignalBody, StdinBody,
 };
 use guild_hosting::desk::Output;
-use guild_protocol::env::BoxFuture;
+use guild_protocol::env::{BoxFuture, Clock};
 use guild_protocol::hash::Hash;
 
 use super::asked::{Answered, Asked, Caller, Id, Ids, Nothing, Unread, Write};
@@ -24,6 +26,9 @@ use crate::{Error, Result, Shared};
 
 /// So long a reader waits for the first frame before it hears that the command is there.
 const QUIET_MS: i64 = 1_000;
+/// So often a sandbox is said to be in use while somebody reads a command that prints nothing. An idle limit is at
+/// least a minute.
+const USED_MS: i64 = 20_000;
 
 /// Starts a command.
 #[utoipa::path(post, path = "/v1/sandboxes/{sandbox_id}/exec", tag = "inside", request_body(content = ExecBody),
@@ -48,7 +53,8 @@ pub(crate) async fn output(
     Ids(sandbox_id, exec_id): Ids,
     Asked(query): Asked<FromQuery>,
 ) -> Result<Response> {
-    let reading = read(desk.output(token, &sandbox_id, &exec_id, &query).await?);
+    let output = desk.output(token, &sandbox_id, &exec_id, &query).await?;
+    let reading = read(output, shared.clock.clone());
     // The first frame before the answer begins: an unknown command is an error, not an empty stream. But a command may
     // print nothing for long, and its reader hears at once that there is one.
     let reading = match select(reading, shared.clock.sleep(QUIET_MS)).await {
@@ -58,14 +64,17 @@ pub(crate) async fn output(
         }
         Either::Right((_, reading)) => reading,
     };
-    let lines = stream::unfold(Some(reading), |reading| async move {
+    let clock = shared.clock.clone();
+    let lines = stream::unfold(Some((reading, clock)), |reading| async move {
         // If it cannot be read any more, the stream breaks off, and its reader asks again.
-        let (output, frame) = reading?.await;
+        let (reading, clock) = reading?;
+        let (output, frame) = reading.await;
         let line = serde_json::to_vec(&frame.ok().flatten()?).ok()?;
         // Whoever reads uses the sandbox. It may have ended meanwhile; what it printed is still to be had.
         let _ = output.visit.touch().await;
         let line = [line.as_slice(), b"\n"].concat();
-        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), Some(read(output))))
+        let next = (read(output, clock.clone()), clock);
+        Some((Ok::<_, std::convert::Infallible>(Bytes::from(line)), Some(next)))
     });
     let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"))];
     Ok((kind, Body::from_stream(lines)).into_response())
@@ -74,9 +83,19 @@ pub(crate) async fn output(
 /// A frame that is waited for. Never dropped before it has come, so none is lost.
 type Reading = BoxFuture<(Output, guild_hosting::api::FrameRead)>;
 
-fn read(mut output: Output) -> Reading {
+fn read(mut output: Output, clock: Arc<dyn Clock>) -> Reading {
     Box::pin(async move {
-        let frame = output.frames.next().await;
+        let Output { frames, visit } = &mut output;
+        let mut next = Box::pin(frames.next());
+        let frame = loop {
+            match select(next, clock.sleep(USED_MS)).await {
+                Either::Left((frame, _)) => break frame,
+                Either::Right((_, still)) => {
+                    let _ = visit.touch().await;
+                    next = still;
+                }
+            }
+        };
         (output, frame)
     })
 }

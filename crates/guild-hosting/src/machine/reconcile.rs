@@ -53,30 +53,38 @@ pub(super) async fn run(driver: &Driver) -> Result<()> {
         if ids.is_empty() { Ok(Vec::new()) } else { sandbox::with_ids(rx, &ids) }
     });
     let after = after.await?.into_iter().map(|row| (row.sandbox_id.clone(), row)).collect();
+    // One that cannot be put right keeps none of the others: what leaks costs money that nobody pays.
+    let mut failure = None;
     for wrong in compare(driver.machine.name(), &before, &found, &after) {
-        match wrong {
-            // Whoever does something with it now leaves it in order, or the next look finds it.
-            Wrong::Leak(id) | Wrong::Lost(id) if driver.is_under_way(&id) => {}
-            Wrong::Leak(sandbox_id) => {
-                driver.counts.add("leak");
-                tracing::warn!(%sandbox_id, "a sandbox that nobody wants is removed");
-                driver.machine.destroy(&sandbox_id).await?;
-            }
-            Wrong::Lost(sandbox_id) => {
-                driver.counts.add("lost");
-                tracing::warn!(%sandbox_id, "a sandbox is lost");
-                let (id, words) = (sandbox_id.clone(), "its agent is gone");
-                let failed =
-                    driver.write(move |tx, now_ms| sandbox::failed(tx, &id, words, now_ms));
-                match failed.await {
-                    Err(error) if error.code() == &crate::code::SANDBOX_ENDED => {}
-                    Err(error) => return Err(error),
-                    Ok(_) => driver.machine.destroy(&sandbox_id).await?,
-                }
+        if let Err(error) = put_right(driver, &wrong).await {
+            tracing::warn!(?wrong, %error, code = error.code().name, "it cannot be put right now");
+            failure = failure.or(Some(error));
+        }
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+async fn put_right(driver: &Driver, wrong: &Wrong) -> Result<()> {
+    match wrong {
+        // Whoever does something with it now leaves it in order, or the next look finds it.
+        Wrong::Leak(id) | Wrong::Lost(id) if driver.is_under_way(id) => Ok(()),
+        Wrong::Leak(sandbox_id) => {
+            driver.counts.add("leak");
+            tracing::warn!(%sandbox_id, "a sandbox that nobody wants is removed");
+            Ok(driver.machine.destroy(sandbox_id).await?)
+        }
+        Wrong::Lost(sandbox_id) => {
+            driver.counts.add("lost");
+            tracing::warn!(%sandbox_id, "a sandbox is lost");
+            let (id, words) = (sandbox_id.clone(), "its agent is gone");
+            let failed = driver.write(move |tx, now_ms| sandbox::failed(tx, &id, words, now_ms));
+            match failed.await {
+                Err(error) if error.code() == &crate::code::SANDBOX_ENDED => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => Ok(driver.machine.destroy(sandbox_id).await?),
             }
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -248,8 +248,15 @@ impl Driver {
     async fn note_stopped(&self, row: &Sandbox, ran_ms: Option<i64>) -> Result<()> {
         let ran_ms = self.believed(row, ran_ms);
         let sandbox_id = row.sandbox_id.clone();
-        self.write(move |tx, now_ms| sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms)).await?;
-        self.counts.add("stopped");
+        let stopped = self.write(move |tx, now_ms| {
+            let before = sandbox::find(tx, &sandbox_id)?.map(|row| row.status);
+            let stopped = sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms)?;
+            Ok(before != Some(stopped.status))
+        });
+        // The answer to a write that was done may be lost, and it is done again: once is counted.
+        if stopped.await? {
+            self.counts.add("stopped");
+        }
         Ok(())
     }
 
@@ -263,12 +270,17 @@ impl Driver {
         let ran_ms = self.believed(row, ran_ms);
         let (sandbox_id, is_ending) =
             (row.sandbox_id.clone(), row.status == sandbox::Status::Ending);
-        self.write(move |tx, now_ms| match is_ending {
-            true => sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms),
-            false => sandbox::destroyed(tx, &sandbox_id, ran_ms, now_ms),
-        })
-        .await?;
-        self.counts.add("removed");
+        let removed = self.write(move |tx, now_ms| {
+            let before = sandbox::find(tx, &sandbox_id)?.map(|row| row.status);
+            let removed = match is_ending {
+                true => sandbox::stopped(tx, &sandbox_id, ran_ms, now_ms)?,
+                false => sandbox::destroyed(tx, &sandbox_id, ran_ms, now_ms)?,
+            };
+            Ok(before != Some(removed.status))
+        });
+        if removed.await? {
+            self.counts.add("removed");
+        }
         Ok(Done::Well)
     }
 

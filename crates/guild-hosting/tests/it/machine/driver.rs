@@ -1,12 +1,13 @@
 //! The life of sandboxes, as the rows want it.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use guild_hosting::machine::image::{Images, Source, tree_digest};
 use guild_hosting::machine::{Abilities, Found, Instance, Machine, Order, Stopped, local::Local};
 use guild_hosting::sandbox::{self, Reason, Status};
-use guild_hosting::{Result, SandboxId, meter, money};
+use guild_hosting::{Error, Result, SandboxId, code, meter, money};
 use guild_protocol::env::BoxFuture;
 use guild_sandbox::agent::{EndedBy, Lease, Party, State};
 
@@ -187,33 +188,72 @@ fn what_nobody_wants_is_removed() {
     assert_eq!((shop.row(2).status, counts.of("leak")), (Status::Running, 3));
 }
 
-/// A machine that makes another image than the one that was ordered.
-struct Swapped(Local);
+#[test]
+fn what_cannot_be_removed_keeps_nothing_else() {
+    let mut shop = Shop::new();
+    shop.options.reconcile_ms = 200;
+    let machine = shop.machine();
+    shop.runtime.block_on(async {
+        for _ in 0..3 {
+            machine.create(&order()).await.unwrap();
+        }
+    });
+    let listed = |machine: &Local| -> Vec<SandboxId> {
+        let found = shop.runtime.block_on(machine.list()).unwrap();
+        found.into_iter().map(|found| found.sandbox_id).collect()
+    };
+    // The one that is looked at first.
+    let stuck = listed(&machine).remove(0);
+    shop.drive_on(Arc::new(Odd {
+        machine: shop.machine(),
+        image: None,
+        stuck: Some(stuck.clone()),
+    }));
+    shop.until("the others are removed", || listed(&machine) == [stuck.clone()]);
+    shop.kill_driver();
+    shop.drive();
+    shop.until("it is removed by another", || listed(&machine).is_empty());
+    shop.assert_nothing_left();
+}
 
-impl Machine for Swapped {
+/// A machine that is not as it should be.
+struct Odd {
+    machine: Local,
+    /// What it makes whatever is ordered.
+    image: Option<&'static str>,
+    /// What it cannot remove.
+    stuck: Option<SandboxId>,
+}
+
+impl Machine for Odd {
     fn name(&self) -> &str {
-        self.0.name()
+        self.machine.name()
     }
     fn abilities(&self) -> Abilities {
-        self.0.abilities()
+        self.machine.abilities()
     }
     fn create(&self, order: &Order) -> BoxFuture<Result<Instance>> {
-        self.0.create(&Order { image: OTHER_IMAGE.to_owned(), ..order.clone() })
+        let image = self.image.map_or_else(|| order.image.clone(), str::to_owned);
+        self.machine.create(&Order { image, ..order.clone() })
     }
     fn find(&self, id: &SandboxId) -> BoxFuture<Result<Option<Instance>>> {
-        self.0.find(id)
+        self.machine.find(id)
     }
     fn list(&self) -> BoxFuture<Result<Vec<Found>>> {
-        self.0.list()
+        self.machine.list()
     }
     fn stop(&self, id: &SandboxId) -> BoxFuture<Result<Stopped>> {
-        self.0.stop(id)
+        self.machine.stop(id)
     }
     fn destroy(&self, id: &SandboxId) -> BoxFuture<Result<()>> {
-        self.0.destroy(id)
+        if self.stuck.as_ref() == Some(id) {
+            let error = Error::refused(&code::MACHINE_CANNOT, "it is stuck");
+            return Box::pin(ready(Err(error)));
+        }
+        self.machine.destroy(id)
     }
     fn resize(&self, id: &SandboxId, cpu_milli: i64, ram_mib: i64) -> BoxFuture<Result<()>> {
-        self.0.resize(id, cpu_milli, ram_mib)
+        self.machine.resize(id, cpu_milli, ram_mib)
     }
 }
 
@@ -221,7 +261,8 @@ impl Machine for Swapped {
 fn what_is_not_what_was_bought_never_runs_and_costs_nothing() {
     let shop = Shop::new();
     let free = shop.node.balance(1).free;
-    shop.drive_on(Arc::new(Swapped(shop.machine())));
+    let (machine, image) = (shop.machine(), Some(OTHER_IMAGE));
+    shop.drive_on(Arc::new(Odd { machine, image, stuck: None }));
     shop.order(1);
     let row = shop.until_status(1, Status::Failed);
     assert_eq!((row.stop_reason, row.spent), (Some(Reason::NotStarted), 0));

@@ -223,6 +223,9 @@ async fn a_program_that_calls_itself_an_agent_is_none() {
         .stdin(std::process::Stdio::piped())
         .spawn()
         .unwrap();
+    // A process that is just being executed has no command line for a moment.
+    let line = format!("/proc/{}/cmdline", fake.id());
+    until("it is there", async || fs::read(&line).is_ok_and(|line| !line.is_empty())).await;
     // A lie about where it is is not believed either: only this host's own addresses are.
     let agent = guild_protocol::env::Signer::public_key(&*host.key);
     let ready = serde_json::json!({
