@@ -82,5 +82,11 @@ pub fn migrations() -> Vec<Migration> {
             include_str!("../migrations/sqlite/0004_cards.sql"),
             include_str!("../migrations/postgres/0004_cards.sql"),
         ),
+        migration(
+            5,
+            "timeouts",
+            include_str!("../migrations/sqlite/0005_timeouts.sql"),
+            include_str!("../migrations/postgres/0005_timeouts.sql"),
+        ),
     ]
 }

@@ -4,7 +4,7 @@ use guild_store::{Column, Engine, Hooks, Migrations, Options, Rx, Service, Sql, 
 
 use crate::outside::doorbell;
 use crate::row::{Holds, Statement};
-use crate::turn::{statements, sweep};
+use crate::turn::{recall, statements, sweep};
 use crate::{story, worker};
 
 const INT: Val<'static> = Val::Int(1);
@@ -47,13 +47,18 @@ fn plan_of_set(rx: &mut Rx<'_>, statement: &'static Statement) -> guild_store::R
 /// There is no index on authors.
 const NO_INDEX: &str = "SELECT card_id FROM cards WHERE created_ms = $1";
 
-const SWEEPS: [(&str, &[Val<'static>], &str); 6] = [
+const SWEEPS: [(&str, &[Val<'static>], &str); 11] = [
     (sweep::LEASES, &[INT, INT], "agent_state_head_running"),
     (sweep::CALLS, &[INT, INT], "turn_waiting_tools_due"),
     (sweep::STOPS, &[INT, INT], "agent_inbox_stops"),
     (sweep::STUCK, &[INT, INT], "agent_state_head_suspended"),
     (sweep::BATCHES, &[INT, INT], "pmo_batches_due"),
     (sweep::QUEUES, &[TEXT, TEXT, INT], "agent_inbox_queued"),
+    (recall::DISPATCHED, &[TEXT, INT], "agent_state_head_dispatched"),
+    (recall::STOPS, &[INT], "agent_inbox_stops"),
+    (recall::LEASES, &[INT, INT], "agent_state_head_running"),
+    (recall::CALLS, &[INT], "turn_waiting_tools_due"),
+    (recall::SUSPENDED, &[INT], "agent_state_head_suspended"),
 ];
 
 /// What a subquery has found is no table, and an index that has only what is wanted may be read whole.

@@ -32,6 +32,7 @@ pub mod head;
 mod join;
 mod mark;
 mod plan;
+pub mod recall;
 mod report;
 mod run;
 mod settle;

@@ -201,6 +201,7 @@ impl Counts {
     /// | `model_retry` | a model was asked again |
     /// | `tool_run` | a tool was run |
     /// | `picked_up` | a run was taken over from a worker that was lost |
+    /// | `recalled` | something waited for a time that a wrong clock gave |
     /// | `swept` | something that time brought was done |
     /// | `marked` | a row that could not be dealt with was put aside |
     /// | `target_held` | a target is served by somebody else |

@@ -23,6 +23,10 @@ use crate::{Error, Result, args};
 /// The longest lease. One that seems to last longer was given under a wrong clock, and counts as expired.
 pub const TTL_MAX_MS: i64 = 24 * 3_600 * 1_000;
 
+/// Whoever asks for a lease asks for about as long as its holder did. One that seems to last so many times as long was
+/// given under a wrong clock too: otherwise a clock that was an hour ahead would keep everybody out for an hour.
+const TTLS_MAX: i64 = 10;
+
 const NAME_MAX_BYTES: usize = 200;
 
 /// A lease as its holder knows it.
@@ -62,6 +66,7 @@ pub fn acquire(
         check_text(what, text)?;
     }
     let until_ms = expiry(ttl_ms, now_ms)?;
+    let longest_ms = ttl_ms.saturating_mul(TTLS_MAX).min(TTL_MAX_MS);
     let taken: Option<(i64,)> = tx.first(
         "INSERT INTO lease (name, holder, token, epoch, until_ms) VALUES ($1, $2, $3, 1, $4)
          ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, token = excluded.token,
@@ -70,7 +75,7 @@ pub fn acquire(
          WHERE lease.token IS NULL OR lease.token = excluded.token
             OR lease.until_ms <= $5 OR lease.until_ms > $6
          RETURNING epoch",
-        args![name, holder, token, until_ms, now_ms, now_ms.saturating_add(TTL_MAX_MS)],
+        args![name, holder, token, until_ms, now_ms, now_ms.saturating_add(longest_ms)],
     )?;
     Ok(taken.map(|(epoch,)| Lease {
         name: name.to_owned(),

@@ -179,8 +179,11 @@ pub fn heartbeat_all(
         if let Some(State::Running { until_ms, .. }) =
             head.active.as_mut().map(|active| &mut active.state)
         {
-            // A clock that went back takes nothing away.
-            *until_ms = renewed_ms.max(*until_ms);
+            // A clock that went back a little takes nothing away. What lasts twice as long as it was given, a wrong
+            // clock has given: whoever took over from a dead worker would wait for that moment.
+            if *until_ms < renewed_ms || *until_ms > renewed_ms.saturating_add(ttl_ms) {
+                *until_ms = renewed_ms;
+            }
             answers.push(Ok(*until_ms));
         }
     }

@@ -292,6 +292,7 @@ impl Plan {
             status: WaitStatus::Waiting,
             result: None,
             deadline_ms,
+            timeout_ms: call.timeout_ms,
             created_ms: self.now_ms,
             closed_ms: None,
         };

@@ -49,6 +49,8 @@ pub struct Wait {
     pub result: Option<(Outcome, CardId)>,
     /// When it is given up.
     pub deadline_ms: UnixMs,
+    /// How long it is awaited, whatever the clock showed when it was made.
+    pub timeout_ms: i64,
     /// When it was made.
     pub created_ms: UnixMs,
     /// When it had its result, or was dropped.
@@ -64,7 +66,7 @@ pub struct Run {
     pub until_ms: UnixMs,
 }
 
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("tool_call_id", Text),
     ("project_id", Text),
     ("agent_id", Text),
@@ -80,6 +82,7 @@ const FIELDS: [Field; 17] = [
     ("result_status", Text),
     ("result_card_id", Text),
     ("deadline_ms", Int),
+    ("timeout_ms", Int),
     ("created_ms", Int),
     ("closed_ms", Int),
 ];
@@ -163,6 +166,7 @@ impl Decode for Wait {
                 outcome.zip(cells.maybe()?)
             },
             deadline_ms: cells.next()?,
+            timeout_ms: cells.next()?,
             created_ms: cells.next()?,
             closed_ms: cells.next()?,
         })
@@ -206,6 +210,7 @@ impl Wait {
             outcome,
             card_id,
             self.deadline_ms.into(),
+            self.timeout_ms.into(),
             self.created_ms.into(),
             self.closed_ms.into(),
         ]

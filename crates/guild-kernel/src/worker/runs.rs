@@ -7,13 +7,14 @@ use futures_util::FutureExt;
 use futures_util::future::{Either, join_all, select};
 use guild_protocol::env::UnixMs;
 use guild_protocol::error::Code;
+use guild_store::lease::{self, Lease};
 use serde_json::{Map, Value, json};
 
 use super::heart::Shown;
 use super::react::{self, Planned, Scene, Way};
 use super::task::Arrival;
 use super::toolbox::{OptionsOf, ToolOptions, options_of};
-use super::{Worker, is_closed};
+use super::{Worker, is_closed, lock};
 use crate::inbox::Outcome;
 use crate::tool::{Effect, ToolCall, ToolOutcome};
 use crate::turn::{self, Call, Claimed, Fence, PickedUp, Report, RunFence, SET_MAX, Then};
@@ -127,7 +128,7 @@ impl Worker {
 
     /// Takes over runs whose workers were lost.
     pub(super) async fn pick_up(&self) -> Result<()> {
-        let (targets, _) = self.targets();
+        let (targets, leases) = self.targets();
         let names: Vec<String> = self
             .parts
             .tools
@@ -156,20 +157,32 @@ impl Worker {
         if asked.is_empty() {
             return Ok(());
         }
-        if self.take_over(asked.clone()).await.is_err() {
-            for one in asked {
-                if let Err(error) = self.take_over(vec![one]).await {
-                    self.warn(&error, "a run cannot be taken over");
-                }
+        let alone = match self.take_over(asked.clone(), &leases).await {
+            Ok(()) => Vec::new(),
+            // Somebody else serves a target now, and takes over what belongs to it.
+            Err(Error::Store(guild_store::Error::Fenced)) => {
+                lock(&self.held).forget_targets();
+                Vec::new()
+            }
+            Err(_) => asked,
+        };
+        for one in alone {
+            if let Err(error) = self.take_over(vec![one], &leases).await {
+                self.warn(&error, "a run cannot be taken over");
             }
         }
         Ok(())
     }
 
-    async fn take_over(&self, asked: Vec<RunFence>) -> Result<()> {
+    async fn take_over(&self, asked: Vec<RunFence>, leases: &[Lease]) -> Result<()> {
+        let leases = leases.to_vec();
         let (clock, lease_ms) = (self.parts.clock.clone(), self.options.lease_ms);
         let ttl_ms = turn::run_ttl_ms(lease_ms);
         let taken = self.parts.store.write(move |tx| {
+            // Of a target that was lost meanwhile nothing is taken.
+            for lease in &leases {
+                lease::check(tx, lease, clock.now_ms())?;
+            }
             let picked: Vec<PickedUp> =
                 turn::pick_up(tx, &asked, ttl_ms, clock.now_ms())?.into_iter().flatten().collect();
             let of = |one: &PickedUp| (one.key.project_id.to_string(), one.tool_name.clone());

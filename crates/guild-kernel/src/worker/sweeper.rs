@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::select;
+use guild_protocol::env::UnixMs;
+use guild_store::Tx;
 
 use super::scribe::is_passing;
 use super::{Worker, is_closed};
+use crate::turn::recall;
 use crate::turn::sweep::{self, Due, Place, Swept};
 use crate::{Error, Result, code};
 
@@ -22,8 +25,9 @@ impl Worker {
     pub(super) async fn sweeper(&self) {
         let mut bell = self.parts.bus.listen(sweep::TOPIC);
         let (mut place, mut failing) = (Place::default(), BTreeMap::new());
+        let mut seen_ms = None;
         loop {
-            let swept = match self.sweep(&mut place, &mut failing).await {
+            let swept = match self.sweep(&mut place, &mut failing, &mut seen_ms).await {
                 Ok(true) => continue,
                 Ok(false) => self.pick_up().await,
                 Err(error) => Err(error),
@@ -38,10 +42,28 @@ impl Worker {
     }
 
     /// Does what is due; whether there may be more to do at once. Of the queues a part is looked at each time.
-    async fn sweep(&self, place: &mut Place, failing: &mut BTreeMap<Due, u32>) -> Result<bool> {
+    async fn sweep(
+        &self,
+        place: &mut Place,
+        failing: &mut BTreeMap<Due, u32>,
+        seen_ms: &mut Option<UnixMs>,
+    ) -> Result<bool> {
         let (now_ms, from) = (self.parts.clock.now_ms(), place.clone());
-        let due = self.parts.store.read(move |rx| sweep::due_from(rx, &from, now_ms, AT_ONCE));
-        let (due, next) = due.await?;
+        let (targets, lease_ms) = (self.options.targets.clone(), self.options.lease_ms);
+        // At the start, and when the clock was set back, everything is looked at. Otherwise another process may have
+        // written what lies ahead, whose clock was set back instead.
+        let all = seen_ms.is_none_or(|seen_ms| now_ms < seen_ms);
+        let looked = self.parts.store.read(move |rx| -> Result<_> {
+            let is_ahead = recall::is_ahead(rx, &targets, now_ms, lease_ms)?
+                || (all && recall::is_awaited_too_long(rx, now_ms)?);
+            Ok((sweep::due_from(rx, &from, now_ms, AT_ONCE)?, is_ahead))
+        });
+        let ((due, next), is_ahead) = looked.await?;
+        if is_ahead {
+            self.bring_back().await?;
+        }
+        // Not before it is done: whoever could not do it tries again.
+        *seen_ms = Some(now_ms);
         *place = next;
         // A queue that has failed is tried again at every look, though it is not looked for at every one.
         failing.retain(|known, _| due.contains(known) || matches!(known, Due::Queue(_)));
@@ -64,13 +86,22 @@ impl Worker {
         Ok(more)
     }
 
+    /// Brings back what waits for a moment that was never meant. It is due at the next look.
+    async fn bring_back(&self) -> Result<()> {
+        let (clock, lease_ms) = (self.parts.clock.clone(), self.options.lease_ms);
+        let recall = move |tx: &mut Tx<'_>| recall::recall(tx, clock.now_ms(), lease_ms);
+        let recalled = self.parts.store.write(recall).await?;
+        self.counts.add("recalled", usize::try_from(recalled).unwrap_or(usize::MAX));
+        tracing::warn!(recalled, "turns waited for a time that a wrong clock gave");
+        Ok(())
+    }
+
     /// Does these things; how many were still there to be done.
     async fn settle(&self, due: Vec<Due>) -> Result<usize> {
         let (clock, mut done) = (self.parts.clock.clone(), 0_usize);
         for some in due.chunks(crate::turn::SET_MAX) {
             let (some, clock) = (some.to_vec(), clock.clone());
-            let settled =
-                move |tx: &mut guild_store::Tx<'_>| sweep::settle(tx, &some, clock.now_ms());
+            let settled = move |tx: &mut Tx<'_>| sweep::settle(tx, &some, clock.now_ms());
             let swept = self.parts.store.write(settled).await?;
             let of_these = swept.into_iter().filter(|swept| *swept == Swept::Done).count();
             done = done.saturating_add(of_these);

@@ -5,6 +5,7 @@ mod aside;
 mod audit;
 mod audit_batches;
 mod bad;
+mod clock;
 mod cost;
 mod extreme;
 mod foreign;

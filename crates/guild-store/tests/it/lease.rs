@@ -69,6 +69,12 @@ fn a_lease_of_a_wrong_clock_does_not_last_for_ever(engine: Engine) {
     let now = acquire(&store, "bob", 100, 0).unwrap();
     assert_eq!(check(&store, &early, 0), Err(Error::Fenced));
     assert_eq!(check(&store, &now, 0), Ok(()));
+    // An hour ahead is as wrong for a lease that is meant to last for a moment, and not for one of an hour.
+    let hour_ms = 3_600 * 1_000;
+    let again = acquire(&store, "bob", 100, hour_ms).unwrap();
+    assert!(acquire(&store, "ann", hour_ms, 1).is_none());
+    assert!(acquire(&store, "ann", 1_000, 1).is_some());
+    assert_eq!(check(&store, &again, 1), Err(Error::Fenced));
 }
 
 fn rubbish_is_refused_and_changes_nothing(engine: Engine) {
@@ -136,8 +142,10 @@ impl Model {
         match *act {
             Act::Step { by_ms } => *now_ms += by_ms,
             Act::Acquire { who, ttl_ms } => {
-                let free =
-                    self.held.is_none_or(|(holder, until_ms)| holder == who || until_ms <= *now_ms);
+                let longest_ms = *now_ms + 10 * ttl_ms;
+                let free = self.held.is_none_or(|(holder, until_ms)| {
+                    holder == who || until_ms <= *now_ms || until_ms > longest_ms
+                });
                 let taken = acquire(store, NAMES[who], ttl_ms, *now_ms);
                 prop_assert_eq!(taken.is_some(), free);
                 if let Some(lease) = taken {

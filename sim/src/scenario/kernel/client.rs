@@ -249,9 +249,6 @@ async fn conflict(shared: &Shared, wish: &Wish) {
 async fn follow(shared: &Shared, id: &AgentTurnId) {
     loop {
         pause(shared, 300).await;
-        if !shared.is_strict() && shared.world.now_ms() > super::PATIENCE_MS {
-            return;
-        }
         let Some(node) = shared.node() else { continue };
         let wanted = id.clone();
         let read = node.store.read(move |rx| inbox::turn(rx, &wanted));
