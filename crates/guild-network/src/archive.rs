@@ -39,6 +39,15 @@ pub(crate) fn migration() -> Migration {
     Migration { area: "network", number: 1, name: "archive", sql }
 }
 
+/// What watermarks leave out.
+pub(crate) fn kept_migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0008_kept.sql"),
+        pg: include_str!("../migrations/postgres/0008_kept.sql"),
+    };
+    Migration { area: "network", number: 8, name: "kept", sql }
+}
+
 /// What is in the archive has been read within limits once.
 const STORED: Limits = Limits {
     max_bytes: usize::MAX,
