@@ -35,7 +35,9 @@ pub use follow::{Follower, Place, Saved, Signs, look, open, signs, sweep};
 pub use footing::Footing;
 pub use options::Options;
 pub use registry::{Registry, Summary, Taken, Why};
-pub use rows::{ANSWER, Counted, Health, Logged, Loud, count_answer, discrepancies, health, save};
+pub use rows::{
+    ANSWER, Counted, Health, Logged, Loud, count_answer, discrepancies, engaged, health, save,
+};
 
 use guild_store::{Migration, Sql};
 

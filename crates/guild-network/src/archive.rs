@@ -6,12 +6,13 @@
 //! only no longer served.
 
 use guild_protocol::env::UnixMs;
-use guild_protocol::nostr::{Event, EventId, Limits};
+use guild_protocol::nostr::{Event, EventId, Limits, kind};
 use guild_store::{Migration, Rx, Sql, Tx, args};
 
 use crate::Result;
 
 mod key;
+mod known;
 #[cfg(test)]
 mod plans;
 mod put;
@@ -19,6 +20,7 @@ mod query;
 mod sweep;
 mod verified;
 
+pub use known::{known, set_known};
 pub use put::{Put, put};
 pub use query::{Budget, Stored, count, ids_within, query, query_within};
 pub use sweep::{Bounds, Swept, sweep};
@@ -37,6 +39,15 @@ pub(crate) fn migration() -> Migration {
         pg: include_str!("../migrations/postgres/0001_archive.sql"),
     };
     Migration { area: "network", number: 1, name: "archive", sql }
+}
+
+/// What watermarks leave out, and what no flood pushes out.
+pub(crate) fn kept_migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0008_kept.sql"),
+        pg: include_str!("../migrations/postgres/0008_kept.sql"),
+    };
+    Migration { area: "network", number: 8, name: "kept", sql }
 }
 
 /// What is in the archive has been read within limits once.
@@ -87,28 +98,47 @@ pub struct Head {
     /// How many of the events are pinned, and how many bytes of the texts are theirs.
     pub(crate) pinned_events: i64,
     pub(crate) pinned_bytes: i64,
-    /// Up to here only pinned events are left.
+    /// How many of the others are announcements, and how many bytes of the texts are theirs.
+    pub(crate) announced_events: i64,
+    pub(crate) announced_bytes: i64,
+    /// Up to here only pinned events are left, announcements, and lists of those who are known.
     pub(crate) swept_seq: i64,
 }
 
+type HeadRow = (i64, i64, i64, i64, i64, i64, i64, i64, i64);
+
 /// How much is kept, and the last number given.
 pub fn head(rx: &mut Rx<'_>) -> Result<Head> {
-    let row: Option<(i64, i64, i64, i64, i64, i64, i64)> = rx.first(
-        "SELECT last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq
-         FROM nostr_archive",
+    let row: Option<HeadRow> = rx.first(
+        "SELECT last_seq, events, bytes, deletions, pinned_events, pinned_bytes, announced_events,
+           announced_bytes, swept_seq FROM nostr_archive",
         &[],
     )?;
-    let (last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq) =
-        row.ok_or_else(|| unreadable("the archive has no head"))?;
-    Ok(Head { last_seq, events, bytes, deletions, pinned_events, pinned_bytes, swept_seq })
+    let row = row.ok_or_else(|| unreadable("the archive has no head"))?;
+    let (last_seq, events, bytes, deletions, pinned_events, pinned_bytes, ..) = row;
+    let (.., announced_events, announced_bytes, swept_seq) = row;
+    Ok(Head {
+        last_seq,
+        events,
+        bytes,
+        deletions,
+        pinned_events,
+        pinned_bytes,
+        announced_events,
+        announced_bytes,
+        swept_seq,
+    })
 }
 
 /// Writes the head again; what is pinned is counted where it is pinned.
 fn set_head(tx: &mut Tx<'_>, head: &Head) -> Result<()> {
+    let Head { last_seq, events, bytes, deletions, swept_seq, .. } = *head;
+    let Head { announced_events, announced_bytes, .. } = *head;
     tx.exec(
         "UPDATE nostr_archive
-         SET last_seq = $1, events = $2, bytes = $3, deletions = $4, swept_seq = $5",
-        args![head.last_seq, head.events, head.bytes, head.deletions, head.swept_seq],
+         SET last_seq = $1, events = $2, bytes = $3, deletions = $4, announced_events = $5,
+           announced_bytes = $6, swept_seq = $7",
+        args![last_seq, events, bytes, deletions, announced_events, announced_bytes, swept_seq],
     )?;
     Ok(())
 }
@@ -221,17 +251,18 @@ pub fn after_within(rx: &mut Rx<'_>, seq: i64, kinds: &[u16], reach: Reach) -> R
 
 /// Keeps an event for ever: ours, or of a job of ours. False if it is not there.
 pub fn pin(tx: &mut Tx<'_>, id: &EventId) -> Result<bool> {
-    let row: Option<(i64, i64, i64)> = tx.first(
-        "SELECT seq, pinned, bytes FROM nostr_event WHERE id_key = $1 AND event_id = $2",
+    let row: Option<(i64, i64, i64, i64)> = tx.first(
+        "SELECT seq, pinned, bytes, kind FROM nostr_event WHERE id_key = $1 AND event_id = $2",
         args![id_key(id), &id.hex()],
     )?;
-    let Some((seq, pinned, bytes)) = row else { return Ok(false) };
+    let Some((seq, pinned, bytes, kind)) = row else { return Ok(false) };
     if pinned == 0 {
         tx.exec("UPDATE nostr_event SET pinned = 1 WHERE seq = $1", args![seq])?;
         tx.exec(
             "UPDATE nostr_archive
-             SET pinned_events = pinned_events + 1, pinned_bytes = pinned_bytes + $1",
-            args![bytes],
+             SET pinned_events = pinned_events + 1, pinned_bytes = pinned_bytes + $1,
+               announced_events = announced_events - $2, announced_bytes = announced_bytes - $2 * $1",
+            args![bytes, i64::from(kind == i64::from(kind::ANNOUNCEMENT))],
         )?;
     }
     Ok(true)

@@ -69,7 +69,8 @@ pub struct Options {
     pub retry_max_ms: i64,
     /// How many events are asked for at once.
     pub page_max_events: u64,
-    /// How many events of one want are fetched on one connection.
+    /// How many events of one want are fetched before it rests: the next connection goes on below, and one that stands
+    /// after an hour.
     pub fetch_max_events: u64,
     /// How far below the watermark the next connection begins: events may reach a relay late.
     pub overlap_s: u64,

@@ -272,8 +272,25 @@ impl Service {
         }
     }
 
+    /// Tells the archive whom this node knows: the members of the matrix, whom it meets, and with whom it has an order.
+    async fn know(&self, members: &BTreeSet<PublicKey>) -> Result<()> {
+        let read = self.node.store.read(|rx| {
+            Ok::<_, guild_market::Error>((discovery::engaged(rx)?, archive::known(rx)?))
+        });
+        let (mut keys, known) = read.await?;
+        keys.extend(members);
+        if keys != known {
+            self.node.store.write(move |tx| archive::set_known(tx, &keys)).await?;
+        }
+        Ok(())
+    }
+
     async fn signs(&self, now_ms: UnixMs) -> Result<()> {
         let members = self.members().await;
+        // Whoever cannot read the matrix knows no less than before.
+        if let Some(members) = &members {
+            self.know(members).await?;
+        }
         let place = self.handle.lock().as_mut().map(|follower| {
             if let Some(members) = members {
                 follower.set_members(members);

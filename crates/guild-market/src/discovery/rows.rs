@@ -48,6 +48,25 @@ impl Decode for MarkRow {
     }
 }
 
+struct Engaged(PublicKey);
+
+impl Decode for Engaged {
+    fn decode(row: &dyn Columns) -> guild_store::Result<Engaged> {
+        Ok(Engaged(Cells::of(row).parsed()?))
+    }
+}
+
+/// Whom this node meets now, or has an order with that is open.
+pub fn engaged(rx: &mut Rx<'_>) -> Result<BTreeSet<PublicKey>> {
+    let rows: Vec<Engaged> = rx.all(
+        "SELECT provider FROM market_meeting WHERE state <> 'ended'
+         UNION SELECT coalesce(provider, delivered_by) FROM market_order
+         WHERE state IN ('posted', 'delivered') AND coalesce(provider, delivered_by) IS NOT NULL",
+        &[],
+    )?;
+    Ok(rows.into_iter().map(|Engaged(key)| key).collect())
+}
+
 /// What earlier lives know.
 pub(super) fn marks(rx: &mut Rx<'_>) -> Result<BTreeMap<Name, Mark>> {
     let rows: Vec<MarkRow> = rx.all(

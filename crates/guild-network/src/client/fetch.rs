@@ -3,18 +3,14 @@
 //! Relays cut their answers where they like, and seldom say so. So a page that is short proves nothing: only an empty
 //! one does. The next page ends at the second of the oldest event of this one, because a second may have been cut in
 //! two.
+//!
+//! What is newer than the watermark is asked for first, one page of it; whatever that leaves is a gap of its own, which
+//! the watermark names. So however early a connection ends, or is at its limit, the next one goes on below.
 
-use crate::marks::Mark;
+use crate::marks::{Gap, Mark};
 
 /// Nothing is newer than this much after now.
 pub(super) const FUTURE_S: u64 = 15 * 60;
-
-/// A stretch of time that is still to be fetched, both ends included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Gap {
-    since_s: u64,
-    until_s: u64,
-}
 
 /// How far the fetch of one want has come.
 #[derive(Debug)]
@@ -26,9 +22,11 @@ pub(super) struct Fetch {
     overlap_s: u64,
     /// What has come in since the watermark.
     newer: Option<Gap>,
+    /// What earlier looks at that have left, above the lowest page ever fetched.
+    between: Option<Gap>,
     /// What lies below the lowest page ever fetched.
     older: Option<Gap>,
-    /// Whether a page of these is being fetched.
+    /// Whether a page of one of them is being fetched.
     is_paging: bool,
     page_events: u64,
     page_oldest_s: u64,
@@ -53,7 +51,8 @@ pub(super) struct Page {
 }
 
 impl Fetch {
-    /// What is missing, given what an earlier connection has got. At most `events_max` events are taken.
+    /// What is missing, given what an earlier connection has got. After `events_max` events it is
+    /// [spent](Fetch::is_spent).
     pub(super) fn new(
         mark: Option<Mark>,
         now_s: u64,
@@ -65,12 +64,15 @@ impl Fetch {
         let floor_s = lookback_s.map_or(0, |lookback_s| now_s.saturating_sub(lookback_s));
         // A watermark of the future was set by a wrong clock: nobody knows what it stands for.
         let mark = mark.filter(|mark| mark.until_s <= top_s);
-        let (newer_since_s, older) = match &mark {
-            None => (floor_s, None),
+        let (newer_since_s, between, older) = match &mark {
+            None => (floor_s, None, None),
             Some(mark) => {
                 let since_s = mark.until_s.saturating_sub(overlap_s).max(floor_s);
+                let between = mark.gap.map(|gap| Gap { since_s: gap.since_s.max(floor_s), ..gap });
                 let older = Gap { since_s: floor_s, until_s: mark.low_s };
-                (since_s, (!mark.complete && floor_s <= mark.low_s).then_some(older))
+                let older = Some(older).filter(|_| !mark.complete);
+                let is_gap = |gap: &Gap| gap.since_s <= gap.until_s;
+                (since_s, between.filter(is_gap), older.filter(is_gap))
             }
         };
         Fetch {
@@ -79,6 +81,7 @@ impl Fetch {
             floor_s,
             overlap_s,
             newer: Some(Gap { since_s: newer_since_s, until_s: top_s }),
+            between,
             older,
             is_paging: false,
             page_events: 0,
@@ -111,18 +114,33 @@ impl Fetch {
             None => until_s.saturating_sub(self.overlap_s).max(self.floor_s).min(top_s),
         };
         self.newer = Some(Gap { since_s, until_s: top_s });
-        (self.begun_s, self.events_left) = (now_s, self.events_max);
+        self.begun_s = now_s;
+        self.renew();
     }
 
-    /// The page to ask for; nothing if all is there.
+    /// The page to ask for; nothing if all is there, or no more is taken for now.
     pub(super) fn page(&self) -> Option<Page> {
-        let Gap { since_s, until_s } = self.newer.or(self.older)?;
+        let Gap { since_s, until_s } = self.missing().filter(|_| self.events_left > 0)?;
         Some(Page { since_s, until_s })
+    }
+
+    fn missing(&self) -> Option<Gap> {
+        self.newer.or(self.between).or(self.older)
     }
 
     /// Whether all is there.
     pub(super) fn is_done(&self) -> bool {
-        self.page().is_none()
+        self.missing().is_none()
+    }
+
+    /// Whether something is missing and as much was taken as may be for now.
+    pub(super) fn is_spent(&self) -> bool {
+        !self.is_done() && self.events_left == 0
+    }
+
+    /// As much may be taken again.
+    pub(super) fn renew(&mut self) {
+        self.events_left = self.events_max;
     }
 
     /// Begins a page of at most so many events, perhaps once more.
@@ -160,44 +178,40 @@ impl Fetch {
 
     fn end_page(&mut self) -> Option<Mark> {
         self.events_left = self.events_left.saturating_sub(self.page_events);
-        let next = |gap: Gap, oldest_s: u64| {
+        let (is_empty, oldest_s) = (self.page_events == 0, self.page_oldest_s);
+        let rest = |gap: Gap| {
             // A second with more events than a page holds cannot be seen whole: go on below it.
             let until_s = match oldest_s < gap.until_s {
                 true => Some(oldest_s),
                 false => gap.until_s.checked_sub(1),
             };
-            until_s.filter(|until_s| *until_s >= gap.since_s).map(|until_s| Gap { until_s, ..gap })
+            let until_s = until_s.filter(|until_s| !is_empty && *until_s >= gap.since_s);
+            until_s.map(|until_s| Gap { until_s, ..gap })
         };
-        let over = self.page_events == 0 || self.events_left == 0;
-        let (first_ever, oldest_s) = (self.mark.is_none(), self.page_oldest_s);
         if let Some(gap) = self.newer.take() {
-            let rest = if over { None } else { next(gap, oldest_s) };
-            return match (rest, first_ever) {
-                // Nothing was ever fetched: what is left is kept, so that a broken connection does not begin anew.
-                (Some(rest), true) => {
-                    self.older = Some(rest);
-                    self.set(Mark { until_s: self.begun_s, low_s: rest.until_s, complete: false })
+            match (rest(gap), self.mark.is_none(), self.between) {
+                (Some(rest), true, _) => self.older = Some(rest),
+                // What an earlier look has left begins below: both are fetched as one.
+                (Some(rest), false, Some(left)) => {
+                    self.between = Some(Gap { since_s: left.since_s.min(rest.since_s), ..rest });
                 }
-                (Some(rest), false) => {
-                    self.newer = Some(rest);
-                    None
-                }
-                (None, _) => {
-                    let (complete, low_s) = match self.older {
-                        Some(older) => (false, older.until_s),
-                        None => (true, self.floor_s),
-                    };
-                    self.set(Mark { until_s: self.begun_s, low_s, complete })
-                }
-            };
+                (Some(rest), false, None) => self.between = Some(rest),
+                (None, ..) => {}
+            }
+            return self.moved(self.begun_s);
         }
-        let gap = self.older.take()?;
-        self.older = if over { None } else { next(gap, oldest_s) };
-        let until_s = self.mark.as_ref().map_or(self.begun_s, |mark| mark.until_s);
-        match self.older {
-            Some(rest) => self.set(Mark { until_s, low_s: rest.until_s, complete: false }),
-            None => self.set(Mark { until_s, low_s: self.floor_s, complete: true }),
+        if let Some(gap) = self.between.take() {
+            self.between = rest(gap);
+        } else {
+            self.older = rest(self.older.take()?);
         }
+        self.moved(self.mark.as_ref().map_or(self.begun_s, |mark| mark.until_s))
+    }
+
+    /// The watermark at this second, given what is missing below.
+    fn moved(&mut self, until_s: u64) -> Option<Mark> {
+        let low_s = self.older.map_or(self.floor_s, |older| older.until_s);
+        self.set(Mark { until_s, gap: self.between, low_s, complete: self.older.is_none() })
     }
 
     /// The relay has shown that whatever came before this moment has been sent.
@@ -288,12 +302,12 @@ mod tests {
 
     #[test]
     fn later_connections_fetch_only_what_is_new_and_an_overlap() {
-        let mark = Mark { until_s: 9_000, low_s: 0, complete: true };
+        let mark = Mark { until_s: 9_000, gap: None, low_s: 0, complete: true };
         let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
         assert_eq!(fetch.page(), Some(Page { since_s: 8_900, until_s: NOW_S + FUTURE_S }));
         let seen = run(&mut fetch, &[5, 8_899, 8_900, 9_999], 500, 9);
         assert!(seen.contains(&8_900) && !seen.contains(&8_899));
-        assert_eq!(fetch.mark, Some(Mark { until_s: NOW_S, low_s: 0, complete: true }));
+        assert_eq!(fetch.mark, Some(Mark { until_s: NOW_S, gap: None, low_s: 0, complete: true }));
     }
 
     #[test]
@@ -301,17 +315,62 @@ mod tests {
         let mut fetch = Fetch::new(None, NOW_S, None, 10, u64::MAX);
         run(&mut fetch, &[NOW_S + FUTURE_S], 500, 9);
         assert_eq!(fetch.mark.as_ref().unwrap().until_s, NOW_S);
-        let far = Mark { until_s: NOW_S * 9, low_s: 0, complete: true };
+        let far = Mark { until_s: NOW_S * 9, gap: None, low_s: 0, complete: true };
         let fetch = Fetch::new(Some(far), NOW_S, None, 10, u64::MAX);
         assert_eq!(fetch.page().unwrap().since_s, 0, "all of it once more");
     }
 
     #[test]
-    fn a_relay_that_never_ends_is_left_at_the_limit() {
-        let mut fetch = Fetch::new(None, NOW_S, None, 10, 7);
+    fn a_relay_that_never_ends_is_left_at_the_limit_and_the_next_connection_goes_on_below() {
         let stored: Vec<u64> = (0..100).collect();
-        assert!(run(&mut fetch, &stored, 3, usize::MAX).len() <= 9);
-        assert!(fetch.is_done() && fetch.mark.unwrap().complete);
+        let (mut mark, mut seen) = (None, Vec::new());
+        for connections in 1..100 {
+            let mut fetch = Fetch::new(mark, NOW_S, None, 10, 7);
+            let got = run(&mut fetch, &stored, 3, usize::MAX);
+            assert!(got.len() <= 9, "{got:?}");
+            seen.extend(got);
+            mark = fetch.mark.clone();
+            assert_eq!(fetch.is_spent(), !mark.as_ref().unwrap().complete);
+            if fetch.is_done() {
+                assert!(connections > 10);
+                break;
+            }
+            assert_eq!(fetch.page(), None, "no more for now");
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen, stored);
+        assert!(mark.unwrap().complete);
+    }
+
+    #[test]
+    fn what_is_spent_goes_on_where_it_was_when_it_may() {
+        let mut fetch = Fetch::new(None, NOW_S, None, 10, 3);
+        run(&mut fetch, &[10, 20, 30, 40, 50], 3, usize::MAX);
+        assert!(fetch.is_spent());
+        fetch.renew();
+        assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 30 }));
+    }
+
+    #[test]
+    fn much_that_is_new_is_fetched_across_connections_that_each_end_early() {
+        let mark = Mark { until_s: 1_000, gap: None, low_s: 700, complete: false };
+        let stored: Vec<u64> = (0..=NOW_S / 10).map(|n| n * 10).collect();
+        let (mut mark, mut seen) = (Some(mark), std::collections::BTreeSet::new());
+        for connections in 1..1_000 {
+            let now_s = NOW_S + connections;
+            let mut fetch = Fetch::new(mark, now_s, None, 5, 20);
+            seen.extend(run(&mut fetch, &stored, 10, 3));
+            mark = fetch.mark.clone();
+            assert_eq!(mark.as_ref().unwrap().until_s, now_s, "the newest is there each time");
+            if fetch.is_done() {
+                break;
+            }
+        }
+        let above = |at: &&u64| **at <= 700 || **at >= 1_000;
+        let all: std::collections::BTreeSet<u64> = stored.iter().filter(above).copied().collect();
+        assert_eq!(all.difference(&seen).count(), 0, "nothing is left out");
+        assert_eq!(mark.map(|mark| (mark.gap, mark.complete)), Some((None, true)));
     }
 
     #[test]
@@ -326,14 +385,14 @@ mod tests {
         let stored: Vec<u64> = (0..20).map(|n| NOW_S + 1_500 + n).collect();
         let seen = run(&mut fetch, &stored, 3, usize::MAX);
         assert!(stored.iter().all(|at| seen.contains(at)), "{seen:?}");
-        let mark = Mark { until_s: NOW_S + 2_000, low_s: 0, complete: true };
+        let mark = Mark { until_s: NOW_S + 2_000, gap: None, low_s: 0, complete: true };
         assert_eq!(fetch.mark, Some(mark));
         assert!(fetch.confirm(NOW_S + 3_000).is_some());
     }
 
     #[test]
     fn a_gap_that_opens_during_a_page_waits_for_its_end() {
-        let mark = Mark { until_s: 9_000, low_s: 700, complete: false };
+        let mark = Mark { until_s: 9_000, gap: None, low_s: 700, complete: false };
         let mut fetch = Fetch::new(Some(mark), NOW_S, None, 100, u64::MAX);
         run(&mut fetch, &[], 500, 1);
         assert_eq!(fetch.page(), Some(Page { since_s: 0, until_s: 700 }));

@@ -113,12 +113,14 @@ struct Following {
     fetch: Fetch,
     /// The subscription of its pages.
     page: Sub,
+    /// When it goes on, if as much was fetched as may be for now.
+    resume_ms: Option<UnixMs>,
 }
 
 impl Following {
     /// Whether no page of it is to be had for now.
     fn is_fetched_or_refused(&self) -> bool {
-        self.fetch.is_done() || self.page.is_refused()
+        self.fetch.page().is_none() || self.page.is_refused()
     }
 }
 
@@ -189,9 +191,10 @@ impl Session {
         let Begin { url, options, signer, random, information, wants, .. } = begin;
         let Begin { follows, wrongs, echoes, counts, now_ms, .. } = begin;
         let following = wants.into_iter().map(|(want, mark)| {
-            let (overlap_s, most) = (options.overlap_s, options.fetch_max_events);
-            let fetch = Fetch::new(mark, unix_s(now_ms), want.lookback_s, overlap_s, most);
-            Following { want, fetch, page: Sub::new() }
+            let most = want.max_events.unwrap_or(u64::MAX).min(options.fetch_max_events);
+            let (now_s, overlap_s) = (unix_s(now_ms), options.overlap_s);
+            let fetch = Fetch::new(mark, now_s, want.lookback_s, overlap_s, most);
+            Following { want, fetch, page: Sub::new(), resume_ms: None }
         });
         let following: Vec<Following> = following.collect();
         let mut session = Session {
@@ -348,7 +351,7 @@ impl Session {
         self.following.iter().all(|following| following.fetch.is_done())
     }
 
-    /// Whether nothing is left to fetch but what the relay does not give.
+    /// Whether nothing is left to fetch for now but what the relay does not give.
     pub(crate) fn is_settled(&self) -> bool {
         self.following.iter().all(|f| f.is_fetched_or_refused() && !f.page.is_open())
     }
@@ -470,7 +473,7 @@ impl Session {
 
     fn eose(&mut self, sub: &str, now_ms: UnixMs) {
         self.counts.eose += 1;
-        if !self.live_eose(sub, now_ms) && !self.page_eose(sub) {
+        if !self.live_eose(sub, now_ms) && !self.page_eose(sub, now_ms) {
             self.stray(now_ms);
         }
     }

@@ -15,6 +15,8 @@ pub struct Want {
     pub filter: Filter,
     /// How far back the first fetch goes; `None` fetches all.
     pub lookback_s: Option<u64>,
+    /// How many events are fetched before it rests, if fewer than [`Options`](super::Options) allow.
+    pub max_events: Option<u64>,
 }
 
 impl Want {
@@ -29,15 +31,20 @@ impl Want {
 /// How far back reviews are fetched: older ones weigh next to nothing.
 const REVIEWS_S: u64 = 360 * 24 * 3_600;
 
-/// All that the open market needs: who offers work, what is asked for and answered lately, what is said of whom, and
-/// whatever was ever addressed to one of our keys.
+/// How far back lists of relays are fetched: who is in use renews its own.
+const LISTS_S: u64 = 90 * 24 * 3_600;
+/// Everybody on Nostr has a list of relays, and few of them offer work.
+const LISTS_MAX: u64 = 5_000;
+
+/// All that the open market needs: who offers work, what is asked for and answered lately, what is said of whom,
+/// whatever was ever addressed to one of our keys, and last, with a limit of its own, who is reached where.
 ///
 /// ```
 /// # use std::collections::BTreeSet;
 /// use guild_network::client::market_wants;
 /// let wants = market_wants(&BTreeSet::new(), &BTreeSet::from([5050]), 3_600);
 /// let names: Vec<&str> = wants.iter().map(|want| want.name.as_str()).collect();
-/// assert_eq!(names, ["providers", "jobs", "withdrawals", "reviews", "labels"]);
+/// assert_eq!(names, ["providers", "jobs", "withdrawals", "reviews", "labels", "lists"]);
 /// ```
 pub fn market_wants(
     keys: &BTreeSet<PublicKey>,
@@ -47,8 +54,11 @@ pub fn market_wants(
     let results = request_kinds.iter().filter_map(|kind| kind::result_of(*kind));
     let jobs: BTreeSet<u16> =
         request_kinds.iter().copied().chain(results).chain([kind::FEEDBACK]).collect();
-    let want = |name: &str, filter, lookback_s| Want { name: name.to_owned(), filter, lookback_s };
-    let providers = [kind::ANNOUNCEMENT, kind::RECOMMENDATION, kind::RELAY_LIST, kind::HEARTBEAT];
+    let want = |name: &str, filter, lookback_s| {
+        let name = name.to_owned();
+        Want { name, filter, lookback_s, max_events: None }
+    };
+    let providers = [kind::ANNOUNCEMENT, kind::RECOMMENDATION, kind::HEARTBEAT];
     let reviews = [kind::REVIEW, kind::REPLACEABLE_REVIEW];
     let withdrawn = request_kinds.iter().copied().chain([kind::ANNOUNCEMENT]).chain(reviews);
     let labels = Filter::kinds([kind::LABEL]).tag('L', [review::NAMESPACE.to_owned()]);
@@ -59,6 +69,10 @@ pub fn market_wants(
         want("withdrawals", Filter::kinds([kind::DELETION]).tag('k', withdrawn), Some(lookback_s)),
         want("reviews", Filter::kinds(reviews), Some(REVIEWS_S)),
         want("labels", labels, Some(REVIEWS_S)),
+        Want {
+            max_events: Some(LISTS_MAX),
+            ..want("lists", Filter::kinds([kind::RELAY_LIST]), Some(LISTS_S))
+        },
     ];
     if !keys.is_empty() {
         // Labels: a dispute is told so.

@@ -1,5 +1,5 @@
 use guild_network::archive::{self, Verified};
-use guild_network::marks::{self, Mark};
+use guild_network::marks::{self, Gap, Mark};
 use guild_network::publish::{self, AckState, Destinations};
 use guild_protocol::env::Signer;
 use guild_protocol::nostr::{Event, kind};
@@ -220,14 +220,23 @@ fn a_mark_is_kept_for_each_relay_and_filter() {
             block_on(scratch.store.read(move |rx| marks::get(rx, relay, name))).unwrap()
         };
         for mark in [
-            Mark { until_s: 10, low_s: 5, complete: false },
-            Mark { until_s: u64::MAX, low_s: 0, complete: true },
+            Mark { until_s: 10, gap: None, low_s: 5, complete: false },
+            Mark {
+                until_s: 10,
+                gap: Some(Gap { since_s: 6, until_s: 8 }),
+                low_s: 5,
+                complete: false,
+            },
+            Mark { until_s: u64::MAX, gap: None, low_s: 0, complete: true },
         ] {
             let set = mark.clone();
             let written = scratch.store.write(move |tx| marks::set(tx, "r", "f", &set, 1));
             block_on(written).unwrap();
             let kept = get("r", "f").unwrap();
-            assert_eq!((kept.low_s, kept.complete), (mark.low_s, mark.complete));
+            assert_eq!(
+                (kept.gap, kept.low_s, kept.complete),
+                (mark.gap, mark.low_s, mark.complete)
+            );
         }
         assert_eq!(get("r", "f").unwrap().until_s, u64::try_from(i64::MAX).unwrap());
         assert_eq!((get("r", "other"), get("other", "f")), (None, None));

@@ -75,7 +75,9 @@ impl Scratch {
                 "DELETE FROM index_answer",
                 "DELETE FROM index_recommendation",
                 "UPDATE nostr_archive SET last_seq = 0, events = 0, bytes = 0, deletions = 0, pinned_events = 0,
-                   pinned_bytes = 0, swept_seq = 0",
+                   pinned_bytes = 0, swept_seq = 0, announced_events = 0, announced_bytes = 0,
+                   looked_ms = 0, looked_seq = 0",
+                "DELETE FROM nostr_known_key",
             ] {
                 tx.exec(sql, &[])?;
             }

@@ -176,7 +176,8 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "relay.max_events",
-        "How many events are kept; beyond that the oldest received go, never those of this node's own jobs.",
+        "How many events are kept; beyond that strangers' newest announcements go and the oldest of all others, \
+         never those of this node's own jobs.",
     )
     .range(1_000, 1_000_000_000),
     key("relay.max_mb", "How many megabytes of events are kept, in the same way.")

@@ -1,7 +1,7 @@
 //! Writes what was decided.
 
 use guild_protocol::env::UnixMs;
-use guild_protocol::nostr::EventText;
+use guild_protocol::nostr::{EventText, kind};
 use guild_store::{Column, Rx, Sql, Tx};
 
 use super::super::{json, key, parse};
@@ -95,6 +95,15 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
     Ok(bytes.iter().sum())
 }
 
+/// How many announcements there are, and how many bytes they have.
+pub(super) fn announced(new: &[(New<'_>, &str)]) -> (i64, i64) {
+    let events = new.iter().map(|(new, _)| new.event);
+    let announcements = events.filter(|event| event.event().kind == kind::ANNOUNCEMENT);
+    announcements.fold((0, 0), |(events, bytes), event| {
+        (events.saturating_add(1), bytes.saturating_add(length(event.json())))
+    })
+}
+
 fn length(text: &str) -> i64 {
     i64::try_from(text.len()).unwrap_or(i64::MAX)
 }
@@ -126,6 +135,9 @@ pub(crate) struct Gone {
     pub(crate) events: i64,
     pub(crate) bytes: i64,
     pub(crate) deletions: i64,
+    /// What of it were announcements. What is removed is never pinned, so all of them counted as such.
+    pub(crate) announced_events: i64,
+    pub(crate) announced_bytes: i64,
 }
 
 const TEXTS: Sql = Sql {
@@ -156,12 +168,12 @@ pub(in super::super) fn forget(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<Gone> {
     if seqs.is_empty() {
         return Ok(Gone::default());
     }
-    let bytes = delete_terms(tx, seqs)?;
+    let gone = delete_terms(tx, seqs)?;
     index::forget(tx, seqs)?;
     let deletions = tx.exec_set(DELETE_DELETIONS, &[Column::Ints(seqs)])?;
     let events = tx.exec_set(DELETE, &[Column::Ints(seqs)])?;
     let count = |rows: u64| i64::try_from(rows).unwrap_or(i64::MAX);
-    Ok(Gone { events: count(events), bytes, deletions: count(deletions) })
+    Ok(Gone { events: count(events), deletions: count(deletions), ..gone })
 }
 
 /// Serves events no longer, and keeps them.
@@ -175,24 +187,29 @@ pub(in super::super) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
     Ok(())
 }
 
-/// Removes the terms of events; how many bytes the events have.
-fn delete_terms(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<i64> {
-    let (terms, bytes) = terms_of(tx, seqs)?;
+/// Removes the terms of events; how many bytes the events have, and how many announcements there are.
+fn delete_terms(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<Gone> {
+    let (terms, gone) = terms_of(tx, seqs)?;
     let columns = terms.columns();
     tx.exec_set(DELETE_TERMS, &columns.each_ref().map(|column| Column::Ints(column)))?;
-    Ok(bytes)
+    Ok(gone)
 }
 
-fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, i64)> {
+fn terms_of(rx: &mut Rx<'_>, seqs: &[i64]) -> Result<(Terms, Gone)> {
     let texts: Vec<(i64, String)> = rx.all_set(TEXTS, &[Column::Ints(seqs)])?;
-    let (mut terms, mut bytes) = (Terms::default(), 0_i64);
+    let (mut terms, mut gone) = (Terms::default(), Gone::default());
     for (seq, json) in texts {
         let event = parse(&json)?;
-        bytes = bytes.saturating_add(length(&json));
+        let bytes = length(&json);
+        gone.bytes = gone.bytes.saturating_add(bytes);
+        if event.kind == kind::ANNOUNCEMENT {
+            gone.announced_events = gone.announced_events.saturating_add(1);
+            gone.announced_bytes = gone.announced_bytes.saturating_add(bytes);
+        }
         let created_at = super::super::verified::seconds(event.created_at);
         terms.push(&key::terms(&event), key::place(created_at, key::id_key(&event.id)), seq);
     }
-    Ok((terms, bytes))
+    Ok((terms, gone))
 }
 
 /// What is asked of large tables, and how many numbers are bound.

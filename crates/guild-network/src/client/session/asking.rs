@@ -7,12 +7,16 @@ use guild_protocol::nostr::{Filter, unix_s};
 use super::sub::Sub;
 use super::{Effect, Following, PAGE, Session, SubState};
 
+/// A want of which as much was fetched as may be goes on after so long, if the connection stands for so long.
+const RESUME_MS: i64 = 60 * 60_000;
+
 impl Session {
     /// Everything that the state alone demands.
     pub(super) fn go_on(&mut self, now_ms: UnixMs) {
         self.prove(now_ms);
         self.give_up_waiting(now_ms);
         self.ask_lives(now_ms);
+        self.resume(now_ms);
         self.ask_page(now_ms);
         if self.echo.is_due(now_ms) {
             let (every_ms, drawn) = (self.options.echo_ms, self.random.next_u64());
@@ -76,12 +80,15 @@ impl Session {
     }
 
     /// All of a page has come; false if that is about another subscription.
-    pub(super) fn page_eose(&mut self, sub: &str) -> bool {
+    pub(super) fn page_eose(&mut self, sub: &str, now_ms: UnixMs) -> bool {
         let Some(following) = self.following.iter_mut().find(|f| f.page.is(sub)) else {
             return false;
         };
         following.page.rest();
         let (mark, name) = (following.fetch.end(), following.want.mark_name());
+        if following.fetch.is_spent() {
+            following.resume_ms = Some(now_ms.saturating_add(RESUME_MS));
+        }
         // It said how many it gives, and gave fewer of what there was.
         let lied = following.fetch.take_cut() && self.information.max_limit.is_some();
         self.counts.limits += u64::from(lied);
@@ -99,9 +106,20 @@ impl Session {
 
     /// When the next page is to be asked for, one that is under way aside.
     pub(super) fn page_due_ms(&self) -> Option<UnixMs> {
-        let wanted = self.following.iter().filter(|following| !following.fetch.is_done());
+        let wanted = self.following.iter().filter(|following| following.fetch.page().is_some());
         let due = wanted.filter_map(|following| following.page.again_ms()).min();
-        due.filter(|_| self.may_ask_page())
+        let resumed = self.following.iter().filter_map(|following| following.resume_ms).min();
+        due.filter(|_| self.may_ask_page()).into_iter().chain(resumed).min()
+    }
+
+    /// What was left at its limit goes on after a while.
+    fn resume(&mut self, now_ms: UnixMs) {
+        for following in &mut self.following {
+            if following.resume_ms.is_some_and(|resume_ms| now_ms >= resume_ms) {
+                following.resume_ms = None;
+                following.fetch.renew();
+            }
+        }
     }
 
     /// Asks for the next page, if none is under way. A want that the relay does not answer now holds up no other.
@@ -109,8 +127,9 @@ impl Session {
         if !self.may_ask_page() {
             return;
         }
-        let due =
-            |following: &Following| !following.fetch.is_done() && following.page.is_due(now_ms);
+        let due = |following: &Following| {
+            following.fetch.page().is_some() && following.page.is_due(now_ms)
+        };
         let Some(place) = self.following.iter().position(due) else { return };
         let name = self.sub_name(PAGE);
         let most = self.information.max_limit.unwrap_or(u64::MAX);

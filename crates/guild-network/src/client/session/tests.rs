@@ -5,6 +5,7 @@ use guild_protocol::nostr::{Draft, kind};
 
 use super::*;
 use crate::client::market_wants;
+use crate::marks::Gap;
 
 const NOW_MS: UnixMs = 1_800_000_000_000;
 
@@ -232,7 +233,9 @@ fn what_is_refused_of_one_want_holds_up_no_other() {
     talk.eose("page-6");
     assert_eq!(talk.verbs(), ["CLOSE page-6", "REQ page-7"]);
     talk.eose("page-7");
-    assert_eq!(talk.verbs(), ["CLOSE page-7"]);
+    assert_eq!(talk.verbs(), ["CLOSE page-7", "REQ page-8"]);
+    talk.eose("page-8");
+    assert_eq!(talk.verbs(), ["CLOSE page-8"]);
     assert!(!talk.session.is_fetched());
     talk.eose("live-1");
     talk.effects();
@@ -245,8 +248,58 @@ fn what_is_refused_of_one_want_holds_up_no_other() {
             asked.push((talk.now_ms - began_ms, verb));
         }
     }
-    assert_eq!(asked, [(500, "REQ page-8".to_owned()), (3_600_000, "REQ page-9".to_owned())]);
+    assert_eq!(asked, [(500, "REQ page-9".to_owned()), (3_600_000, "REQ page-10".to_owned())]);
     assert!(talk.session.is_fetched());
+}
+
+#[test]
+fn what_is_fetched_up_to_its_limit_is_not_fetched_whole_and_goes_on_after_an_hour() {
+    let mut talk = Talk::begin(|begin| {
+        begin.information.max_limit = Some(2);
+        begin.options = Arc::new(Options { fetch_max_events: 2, ..Options::default() });
+        begin.echoes = false;
+    });
+    talk.eose("live-1");
+    let now_s = unix_s(NOW_MS);
+    talk.event("page-2", &card(1, now_s - 5));
+    talk.event("page-2", &card(2, now_s - 9));
+    talk.effects();
+    talk.eose("page-2");
+    let effects = talk.effects();
+    let marked = |mark: &Mark| (mark.low_s, mark.complete) == (now_s - 9, false);
+    assert!(matches!(&effects[1], Effect::Mark(_, mark) if marked(mark)), "{effects:?}");
+    assert_eq!(effects.len(), 2, "no other page");
+    assert!(talk.session.is_settled() && !talk.session.is_fetched());
+    let began_ms = talk.now_ms;
+    let mut asked = Vec::new();
+    while asked.is_empty() {
+        talk.pass();
+        talk.session.alive(talk.now_ms);
+        asked = talk.sent();
+        asked.retain(|sent| matches!(sent, ClientMessage::Req { .. }));
+    }
+    assert_eq!(talk.now_ms - began_ms, 3_600_000);
+    let ClientMessage::Req { filters, .. } = &asked[0] else { panic!("{asked:?}") };
+    assert_eq!(filters[0].until, Some(now_s - 9));
+}
+
+#[test]
+fn lists_of_relays_are_asked_for_last_and_leave_the_room_of_announcements_alone() {
+    let mut talk = Talk::begin(everything);
+    talk.effects();
+    let mut filters = Vec::new();
+    for page in 2..=8 {
+        talk.eose(&format!("page-{page}"));
+        filters.extend(talk.sent().into_iter().filter_map(|sent| match sent {
+            ClientMessage::Req { filters, .. } => filters[0].kinds.clone(),
+            _ => None,
+        }));
+    }
+    let lists: Vec<bool> = filters.iter().map(|kinds| kinds.contains(&kind::RELAY_LIST)).collect();
+    assert_eq!(lists, [false, false, false, false, false, true]);
+    let lists = talk.session.following.last().unwrap();
+    assert_eq!(lists.want.filter.kinds, Some([kind::RELAY_LIST].into()), "nothing beside them");
+    assert!(lists.want.max_events.is_some_and(|most| most < talk.session.options.fetch_max_events));
 }
 
 #[test]
@@ -262,15 +315,15 @@ fn a_relay_that_refuses_a_part_of_what_is_new_is_asked_for_the_others() {
             other => panic!("{other:?}"),
         })
         .collect();
-    let parts = ["live-3", "live-4", "live-5", "live-6", "live-7", "live-8", "live-9"];
-    assert_eq!(asked, parts.map(|part| (part, 1)));
+    let parts: Vec<String> = (3..=10).map(|n| format!("live-{n}")).collect();
+    assert_eq!(asked, parts.iter().map(|part| (part.as_str(), 1)).collect::<Vec<_>>());
     talk.closed("live-4", "blocked: too many tags");
-    for part in ["live-3", "live-5", "live-6", "live-7", "live-8"] {
+    for part in ["live-3", "live-5", "live-6", "live-7", "live-8", "live-9"] {
         talk.eose(part);
     }
     assert!(matches!(talk.session.live_state(), SubState::Refused(_)), "one is, and that is told");
     assert_eq!(talk.verbs(), Vec::<String>::new());
-    talk.eose("live-9");
+    talk.eose("live-10");
     assert_eq!(talk.verbs().len(), 1, "our echo");
 
     // What has no room for parts stays whole.
@@ -317,15 +370,16 @@ fn what_came_between_a_closed_and_the_next_question_is_fetched_before_the_waterm
     talk.event("page-4", &card(1, closed_s));
     talk.eose("page-4");
     talk.eose("page-5");
-    let marks: Vec<u64> = talk
+    let marks: Vec<(u64, Option<Gap>)> = talk
         .effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Mark(_, mark) => Some(mark.until_s),
+            Effect::Mark(_, mark) => Some((mark.until_s, mark.gap)),
             _ => None,
         })
         .collect();
-    assert_eq!(marks, [closed_s + 1]);
+    let gap = Gap { since_s: since, until_s: closed_s };
+    assert_eq!(marks, [(closed_s + 1, Some(gap)), (closed_s + 1, None)]);
 }
 
 #[test]

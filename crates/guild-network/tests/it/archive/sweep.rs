@@ -1,10 +1,13 @@
 //! What is forgotten when there is too much.
 
+use std::collections::BTreeSet;
+
 use guild_network::archive::{self, Bounds, Swept};
+use guild_protocol::env::Signer;
 use guild_protocol::nostr::{Event, Filter, kind};
 
-use super::is_new;
-use crate::support::{NOW_S, Scratch, block_on, both, event};
+use super::{card, is_new};
+use crate::support::{NOW_S, Scratch, block_on, both, event, key};
 
 const ROOMY: Bounds = Bounds { max_events: 1_000, max_bytes: i64::MAX };
 
@@ -164,5 +167,137 @@ fn a_sweep_takes_small_steps() {
         assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 500, more: true });
         assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 500, more: true });
         assert_eq!(sweep(scratch, NOW_S, none), Swept { forgotten: 0, more: false });
+    });
+}
+
+fn know(scratch: &Scratch, authors: &[u64]) {
+    let keys: BTreeSet<_> = authors.iter().map(|n| key(*n).public_key()).collect();
+    let expected = keys.clone();
+    block_on(scratch.store.write(move |tx| archive::set_known(tx, &keys))).unwrap();
+    assert_eq!(block_on(scratch.store.read(archive::known)).unwrap(), expected);
+}
+
+/// An announcement by which its author can be hired.
+fn offer(author: u64, d: &str, created_at: u64) -> Event {
+    event(author, kind::ANNOUNCEMENT, created_at, &[&["d", d], &["k", "5050"]], "{}")
+}
+
+/// What announcements count as is what they are.
+fn is_counted(scratch: &Scratch) {
+    let same = |told: &'static str, so: &'static str| {
+        assert_eq!(scratch.number(told), scratch.number(so), "{so}");
+    };
+    same(
+        "SELECT announced_events FROM nostr_archive",
+        "SELECT count(*) FROM nostr_event WHERE kind = 31990 AND pinned = 0",
+    );
+    same(
+        "SELECT announced_bytes FROM nostr_archive",
+        "SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) FROM nostr_event
+         WHERE kind = 31990 AND pinned = 0",
+    );
+}
+
+fn left(scratch: &Scratch, events: &[Event]) -> usize {
+    events.iter().filter(|event| scratch.event(event).is_some()).count()
+}
+
+#[test]
+fn a_flood_of_announcements_pushes_out_neither_who_is_known_nor_who_came_before_it_nor_work() {
+    both(|scratch| {
+        let friends: Vec<Event> = (1..=3).map(|n| offer(n, "a", NOW_S - 9_000_000)).collect();
+        let list = event(1, kind::RELAY_LIST, NOW_S, &[&["r", "wss://there.example"]], "");
+        let old: Vec<Event> = (11..=14).map(|n| offer(n, "a", NOW_S - 100)).collect();
+        let work = notes(8);
+        assert!(
+            is_new(&scratch.put(&friends)) && is_new(&scratch.put(std::slice::from_ref(&list)))
+        );
+        assert!(is_new(&scratch.put(&old)) && is_new(&scratch.put(&work)));
+        know(scratch, &[1, 2, 3]);
+        let bounds = Bounds { max_events: 20, ..ROOMY };
+        for wave in 0..3 {
+            let flood: Vec<Event> =
+                (0..60).map(|n| offer(1_000 + wave * 60 + n, "a", NOW_S)).collect();
+            assert!(is_new(&scratch.put_at(&flood, NOW_S + 1 + wave)));
+            // An old one that says the same again is no newcomer by that.
+            let again = offer(11, "a", NOW_S + wave);
+            assert!(is_new(&scratch.put_at(std::slice::from_ref(&again), NOW_S + 1 + wave)));
+            sweep(scratch, NOW_S + 1 + wave, bounds);
+            assert_eq!(left(scratch, &friends), 3, "wave {wave}");
+            assert_eq!((left(scratch, &old[1..]), left(scratch, &[again])), (3, 1), "wave {wave}");
+            assert_eq!((left(scratch, &work), left(scratch, std::slice::from_ref(&list))), (8, 1));
+            assert_eq!(scratch.head().events, 20, "and it is bounded");
+            is_counted(scratch);
+        }
+        // Whoever is known no longer, and has long been silent, makes room for strangers.
+        know(scratch, &[1]);
+        assert!(is_new(&scratch.put(&[offer(21, "a", NOW_S), offer(22, "a", NOW_S)])));
+        sweep(scratch, NOW_S + 9, bounds);
+        assert_eq!((left(scratch, &friends), left(scratch, &friends[..1])), (1, 1));
+        is_counted(scratch);
+    });
+}
+
+#[test]
+fn work_that_nobody_asked_for_pushes_out_no_announcement() {
+    both(|scratch| {
+        let offers: Vec<Event> = (1..=5).map(|n| offer(n, "a", NOW_S)).collect();
+        let list = event(9, kind::RELAY_LIST, NOW_S, &[&["r", "wss://there.example"]], "");
+        assert!(is_new(&scratch.put(&offers)) && is_new(&scratch.put(std::slice::from_ref(&list))));
+        know(scratch, &[9]);
+        assert!(is_new(&scratch.put(&notes(100))));
+        assert_eq!(sweep(scratch, NOW_S, Bounds { max_events: 20, ..ROOMY }).forgotten, 86);
+        assert_eq!((left(scratch, &offers), left(scratch, &[list])), (5, 1));
+        assert_eq!(scratch.head().events, 20);
+    });
+}
+
+#[test]
+fn one_key_keeps_sixteen_offers_and_what_nobody_can_be_hired_by_goes_first() {
+    both(|scratch| {
+        let loud: Vec<Event> = (0..30).map(|n| offer(1, &n.to_string(), NOW_S)).collect();
+        let unreadable: Vec<Event> = (0..5).map(|n| card(100 + n, "a", NOW_S, "no JSON")).collect();
+        assert!(is_new(&scratch.put(&loud)) && is_new(&scratch.put(&unreadable)));
+        let quiet: Vec<Event> = (2..=5).map(|n| offer(n, "a", NOW_S)).collect();
+        assert!(is_new(&scratch.put_at(&quiet, NOW_S + 10)));
+        know(scratch, &[1]);
+        let bounds = Bounds { max_events: 40, ..ROOMY };
+        assert!(is_new(&scratch.put(&notes(21))));
+        assert_eq!(sweep(scratch, NOW_S, bounds).forgotten, 20);
+        assert_eq!((left(scratch, &loud[14..]), left(scratch, &loud[..14])), (16, 0));
+        assert_eq!((left(scratch, &unreadable), left(scratch, &quiet)), (0, 4));
+        is_counted(scratch);
+        // Who is known goes too, when there is nobody else: what is kept is bounded.
+        sweep(scratch, NOW_S, Bounds { max_events: 20, ..ROOMY });
+        assert_eq!((left(scratch, &quiet), left(scratch, &loud)), (0, 10));
+        sweep(scratch, NOW_S, Bounds { max_events: 0, ..ROOMY });
+        assert_eq!(scratch.head().events, 0);
+        is_counted(scratch);
+    });
+}
+
+#[test]
+fn announcements_are_bounded_by_bytes_too_and_what_is_pinned_of_them_does_not_count() {
+    both(|scratch| {
+        let pinned = offer(1, "a", NOW_S - 5);
+        assert!(is_new(&scratch.put(std::slice::from_ref(&pinned))) && scratch.pin(&pinned));
+        is_counted(scratch);
+        // It is kept as evidence, and its place is taken.
+        assert!(is_new(&scratch.put(&[offer(1, "a", NOW_S)])));
+        is_counted(scratch);
+        let work = notes(10);
+        assert!(is_new(&scratch.put(&work)));
+        let large = "x".repeat(2_000);
+        let padded = |n| {
+            let tags: [&[&str]; 3] = [&["d", "a"], &["k", "5050"], &["t", &large]];
+            event(n, kind::ANNOUNCEMENT, NOW_S, &tags, "{}")
+        };
+        let flood: Vec<Event> = (100..130).map(padded).collect();
+        assert!(is_new(&scratch.put_at(&flood, NOW_S + 1)));
+        let bounds = Bounds { max_bytes: 20_000, ..ROOMY };
+        sweep(scratch, NOW_S, bounds);
+        assert_eq!(left(scratch, &work), 10);
+        assert!((1..10).contains(&left(scratch, &flood)));
+        is_counted(scratch);
     });
 }

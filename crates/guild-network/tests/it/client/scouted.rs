@@ -423,7 +423,7 @@ fn a_relay_without_an_end_is_cut_and_others_are_polled_meanwhile() {
         .await;
         let book = Book::of(&[card(1, 60)]);
         let honest = Relay::honest(&book).await;
-        let options = Options { poll_ms: 400, poll_max_events: 100, ..quick(&[]) };
+        let options = Options { poll_ms: 2_000, poll_max_events: 100, ..quick(&[]) };
         let node = scouted(options, hurried(&[&hole.url, &endless.url, &honest.url]));
         let one = until_known(&node, &hole.url, "cut", |one| one.tally.cuts >= 2).await;
         assert_eq!(one.tally.failures, one.tally.windows, "{:?}", one.tally);

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 
+use guild_network::archive::{self, Bounds};
+use guild_network::index;
 use guild_network::intake::{Origin, Pending, Verdict};
 use guild_protocol::nostr::{Draft, Event, kind, tag, unix_s};
 use guild_roles::discovery::Options;
 use guild_roles::router::{Status, TaskType};
 
-use super::{HOUR_MS, Hall, T0, WORK, both, card, key, on_sqlite, until, who};
+use super::{HOUR_MS, Hall, T0, WORK, both, card, key, on_sqlite, priced, until, who};
 
 /// The keys of the flood begin here.
 const FIRST: u64 = 1_000_000;
@@ -133,6 +135,27 @@ fn whom_the_matrix_knows_is_let_in_and_not_taken_for_gone() {
         until(async || status(3).await == Some(Status::Quarantined)).await;
         assert_eq!(status(1).await, Some(Status::Active));
         assert!(hall.entry(1, "a").is_some() && hall.is_sound());
+    });
+}
+
+#[test]
+fn whom_the_matrix_knows_and_who_works_for_us_stay_in_the_archive() {
+    both(&Options::default(), async |hall| {
+        hall.announce(3, &priced("c", 400), "ws://honest").await;
+        until(async || hall.entry(3, "c").is_some()).await;
+        assert_eq!(hall.hired("an order that stays open").await, who(3));
+        pour(&hall, flood(60, 1)).await;
+        hall.announce(1, &card("a"), "ws://honest").await;
+        hall.admit(1, "a").await;
+        hall.pass(31_000).await;
+        let known = async || hall.store.read(archive::known).await.unwrap();
+        until(async || known().await == [who(1), who(3)].into()).await;
+        let (now_s, bounds) = (hall.now_s(), Bounds { max_events: 10, ..Bounds::default() });
+        let swept = hall.store.write(move |tx| archive::sweep(tx, now_s, &bounds)).await.unwrap();
+        assert!(swept.forgotten > 50, "{swept:?}");
+        let offers = [(who(1), "a"), (who(3), "c")];
+        let there = hall.store.read(move |rx| index::still_announced(rx, &offers)).await.unwrap();
+        assert_eq!(there, offers.map(|(key, d)| (key, d.to_owned())).into());
     });
 }
 
