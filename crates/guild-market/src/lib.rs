@@ -111,5 +111,6 @@ pub fn migrations() -> Vec<Migration> {
         health::migration(),
         dispute::migration(),
         budget::migration_of_disputes(),
+        dispute::migration_of_waits(),
     ]
 }
