@@ -51,6 +51,7 @@ pub mod operator;
 pub mod order;
 pub mod overview;
 pub mod receipts;
+pub mod reference;
 pub mod review;
 pub mod routing;
 mod row;
@@ -112,5 +113,6 @@ pub fn migrations() -> Vec<Migration> {
         dispute::migration(),
         budget::migration_of_disputes(),
         dispute::migration_of_waits(),
+        reference::migration(),
     ]
 }
