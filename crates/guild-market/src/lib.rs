@@ -112,6 +112,7 @@ pub fn migrations() -> Vec<Migration> {
         health::migration(),
         dispute::migration(),
         budget::migration_of_disputes(),
+        operator::migration(),
         dispute::migration_of_waits(),
         reference::migration(),
     ]
