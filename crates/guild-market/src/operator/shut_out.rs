@@ -263,7 +263,7 @@ mod tests {
             let mut rogue = Signs { provider: who(1), ..honest.clone() };
             rogue.node = Some("its own".to_owned());
             let likeness = shown(&rogue, at_ms).likeness(&[honest]);
-            prop_assert!(matches!(likeness, Likeness::Alike { .. }));
+            prop_assert_eq!(likeness, Likeness::Alike { since_ms: at_ms });
             let first_ms = at_ms.saturating_sub(before_ms);
             prop_assert!(!is_refused(likeness, known(first_ms, is_taken)));
         }
