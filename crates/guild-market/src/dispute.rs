@@ -8,8 +8,8 @@
 //!
 //! Of one request there is one dispute, and it is decided once. [`decide`] says what is to be done and is pure; what it
 //! says and what the money does because of it is one transaction. What cannot be booked now stays pending, and is found
-//! by its row. Each of the two has a row of its own, and its own book: between nodes a receipt is an IOU, so nobody
-//! takes back what somebody else has booked.
+//! by its row; it is tried less and less often, and then given up, with what it waits for. Each of the two has a row of
+//! its own, and its own book: between nodes a receipt is an IOU, so nobody takes back what somebody else has booked.
 //!
 //! A dispute is no weapon: work that can be checked again is checked at once, a counterparty has few open at a time,
 //! each that it loses costs it trust or credit, and whoever has lost several in a row has nothing held any more.
@@ -34,8 +34,9 @@ mod hear;
 mod money;
 mod read;
 mod verdict;
+mod wait;
 
-pub use close::{advance, due, put_off, retry};
+pub use close::{advance, due, failed, put_off, retry};
 pub use decide::{Facts, Fallback, State, Step, binds, decide};
 pub use file::{Filing, answer, file, resolve};
 pub use guild_protocol::nostr::dispute::{
@@ -47,6 +48,7 @@ pub use read::{
     Dispute, Statement, all_of, find, get, is_open, lost_in_row, of_request, page_before, said_in,
 };
 pub(crate) use verdict::{ruling, settled};
+pub use wait::{TRIES_MAX, Wait};
 
 /// The migration of this module.
 pub(crate) fn migration() -> Migration {
@@ -55,6 +57,15 @@ pub(crate) fn migration() -> Migration {
         pg: include_str!("../migrations/postgres/0014_disputes.sql"),
     };
     Migration { area: "market", number: 14, name: "disputes", sql }
+}
+
+/// The migration of what is not tried for ever.
+pub(crate) fn migration_of_waits() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0020_disputes_given_up.sql"),
+        pg: include_str!("../migrations/postgres/0020_disputes_given_up.sql"),
+    };
+    Migration { area: "market", number: 20, name: "disputes_given_up", sql }
 }
 
 /// How disputes are made and taken.
@@ -126,12 +137,22 @@ impl Done {
 /// Tells that a dispute has come to the state in which it is. Anybody may follow these events: what was said is not in
 /// them.
 fn tell_of(tx: &mut Tx<'_>, dispute: &Dispute, now_ms: UnixMs) -> Result<()> {
-    let state = dispute.state.as_str();
-    let body = json!({
+    let state = match dispute.given_up {
+        true => "given_up",
+        false => dispute.state.as_str(),
+    };
+    let mut body = json!({
         "dispute_id": dispute.dispute_id, "side": dispute.side.as_str(), "request_id": dispute.request_id,
         "filed_by": dispute.filed_by.as_str(), "state": state, "by": dispute.by.map(By::as_str),
         "outcome": dispute.outcome.map(Outcome::as_str),
     });
-    let id = format!("{}:{}:{state}", dispute.dispute_id, dispute.side.as_str());
+    let mut id = format!("{}:{}:{state}", dispute.dispute_id, dispute.side.as_str());
+    if dispute.given_up {
+        // Whoever has it tried again may have it given up again.
+        id = format!("{id}:{now_ms}");
+        if let (Some(body), Some(wait)) = (body.as_object_mut(), dispute.waits_for) {
+            body.insert("waits_for".to_owned(), wait.as_str().into());
+        }
+    }
     tell(tx, &id, &format!("dispute.{state}"), &body, now_ms)
 }

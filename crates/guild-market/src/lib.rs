@@ -51,6 +51,7 @@ pub mod operator;
 pub mod order;
 pub mod overview;
 pub mod receipts;
+pub mod reference;
 pub mod review;
 pub mod routing;
 mod row;
@@ -111,5 +112,8 @@ pub fn migrations() -> Vec<Migration> {
         health::migration(),
         dispute::migration(),
         budget::migration_of_disputes(),
+        operator::migration(),
+        dispute::migration_of_waits(),
+        reference::migration(),
     ]
 }

@@ -34,8 +34,7 @@ use crate::evaluation::{self, Baseline};
 use crate::event::tell;
 use crate::judge::{Verdict, record};
 use crate::routing::TaskType;
-use crate::verify;
-use crate::{Error, Result};
+use crate::{Error, Result, reference, verify};
 
 mod change;
 mod course;
@@ -262,6 +261,7 @@ fn add_trial(
             i64::try_from(trial.tests).unwrap_or(i64::MAX)
         ],
     )?;
+    reference::used_by(tx, &trial.request)?;
     set_due(tx, meeting_id, course.due_ms)
 }
 

@@ -6,25 +6,33 @@
 //! | relays | all that it names |
 //! | beat | the second of the minute in which it was heard last, by its own clock |
 //! | payee | the node that signed an invoice of its |
+//! | own node | the same, if that invoice says whose it is ([`Signs::node`]) |
 //!
-//! Keys are of one operator if they have the same payee, or text, relays and beat are all the same. Less is not enough:
-//! relays are shared by strangers, a text is copied easily, and one second in sixty is the same by chance. It is used
-//! where mistaking two for one costs little: no two replicas of a delegation go to one operator. Whoever is shut out
-//! because of another key has a way back, if it has done well here ([`implicated`]): all but an invoice can be copied
-//! from whoever one wants to harm, and an invoice can be asked for.
+//! Keys are alike if they have the same payee, or text, relays and beat are all the same. Less is not enough: relays
+//! are shared by strangers, a text is copied easily, and one second in sixty is the same by chance. But all of it can
+//! be copied from whoever one wants to harm, and an invoice can be asked for. So keys that are alike are
+//! [counted together](clusters) where mistaking two for one costs little: no two replicas of a delegation go to them,
+//! and their reviews count once. Nobody is shut out for being like somebody: see [`refused`] and [`implicated`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use guild_network::index;
 use guild_protocol::bolt11::Invoice;
+use guild_protocol::hash::Hash;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::job::Feedback;
 use guild_protocol::nostr::{Event, Limits};
 use guild_store::{Rx, args};
 
 use crate::Result;
-use crate::delegation::{Clusters, cluster_of};
-use crate::routing::{Cause, Change, Matrix, Mutation, Status};
+use crate::delegation::Clusters;
+
+mod shut_out;
+mod together;
+
+pub use shut_out::{implicated, of_own_node, refused};
+pub(crate) use shut_out::{migration, remember};
+pub use together::clusters;
 
 /// A shorter text is said by many.
 const TEXT_MIN_CHARS: usize = 40;
@@ -32,9 +40,11 @@ const TEXT_MAX_CHARS: usize = 2_000;
 /// So many offers are compared, and so many invoices looked at.
 const OFFERS_MAX: usize = 2_000;
 const INVOICES_MAX: i64 = 500;
-/// Whoever has done so many jobs, and is trusted so far, is looked at before it is shut out because of another key.
-const KNOWN_JOBS: u64 = 20;
-const KNOWN_TRUST_BP: u32 = 6_000;
+const INVOICES_OF_ONE_MAX: i64 = 20;
+/// How the mark of whom somebody is paid by begins.
+const PAYEE: &str = "payee:";
+/// How an invoice begins that says whose node made it, before the key of that provider.
+const OWN_NODE: &str = "provider ";
 
 /// What shows of who stands behind a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,6 +59,25 @@ pub struct Signs {
     pub beat_s: Option<u8>,
     /// Who is paid.
     pub payee: Option<String>,
+    /// The node that vouches for this key: in an event of the key, an invoice that the node signed and that names the
+    /// key. Nobody else can make either of the two.
+    pub node: Option<String>,
+}
+
+impl Signs {
+    /// What makes it like others, each in a word that fits a row: what anybody can copy.
+    pub(crate) fn marks(&self) -> Vec<String> {
+        let payee = self.payee.iter().map(|payee| format!("{PAYEE}{payee}"));
+        let card = match (&self.text, self.beat_s) {
+            (Some(text), Some(beat_s)) if !self.relays.is_empty() => {
+                let relays: Vec<&str> = self.relays.iter().map(String::as_str).collect();
+                let card = format!("{text}\n{}\n{beat_s}", relays.join("\n"));
+                Some(format!("card:{}", Hash::of(card.as_bytes()).hex()))
+            }
+            _ => None,
+        };
+        payee.chain(card).collect()
+    }
 }
 
 /// The letters and digits of a text, if there are enough.
@@ -65,43 +94,6 @@ pub fn plain(text: &str) -> Option<String> {
     (kept.chars().count() >= TEXT_MIN_CHARS.saturating_mul(3).div_euclid(4)).then_some(kept)
 }
 
-/// Which keys belong together; whoever is not named is alone. An operator is named by its lowest key.
-pub fn clusters(all: &[Signs]) -> Clusters {
-    let mut groups: BTreeMap<String, Vec<PublicKey>> = BTreeMap::new();
-    for signs in all {
-        if let Some(payee) = &signs.payee {
-            groups.entry(format!("payee\n{payee}")).or_default().push(signs.provider);
-        }
-        if let (Some(text), Some(beat_s), false) =
-            (&signs.text, signs.beat_s, signs.relays.is_empty())
-        {
-            let relays: Vec<&str> = signs.relays.iter().map(String::as_str).collect();
-            let key = format!("card\n{text}\n{}\n{beat_s}", relays.join("\n"));
-            groups.entry(key).or_default().push(signs.provider);
-        }
-    }
-    let mut least: BTreeMap<PublicKey, PublicKey> = BTreeMap::new();
-    // Each group makes its members one with all that they were one with before.
-    for members in groups.values() {
-        let roots: BTreeSet<PublicKey> = members.iter().map(|key| root(&least, key)).collect();
-        let Some(first) = roots.first().copied() else { continue };
-        for key in roots.iter().chain(members) {
-            least.insert(*key, first);
-        }
-    }
-    let count = |of: &PublicKey| least.keys().filter(|key| root(&least, key) == *of).count();
-    let named = least.keys().map(|key| (*key, root(&least, key)));
-    named.filter(|(_, first)| count(first) > 1).map(|(key, first)| (key, first.npub())).collect()
-}
-
-fn root(least: &BTreeMap<PublicKey, PublicKey>, key: &PublicKey) -> PublicKey {
-    let mut at = *key;
-    while let Some(next) = least.get(&at).filter(|next| **next != at) {
-        at = *next;
-    }
-    at
-}
-
 /// What shows of all who announce some work; of all, if none is named. Those who were heard last, as many as are
 /// compared, and these keys in any case: who is asked about must not be hidden by how much others announce.
 pub fn signs(
@@ -114,8 +106,104 @@ pub fn signs(
         limit: OFFERS_MAX,
         ..index::Wanted::default()
     };
-    let payees = payees(rx)?;
-    let of = |one: index::Provider| {
+    let paid = Paid::read(rx)?;
+    let found = index::providers(rx, &wanted)?;
+    let seen: BTreeSet<PublicKey> = found.iter().map(|one| one.pubkey).collect();
+    let mut signs: Vec<Signs> = found.into_iter().map(|one| paid.signs(one)).collect();
+    for key in asked.difference(&seen) {
+        signs.extend(index::provider(rx, key)?.into_iter().map(|one| paid.signs(one)));
+    }
+    Ok(signs)
+}
+
+/// What shows of keys, each read once however often it is asked for.
+#[derive(Debug, Default)]
+pub struct Seen(BTreeMap<PublicKey, Vec<Signs>>);
+
+impl Seen {
+    /// What shows of a key: of each of its announcements, and of how it is paid.
+    pub fn of(&mut self, rx: &mut Rx<'_>, key: &PublicKey) -> Result<&[Signs]> {
+        if !self.0.contains_key(key) {
+            let paid = Paid::of(rx, key)?;
+            let offers = index::provider(rx, key)?;
+            let mut signs: Vec<Signs> = offers.into_iter().map(|one| paid.signs(one)).collect();
+            if signs.is_empty() {
+                signs.extend(paid.alone(key));
+            }
+            self.0.insert(*key, signs);
+        }
+        Ok(self.0.get(key).map(Vec::as_slice).unwrap_or_default())
+    }
+
+    /// Who stands behind each of these keys: the lowest of those that are alike. Whoever is not named is alone.
+    ///
+    /// Each key is like others by one mark, who is paid before what is announced: otherwise one key with a copy of what
+    /// each of many strangers announces would make all of them one, and silence all but one of them.
+    pub fn heads(
+        &mut self,
+        rx: &mut Rx<'_>,
+        keys: &BTreeSet<PublicKey>,
+    ) -> Result<BTreeMap<PublicKey, PublicKey>> {
+        let mut lowest: BTreeMap<String, PublicKey> = BTreeMap::new();
+        let mut found = BTreeMap::new();
+        for key in keys {
+            let marks = self.of(rx, key)?.iter().flat_map(Signs::marks);
+            if let Some(mark) = marks.min_by_key(|mark| (!mark.starts_with(PAYEE), mark.clone())) {
+                found.insert(*key, *lowest.entry(mark).or_insert(*key));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Who is paid, by the invoices that were sent here.
+#[derive(Debug, Default)]
+struct Paid {
+    /// Who signed the latest invoice of each.
+    payees: BTreeMap<PublicKey, String>,
+    /// Which node vouches for each.
+    nodes: BTreeMap<PublicKey, String>,
+}
+
+impl Paid {
+    /// By the invoices that came last, whoever sent them.
+    fn read(rx: &mut Rx<'_>) -> Result<Paid> {
+        let rows: Vec<(String,)> = rx.all(
+            "SELECT json FROM market_word WHERE standing = 'unpaid' ORDER BY received_ms DESC, event_id LIMIT $1",
+            args![INVOICES_MAX],
+        )?;
+        Ok(Paid::by(rows))
+    }
+
+    /// By the invoices of one key.
+    fn of(rx: &mut Rx<'_>, key: &PublicKey) -> Result<Paid> {
+        let rows: Vec<(String,)> = rx.all(
+            "SELECT w.json FROM market_meeting m JOIN market_trial t ON t.meeting_id = m.meeting_id
+             JOIN market_word w ON w.request_id = t.request_id
+             WHERE m.provider = $1 AND w.standing = 'unpaid'
+             ORDER BY w.received_ms DESC, w.event_id LIMIT $2",
+            args![&key.npub(), INVOICES_OF_ONE_MAX],
+        )?;
+        Ok(Paid::by(rows))
+    }
+
+    fn by(rows: Vec<(String,)>) -> Paid {
+        let mut paid = Paid::default();
+        for (json,) in rows {
+            let Ok(event) = Event::parse(json.as_bytes(), &Limits::DEFAULT) else { continue };
+            // What is encrypted is not looked into.
+            let Ok(said) = Feedback::parse(&event, None) else { continue };
+            let text = said.price.and_then(|price| price.bolt11);
+            let Some(Ok(invoice)) = text.as_deref().map(Invoice::parse) else { continue };
+            if vouches(&invoice, &event.pubkey) {
+                paid.nodes.entry(event.pubkey).or_insert_with(|| invoice.payee());
+            }
+            paid.payees.entry(event.pubkey).or_insert_with(|| invoice.payee());
+        }
+        paid
+    }
+
+    fn signs(&self, one: index::Provider) -> Signs {
         let content = &one.card.content;
         let said = [content.name.as_deref(), content.description.as_deref()];
         let text = said.into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -125,194 +213,85 @@ pub fn signs(
             text: content.description.as_deref().and_then(|_| plain(&text)),
             relays: one.card.relays.iter().cloned().collect(),
             beat_s: heard_s.and_then(|second| u8::try_from(second).ok()),
-            payee: payees.get(&one.pubkey).cloned(),
-        }
-    };
-    let mut found = index::providers(rx, &wanted)?;
-    let seen: BTreeSet<PublicKey> = found.iter().map(|one| one.pubkey).collect();
-    for key in asked.difference(&seen) {
-        found.extend(index::provider(rx, key)?);
-    }
-    Ok(found.into_iter().map(of).collect())
-}
-
-/// Who signed the latest invoice of each that has sent one.
-fn payees(rx: &mut Rx<'_>) -> Result<BTreeMap<PublicKey, String>> {
-    let rows: Vec<(String,)> = rx.all(
-        "SELECT json FROM market_word WHERE standing = 'unpaid' ORDER BY received_ms DESC, event_id LIMIT $1",
-        args![INVOICES_MAX],
-    )?;
-    let mut found = BTreeMap::new();
-    for (json,) in rows {
-        let Ok(event) = Event::parse(json.as_bytes(), &Limits::DEFAULT) else { continue };
-        // What is encrypted is not looked into.
-        let Ok(said) = Feedback::parse(&event, None) else { continue };
-        let text = said.price.and_then(|price| price.bolt11);
-        if let Some(Ok(invoice)) = text.as_deref().map(Invoice::parse) {
-            found.entry(event.pubkey).or_insert_with(|| invoice.payee());
+            payee: self.payees.get(&one.pubkey).cloned(),
+            node: self.nodes.get(&one.pubkey).cloned(),
         }
     }
-    Ok(found)
-}
 
-/// Who is not hired because of those who are shut out: they themselves, and keys of the same operators of which nothing
-/// good is known here. A new key of somebody who was shut out is no way back.
-pub fn tainted(
-    matrix: &Matrix,
-    clusters: &Clusters,
-    shut_out: &BTreeSet<PublicKey>,
-) -> BTreeSet<PublicKey> {
-    let of_them: BTreeSet<String> =
-        shut_out.iter().map(|provider| cluster_of(clusters, provider)).collect();
-    let others = clusters.iter().filter(|(_, cluster)| of_them.contains(*cluster));
-    let unknown = others.map(|(key, _)| *key).filter(|key| !has_done_well(matrix, key));
-    unknown.chain(shut_out.iter().copied()).collect()
-}
-
-fn has_done_well(matrix: &Matrix, key: &PublicKey) -> bool {
-    matrix.tasks_of(key).any(|task| {
-        let entry = matrix.entry(task, key);
-        entry.is_some_and(|one| one.jobs >= KNOWN_JOBS && one.trust_bp >= KNOWN_TRUST_BP)
-    })
-}
-
-/// The changes for the other keys of somebody who tried what is forbidden: they are shut out too. Whoever of them has
-/// done well here is not hired until somebody has looked at it.
-pub fn implicated(
-    matrix: &Matrix,
-    clusters: &Clusters,
-    provider: &PublicKey,
-    reason: &str,
-) -> Vec<Change> {
-    let cluster = cluster_of(clusters, provider);
-    let others = clusters.iter().filter(|(key, of)| **of == cluster && *key != provider);
-    let mut changes = Vec::new();
-    for (key, _) in others {
-        if !has_done_well(matrix, key) {
-            changes.extend(matrix.blacklisting(&[*key], reason));
-            continue;
-        }
-        for task in matrix.tasks_of(key) {
-            if matrix.entry(task, key).is_some_and(|entry| entry.status.is_hireable()) {
-                let (status, cause) = (Status::Quarantined, Some(Cause::Forbidden));
-                changes.push(Change {
-                    key: format!("implicated:{reason}:{task}:{key}"),
-                    task: task.clone(),
-                    provider: *key,
-                    mutation: Mutation::Moved { status, cause, until_ms: None },
-                });
-            }
-        }
+    /// What shows of a key that announces nothing; nothing if it was never paid either.
+    fn alone(&self, key: &PublicKey) -> Option<Signs> {
+        let payee = self.payees.get(key)?;
+        Some(Signs {
+            provider: *key,
+            text: None,
+            relays: BTreeSet::new(),
+            beat_s: None,
+            payee: Some(payee.clone()),
+            node: self.nodes.get(key).cloned(),
+        })
     }
-    changes
+}
+
+/// Whether the node that signed an invoice says in it that it is that of this provider.
+fn vouches(invoice: &Invoice, provider: &PublicKey) -> bool {
+    let said = invoice.description.as_deref().and_then(|text| text.strip_prefix(OWN_NODE));
+    said.and_then(|rest| rest.split_whitespace().next()) == Some(provider.npub().as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
+    use guild_protocol::amount::Msat;
+    use guild_protocol::bolt11::{Network, NewInvoice};
     use guild_protocol::env::Signer;
     use guild_protocol::identity::SecretKey;
 
     use super::*;
-    use crate::evaluation::Pace;
-    use crate::judge::Class;
-    use crate::routing::Options;
 
-    fn who(n: u8) -> PublicKey {
-        SecretKey::from_bytes([n; 32]).unwrap().public_key()
+    pub(super) fn key(n: u8) -> SecretKey {
+        SecretKey::from_bytes([n; 32]).unwrap()
     }
 
-    fn signs(n: u8, text: &str, relay: &str, beat_s: u8, payee: Option<&str>) -> Signs {
+    pub(super) fn who(n: u8) -> PublicKey {
+        key(n).public_key()
+    }
+
+    pub(super) fn signs(n: u8, text: &str, relay: &str, beat_s: u8, payee: Option<&str>) -> Signs {
         Signs {
             provider: who(n),
             text: Some(text.to_owned()),
             relays: BTreeSet::from([relay.to_owned()]),
             beat_s: Some(beat_s),
             payee: payee.map(str::to_owned),
+            node: None,
         }
     }
 
     #[test]
-    fn one_sign_is_not_enough_and_all_are() {
-        let all = [
-            signs(1, "same", "ws://a", 7, None),
-            signs(2, "same", "ws://a", 7, None),
-            // Two of three: others have the same.
-            signs(3, "same", "ws://a", 8, None),
-            signs(4, "same", "ws://b", 7, None),
-            signs(5, "other", "ws://a", 7, None),
-        ];
-        let found = clusters(&all);
-        assert_eq!(
-            found.keys().copied().collect::<BTreeSet<_>>(),
-            BTreeSet::from([who(1), who(2)])
-        );
-        assert_eq!(cluster_of(&found, &who(1)), cluster_of(&found, &who(2)));
-        assert_eq!(cluster_of(&found, &who(3)), who(3).npub());
-        assert!(clusters(&[]).is_empty());
-    }
-
-    #[test]
-    fn whoever_is_paid_at_one_place_is_one_and_what_touches_becomes_one() {
-        let all = [
-            signs(1, "a", "ws://a", 1, Some("node")),
-            signs(2, "b", "ws://b", 2, Some("node")),
-            signs(3, "b", "ws://b", 2, None),
-            signs(4, "d", "ws://d", 4, Some("elsewhere")),
-            signs(5, "e", "ws://e", 5, Some("elsewhere")),
-        ];
-        let found = clusters(&all);
-        let of = |n| cluster_of(&found, &who(n));
-        assert_eq!((of(1), of(2)), (of(2), of(3)));
-        assert_eq!(of(4), of(5));
-        assert_ne!(of(1), of(4));
-        // The order in which they are read decides nothing.
-        let mut turned = all.to_vec();
-        turned.reverse();
-        assert_eq!(clusters(&turned), found);
-    }
-
-    #[test]
-    fn the_other_keys_are_shut_out_but_who_has_done_well_is_looked_at() {
-        let mut matrix = Matrix::new(Options::default());
-        let mut tell = |n: u8, mutation: Mutation| {
-            let task = "embed".parse().unwrap();
-            let change = Change { key: "k".to_owned(), task, provider: who(n), mutation };
-            matrix.apply(matrix.plan(&change, 5).unwrap()).unwrap();
+    fn a_node_vouches_for_the_provider_that_its_invoice_names_and_for_nobody_else() {
+        let invoice = |description: String| {
+            let new = NewInvoice {
+                network: Network::Bitcoin,
+                amount: Some(Msat(900)),
+                created_s: 1_700_000_000,
+                expiry_s: 60,
+                payment_hash: Hash::of(b"x"),
+                description,
+            };
+            Invoice::parse(&new.sign(&key(9)).unwrap()).unwrap()
         };
-        for n in 1..=4 {
-            tell(
-                n,
-                Mutation::Admitted {
-                    d: "main".to_owned(),
-                    status: Status::Active,
-                    trust_bp: 7_000,
-                    pace: Pace::Standard,
-                    notes: BTreeSet::new(),
-                },
-            );
+        let own = who(1).npub();
+        for (description, says_so) in [
+            (format!("provider {own}"), true),
+            (format!("provider {own} for a job"), true),
+            // An invoice that somebody asked for, with whatever that one wanted in it.
+            ("a job".to_owned(), false),
+            (format!("for {own}"), false),
+            (format!("a job of provider {own}"), false),
+            (format!("provider {own}x"), false),
+            (format!("provider {}", who(2)), false),
+            (String::new(), false),
+        ] {
+            assert_eq!(vouches(&invoice(description.clone()), &who(1)), says_so, "{description}");
         }
-        for _ in 0..20 {
-            let (class, step_bp) = (Class::Success, 1_500);
-            tell(3, Mutation::Outcome { class, step_bp, cost_msat: None, latency_ms: None });
-        }
-        let all = [1, 2, 3].map(|n| signs(n, "same", "ws://a", 7, None));
-        let changes = implicated(&matrix, &clusters(&all), &who(1), "meeting_1");
-        let moved: BTreeMap<PublicKey, Status> = changes
-            .iter()
-            .filter_map(|change| match change.mutation {
-                Mutation::Moved { status, .. } => Some((change.provider, status)),
-                _ => None,
-            })
-            .collect();
-        let expected = [(who(2), Status::Blacklisted), (who(3), Status::Quarantined)];
-        assert_eq!(moved, BTreeMap::from(expected));
-        assert!(implicated(&matrix, &clusters(&all), &who(4), "m").is_empty(), "it is alone");
-        // A new key of the same operator is not hired, whoever has done well is looked at.
-        let shut_out = BTreeSet::from([who(1)]);
-        let all = [1, 2, 3, 9].map(|n| signs(n, "same", "ws://a", 7, None));
-        let found = tainted(&matrix, &clusters(&all), &shut_out);
-        assert_eq!(found, BTreeSet::from([who(1), who(2), who(9)]));
     }
 }

@@ -34,7 +34,7 @@ use crate::delegation;
 use crate::error::code;
 use crate::event::tell;
 use crate::receipts::{Role, deal_under};
-use crate::{Error, Result, budget};
+use crate::{Error, Result, budget, reference};
 
 mod answer;
 mod claiming;
@@ -287,7 +287,7 @@ fn insert(
             now_ms
         ],
     )?;
-    Ok(())
+    reference::used_by(tx, request)
 }
 
 /// Gives up an order that nothing has come for. Publishing a wish to delete the request is the caller's.

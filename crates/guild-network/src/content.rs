@@ -37,7 +37,7 @@ pub use folder::{Folder, Packed};
 pub use gc::Collected;
 pub use keeper::Keeper;
 pub use peer::{PeerStatus, Peers, PeersOptions, peer_url};
-pub use pin::{OPERATOR, Pin, Pinned};
+pub use pin::{OPERATOR, Pin, Pinned, let_go};
 pub use walk::{FileReader, Found, FoundNode, Listed, Path, Walked, Walker};
 
 /// The tables of this module.

@@ -14,7 +14,7 @@ mod write;
 
 pub use announced::{
     Announced, AnnouncedPage, Came, Heard, announced_after, announced_before, announced_of,
-    came_after, heard_after, recommended_by, still_announced,
+    came_after, first_heard_ms, heard_after, recommended_by, still_announced,
 };
 pub use glance::{
     COUNT_MAX, Counts, Progress, announces, answers_within, counts, is_name_shared, names,

@@ -37,7 +37,7 @@ mod look;
 
 pub use guild_market::dispute::{
     By, Dispute, DisputeId, Fallback, Filing, Message, Options as Rules, Outcome, Reason,
-    Reference, Side, State, Statement, is_dispute,
+    Reference, Side, State, Statement, Wait, is_dispute,
 };
 
 /// How disputes are made and taken.
@@ -136,6 +136,8 @@ pub fn summary(dispute: &Dispute) -> Value {
         "held_msat": dispute.held.0,
         "moved_msat": dispute.moved.0,
         "pending": dispute.pending,
+        "waits_for": dispute.waits_for.map(Wait::as_str),
+        "given_up": dispute.given_up,
         "receipt_id": dispute.receipt_id,
     })
 }

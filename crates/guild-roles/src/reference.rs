@@ -5,9 +5,11 @@ use std::sync::Arc;
 use futures_util::future::{Either, select};
 use guild_market::code::INPUT_UNREACHABLE;
 use guild_market::job::Refusal;
+use guild_market::reference;
 use guild_network::content::{Content, FoundNode, Path, Pin, Reach};
-use guild_protocol::content::Options as Layout;
-use guild_protocol::env::{BoxFuture, Clock};
+use guild_protocol::content::{Cid, Options as Layout};
+use guild_protocol::env::{BoxFuture, Clock, Shutdown};
+use guild_store::Store;
 
 use crate::Result;
 
@@ -18,24 +20,86 @@ pub type Fetch = Arc<dyn Fn(Path, usize) -> BoxFuture<Result<String, Refusal>> +
 
 /// How long content may take.
 const FETCH_MS: i64 = 5_000;
-/// Who keeps what requests refer to.
-const OWNER: &str = "market";
+/// How often it is looked for what nobody needs any more.
+const LET_GO_MS: i64 = 3_600_000;
 
-/// Keeps bytes in the content of a node, pinned, for whoever asks at this address.
-pub fn refer_to(content: Content, url: &str) -> Refer {
+/// Keeps bytes in the content of a node, pinned, for whoever asks at this address: as long as a request that names it
+/// [needs it](reference). Both are in this store.
+pub fn refer_to(content: Content, store: Store, clock: Arc<dyn Clock>, url: &str) -> Refer {
     let url = url.trim_end_matches('/').to_owned();
     Arc::new(move |bytes| {
-        let (content, url) = (content.clone(), url.clone());
+        let (content, store, url) = (content.clone(), store.clone(), url.clone());
+        let now_ms = clock.now_ms();
         Box::pin(async move {
-            let pin = Pin::new(OWNER, "the input of a request")?;
+            let pin = Pin::new(reference::OWNER, "the input of a request")?;
             let mut adding = content.begin().await?;
             let mut file = adding.file(Layout::default())?;
             file.push(&bytes).await?;
             let tree = file.finish().await?;
+            // Before the pin: what is pinned without a row would stay for ever.
+            let cid = tree.cid;
+            store.write(move |tx| reference::kept(tx, &cid, now_ms)).await?;
             adding.keep(&[tree.cid], &pin).await?;
             Ok(format!("{url}/ipfs/{}", tree.cid))
         })
     })
+}
+
+/// Lets go of what no request needs any more, again and again, until the shutdown.
+pub async fn look_after(content: Content, store: Store, clock: Arc<dyn Clock>, shutdown: Shutdown) {
+    let rounds = std::pin::pin!(async {
+        let mut is_adopted = false;
+        loop {
+            let adopted = match is_adopted {
+                true => Ok(()),
+                false => adopt(&content, &store, &*clock).await,
+            };
+            is_adopted = adopted.is_ok();
+            let gone = match adopted {
+                Ok(()) => let_go(&store, &*clock).await,
+                Err(error) => Err(error),
+            };
+            match gone {
+                Ok(0) => {}
+                Ok(gone) => tracing::info!(gone, "inputs of requests are not kept any more"),
+                Err(error) => tracing::warn!(%error, "no input of a request could be let go"),
+            }
+            clock.sleep(LET_GO_MS).await;
+        }
+    });
+    select(shutdown.triggered(), rounds).await;
+}
+
+/// Writes down what an earlier version has pinned.
+async fn adopt(content: &Content, store: &Store, clock: &dyn Clock) -> Result<()> {
+    let mut after = None;
+    loop {
+        let pins = content.pins(after.as_ref()).await?;
+        let ours = pins.iter().filter(|pin| pin.owner == reference::OWNER);
+        let cids: Vec<Cid> = ours.map(|pin| pin.cid).collect();
+        let now_ms = clock.now_ms();
+        if !cids.is_empty() {
+            let adopted = store
+                .write(move |tx| cids.iter().try_for_each(|cid| reference::adopt(tx, cid, now_ms)));
+            adopted.await?;
+        }
+        match pins.into_iter().last() {
+            Some(last) => after = Some(last),
+            None => return Ok(()),
+        }
+    }
+}
+
+async fn let_go(store: &Store, clock: &dyn Clock) -> Result<u64> {
+    let mut all = 0_u64;
+    loop {
+        let now_ms = clock.now_ms();
+        let (gone, is_full) = store.write(move |tx| reference::let_go(tx, now_ms)).await?;
+        all = all.saturating_add(gone);
+        if !is_full {
+            return Ok(all);
+        }
+    }
 }
 
 /// Reads content that is here, or that the peers of this node have. Nobody else is asked: the host that a stranger

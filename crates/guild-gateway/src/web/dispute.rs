@@ -117,7 +117,13 @@ fn facts(dispute: &DisputeView, now_ms: i64) -> Markup {
             @if dispute.moved_msat > 0 {
                 dt { "Moved because of it" } dd class="money" { (text::msat(dispute.moved_msat)) }
             }
-            @if dispute.pending { dt { "Money" } dd { "has not followed yet" } }
+            @if dispute.pending {
+                dt { "Money" }
+                dd {
+                    @if dispute.given_up { "is not waited for any more" } @else { "has not followed yet" }
+                    @if let Some(why) = dispute.waits_words { ": " (why) }
+                }
+            }
             @if let Some(receipt_id) = &dispute.receipt_id {
                 dt { "Receipt" } dd { a href={ "/receipts/" (receipt_id) } { "what was paid" } }
             }

@@ -8,6 +8,7 @@ use guild_store::{Rx, Tx, args};
 use super::decide::{Facts, State, Step, decide};
 use super::hear::{Named, Subject, keep, subject_of};
 use super::read::{Dispute, get, lost_in_row};
+use super::wait::{Wait, again_ms};
 use super::{Desk, Done, money, tell_of};
 use crate::order::Order;
 use crate::row::page;
@@ -23,11 +24,12 @@ pub(super) struct Closing {
     pub(super) is_ours: bool,
 }
 
-/// Disputes that are to be looked at: open ones whose time has come, and those whose money has not followed yet.
+/// Disputes that are to be looked at: open ones whose time has come, and those whose money has not followed yet,
+/// and was not given up.
 pub fn due(rx: &mut Rx<'_>, now_ms: UnixMs, limit: i64) -> Result<Vec<(DisputeId, Side)>> {
     let rows: Vec<(String, String)> = rx.all(
         "SELECT dispute_id, side FROM market_dispute
-         WHERE (state IN ('open', 'answered') OR pending = 1) AND due_ms <= $1
+         WHERE (state IN ('open', 'answered') OR pending = 1) AND given_up = 0 AND due_ms <= $1
          ORDER BY due_ms, dispute_id LIMIT $2",
         args![now_ms, page(limit)],
     )?;
@@ -151,22 +153,24 @@ fn follow(
 ) -> Result<Vec<Event>> {
     let followed = money::follow(tx, dispute, subject.order.as_ref(), keys, now_ms)?;
     tx.exec(
-        "UPDATE market_dispute SET pending = $3, moved_units = $4, receipt_id = $5, verdict = $6, replay = $7
+        "UPDATE market_dispute SET pending = $3, moved_units = $4, receipt_id = $5, verdict = $6, replay = $7,
+           waits_for = $8
          WHERE dispute_id = $1 AND side = $2",
         args![
             dispute.dispute_id.as_str(),
             dispute.side.as_str(),
-            i64::from(followed.pending),
+            i64::from(followed.waits_for.is_some()),
             followed.moved.0,
             followed.receipt.as_ref().map(|receipt| receipt.receipt_id().as_str()),
             followed.verdict.as_ref(),
-            followed.replay.as_ref()
+            followed.replay.as_ref(),
+            followed.waits_for.map(Wait::as_str)
         ],
     )?;
     Ok(followed.notice.into_iter().collect())
 }
 
-/// Tries again to let the money follow, where that was not possible.
+/// Tries again to let the money follow, where that was not possible: less and less often, and not for ever.
 pub fn retry(
     tx: &mut Tx<'_>,
     (dispute_id, side): (&DisputeId, Side),
@@ -174,16 +178,70 @@ pub fn retry(
     now_ms: UnixMs,
 ) -> Result<Done> {
     let dispute = get(tx, dispute_id, side)?;
-    if !dispute.pending {
+    if !dispute.pending || dispute.given_up {
         return Ok(Done::of(dispute));
     }
-    put_off(tx, (dispute_id, side), now_ms.saturating_add(LOOK_MS))?;
-    if side != Side::Buyer {
-        return Ok(Done::of(get(tx, dispute_id, side)?));
+    let mut events = Vec::new();
+    if side == Side::Buyer {
+        let subject = subject_of(tx, side, &Named::by(&dispute))?;
+        events = follow(tx, &dispute, &subject, desk.keys, now_ms)?;
     }
-    let subject = subject_of(tx, side, &Named::by(&dispute))?;
-    let events = follow(tx, &dispute, &subject, desk.keys, now_ms)?;
-    Ok(Done { events, ..Done::of(get(tx, dispute_id, side)?) })
+    let dispute = get(tx, dispute_id, side)?;
+    let dispute = if dispute.pending { tried(tx, &dispute, now_ms)? } else { dispute };
+    Ok(Done { events, ..Done::of(dispute) })
+}
+
+/// Looking at a dispute has failed by itself: it is put off, and where only its money is left to follow that counts as
+/// a try.
+pub fn failed(
+    tx: &mut Tx<'_>,
+    (dispute_id, side): (&DisputeId, Side),
+    now_ms: UnixMs,
+) -> Result<Dispute> {
+    let dispute = get(tx, dispute_id, side)?;
+    if !dispute.pending || dispute.given_up {
+        put_off(tx, (dispute_id, side), now_ms.saturating_add(LOOK_MS))?;
+        return get(tx, dispute_id, side);
+    }
+    tx.exec(
+        "UPDATE market_dispute SET waits_for = $3 WHERE dispute_id = $1 AND side = $2",
+        args![dispute_id.as_str(), side.as_str(), Wait::Repair.as_str()],
+    )?;
+    let dispute = Dispute { waits_for: Some(Wait::Repair), ..dispute };
+    tried(tx, &dispute, now_ms)
+}
+
+/// Counts a try that was in vain: when the next one is, or that there is none.
+fn tried(tx: &mut Tx<'_>, dispute: &Dispute, now_ms: UnixMs) -> Result<Dispute> {
+    let (id, side) = (&dispute.dispute_id, dispute.side);
+    let tries = dispute.tries.saturating_add(1);
+    let after_ms = again_ms(tries);
+    tx.cas(
+        "UPDATE market_dispute SET tries = $3, given_up = $4, due_ms = $5 WHERE dispute_id = $1 AND side = $2",
+        args![
+            id.as_str(),
+            side.as_str(),
+            tries,
+            i64::from(after_ms.is_none()),
+            now_ms.saturating_add(after_ms.unwrap_or(0))
+        ],
+    )?;
+    let dispute = get(tx, id, side)?;
+    if dispute.given_up {
+        tell_of(tx, &dispute, now_ms)?;
+    }
+    Ok(dispute)
+}
+
+/// Has it tried again, as often as at first, what was given up.
+pub(super) fn resume(tx: &mut Tx<'_>, dispute: &Dispute, now_ms: UnixMs) -> Result<Dispute> {
+    let (id, side) = (&dispute.dispute_id, dispute.side);
+    tx.cas(
+        "UPDATE market_dispute SET tries = 0, given_up = 0, due_ms = $3
+         WHERE dispute_id = $1 AND side = $2 AND given_up = 1",
+        args![id.as_str(), side.as_str(), now_ms],
+    )?;
+    get(tx, id, side)
 }
 
 /// What the matrix learns: whoever files what it loses is trusted less, and what was settled the wrong way is set

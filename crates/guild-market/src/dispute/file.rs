@@ -9,7 +9,7 @@ use guild_protocol::nostr::dispute::{
 };
 use guild_store::Tx;
 
-use super::close::{parties, sign};
+use super::close::{parties, resume, sign};
 use super::hear::{Heard, hear};
 use super::read::{Dispute, get, of_request};
 use super::{Desk, Done};
@@ -103,6 +103,8 @@ pub fn resolve(
 ) -> Result<Done> {
     let dispute = get(tx, dispute_id, ours)?;
     if dispute.state.is_over() && dispute.outcome == Some(outcome) {
+        // Whoever says it again, has put right what its money waits for.
+        let dispute = if dispute.given_up { resume(tx, &dispute, now_ms)? } else { dispute };
         return Ok(Done::of(dispute));
     }
     is_open(&dispute)?;

@@ -12,6 +12,7 @@ use guild_store::{Rx, Tx, args};
 
 use super::read::{Dispute, of_request, said_in};
 use super::verdict::verdict_of;
+use super::wait::Wait;
 use crate::error::code;
 use crate::job::{self, TakenJob};
 use crate::order::{HOLD_AFTER_DEADLINE_MS, Order, State, book, price_due, wallet};
@@ -28,7 +29,8 @@ pub(super) struct Held {
 
 /// What moved, and what proves it.
 pub(super) struct Followed {
-    pub(super) pending: bool,
+    /// What it waits for, if it could not follow.
+    pub(super) waits_for: Option<Wait>,
     pub(super) moved: Msat,
     pub(super) receipt: Option<Receipt>,
     pub(super) verdict: Option<String>,
@@ -39,7 +41,7 @@ pub(super) struct Followed {
 impl Default for Followed {
     fn default() -> Followed {
         Followed {
-            pending: false,
+            waits_for: None,
             moved: Msat(0),
             receipt: None,
             verdict: None,
@@ -47,6 +49,10 @@ impl Default for Followed {
             notice: None,
         }
     }
+}
+
+fn waiting(wait: Wait) -> Followed {
+    Followed { waits_for: Some(wait), ..Followed::default() }
 }
 
 fn id(order: &Order, dispute_id: &DisputeId, what: &str) -> TransferId {
@@ -218,9 +224,9 @@ fn pay(
         Some(_) => Some(None),
         None => planned(tx, order, due, now_ms)?,
     };
-    let Some(charge) = charge else { return Ok(Followed { pending: true, ..Followed::default() }) };
+    let Some(charge) = charge else { return Ok(waiting(Wait::Envelope)) };
     if !move_held(tx, (dispute, order), &payment_id, (post, "dispute.paid"), now_ms)? {
-        return Ok(Followed { pending: true, ..Followed::default() });
+        return Ok(waiting(Wait::Wallet));
     }
     if let Some(charge) = charge {
         budget::apply(tx, charge, (&order.order_id, Some(&dispute.dispute_id)), now_ms)?;
@@ -229,7 +235,7 @@ fn pay(
     let verdict = verdict_of(dispute, order, None)?;
     let paid = late(tx, order, &verdict, (&payment_id, due), keys, now_ms)?;
     Ok(Followed {
-        pending: false,
+        waits_for: None,
         moved: due,
         receipt: Some(paid.receipt),
         verdict: Some(verdict.document),
@@ -271,7 +277,8 @@ fn refund(tx: &mut Tx<'_>, dispute: &Dispute, now_ms: UnixMs) -> Result<Followed
     let is_paid = matches!(job.state, job::State::Paid | job::State::Underpaid);
     if dispute.outcome == Some(Outcome::Release) {
         let waits = job.state == job::State::Withheld && dispute.receipt_id.is_none();
-        return Ok(Followed { pending: waits, ..Followed::default() });
+        let waits_for = waits.then_some(Wait::Receipt);
+        return Ok(Followed { waits_for, ..Followed::default() });
     }
     let paid = job.paid.filter(|paid| is_paid && paid.0 > 0);
     let (Some(paid), Some(Outcome::Withhold)) = (paid, dispute.outcome) else {
@@ -330,7 +337,7 @@ pub(crate) fn take_payment(
     };
     tx.cas(
         "UPDATE market_dispute SET state = $2, decided_by = $3, outcome = $4, receipt_id = $5, moved_units = $6,
-           pending = 0, changed_ms = $7 WHERE dispute_id = $1 AND side = 'provider'",
+           pending = 0, waits_for = NULL, given_up = 0, changed_ms = $7 WHERE dispute_id = $1 AND side = 'provider'",
         args![
             dispute.dispute_id.as_str(),
             state.as_str(),

@@ -9,7 +9,7 @@ use guild_protocol::nostr::EventId;
 use guild_protocol::nostr::dispute::{By, DisputeId, Outcome, Reason, Side};
 use guild_store::{Columns, Decode, Rx, args};
 
-use super::State;
+use super::{State, Wait};
 use crate::error::code;
 use crate::row::{Cells, page, unreadable};
 use crate::{Error, Result};
@@ -59,6 +59,12 @@ pub struct Dispute {
     pub held: Msat,
     /// Whether the money has not followed yet.
     pub pending: bool,
+    /// What it waits for then.
+    pub waits_for: Option<Wait>,
+    /// How often it was tried in vain.
+    pub tries: i64,
+    /// Whether it is not tried any more by itself.
+    pub given_up: bool,
     /// How much moved because of it: to the provider on `release`, back on `withhold`.
     pub moved: Msat,
     /// The receipt of that, if it was paid.
@@ -94,6 +100,9 @@ impl Decode for Dispute {
             hold_id: cells.parsed_or_none()?,
             held: cells.msat()?,
             pending: cells.next::<i64>()? != 0,
+            waits_for: word_or_none(&mut cells, Wait::parse)?,
+            tries: cells.next()?,
+            given_up: cells.next::<i64>()? != 0,
             moved: cells.msat()?,
             receipt_id: cells.parsed_or_none()?,
             verdict: cells.next()?,
@@ -171,7 +180,7 @@ macro_rules! select {
         concat!(
             "SELECT dispute_id, side, request_id, buyer, provider, arbiter, filed_by, reason, private, filing_id, stood,
                opened_ms, deadline_ms, state, changed_ms, due_ms, decided_by, outcome, hold_id, held_units, pending,
-               moved_units, receipt_id, verdict, replay FROM market_dispute ",
+               waits_for, tries, given_up, moved_units, receipt_id, verdict, replay FROM market_dispute ",
             $rest
         )
     };

@@ -8,11 +8,11 @@ use guild_protocol::nostr::unix_s;
 use guild_store::{Rx, Tx, args};
 
 use super::seen::{PROVEN_MAX, proven_of, unproven_before};
-use super::{Grade, Operator, Options, Prior, Record, Said, Seen, alone, grade, weigh};
-use crate::Result;
+use super::{Grade, Options, Prior, Record, Said, Seen, grade, weigh};
 use crate::judge::Class;
 use crate::routing::{Hearsay, Hearsays, TaskType};
 use crate::row::page;
+use crate::{Result, operator};
 
 /// A prior is computed again after so long: time passes, and reviewers prove right or wrong.
 const STALE_MS: i64 = 3_600_000;
@@ -108,7 +108,6 @@ pub fn weighed(
     rx: &mut Rx<'_>,
     options: &Options,
     (subject, task): (&PublicKey, &TaskType),
-    operator: Operator<'_>,
     (anew, now_ms): (bool, UnixMs),
 ) -> Result<Weighed> {
     let mut seen = super::seen_of(rx, subject, Some(task), PROVEN_MAX)?;
@@ -118,7 +117,22 @@ pub fn weighed(
         one.grade = if found == Grade::None { one.grade } else { found };
     }
     let said = said_of(rx, &seen, (subject, task))?;
-    Ok(Weighed { prior: weigh(&said, options, operator, now_ms), seen })
+    let heads = heads(rx, &seen, &mut operator::Seen::default())?;
+    Ok(Weighed { prior: weigh(&said, options, &behind(&heads), now_ms), seen })
+}
+
+/// Who stands behind each reviewer, as far as that shows.
+fn heads(
+    rx: &mut Rx<'_>,
+    seen: &[Seen],
+    shown: &mut operator::Seen,
+) -> Result<BTreeMap<PublicKey, PublicKey>> {
+    let weighs = seen.iter().filter(|one| one.grade.weight_milli() > 0);
+    shown.heads(rx, &weighs.map(|one| one.reviewer).collect())
+}
+
+fn behind(heads: &BTreeMap<PublicKey, PublicKey>) -> impl Fn(&PublicKey) -> PublicKey {
+    move |key| heads.get(key).copied().unwrap_or(*key)
 }
 
 fn said_of(
@@ -149,13 +163,14 @@ fn said_of(
 pub fn refresh(
     tx: &mut Tx<'_>,
     options: &Options,
-    subject: &PublicKey,
-    task: &TaskType,
+    (subject, task): (&PublicKey, &TaskType),
+    shown: &mut operator::Seen,
     now_ms: UnixMs,
 ) -> Result<()> {
     let seen = proven_of(tx, subject, task, PROVEN_MAX)?;
     let said = said_of(tx, &seen, (subject, task))?;
-    let Prior { good_milli, bad_milli, .. } = weigh(&said, options, &alone, now_ms);
+    let heads = heads(tx, &seen, shown)?;
+    let Prior { good_milli, bad_milli, .. } = weigh(&said, options, &behind(&heads), now_ms);
     let stored = |milli: u64| i64::try_from(milli).unwrap_or(0);
     if good_milli == 0 && bad_milli == 0 {
         tx.exec(
@@ -191,21 +206,27 @@ pub fn hearsay(rx: &mut Rx<'_>, task: &TaskType) -> Result<Hearsays> {
 /// Does what time brings, a limited number of each at a time: evidence that has come since is found, priors that are
 /// old are computed again, and what is too old or too much is forgotten. Whether there may be more to do.
 pub fn upkeep(tx: &mut Tx<'_>, options: &Options, now_ms: UnixMs) -> Result<bool> {
-    let again = look_again(tx, options, now_ms)?;
+    let mut shown = operator::Seen::default();
+    let again = look_again(tx, options, &mut shown, now_ms)?;
     let rows: Vec<(String, String)> = tx.all(
         "SELECT subject, task_type FROM market_review_prior WHERE at_ms < $1 ORDER BY at_ms LIMIT $2",
         args![now_ms.saturating_sub(STALE_MS), BATCH],
     )?;
     let many = i64::try_from(rows.len()).unwrap_or(0) >= BATCH;
     for (subject, task) in rows {
-        refresh(tx, options, &subject.parse()?, &task.parse()?, now_ms)?;
+        refresh(tx, options, (&subject.parse()?, &task.parse()?), &mut shown, now_ms)?;
     }
     forget(tx, now_ms)?;
     Ok(again || many)
 }
 
 /// A result may come after the review of it.
-fn look_again(tx: &mut Tx<'_>, options: &Options, now_ms: UnixMs) -> Result<bool> {
+fn look_again(
+    tx: &mut Tx<'_>,
+    options: &Options,
+    shown: &mut operator::Seen,
+    now_ms: UnixMs,
+) -> Result<bool> {
     let seen = unproven_before(tx, now_ms.saturating_sub(LOOK_MS), BATCH)?;
     let many = i64::try_from(seen.len()).unwrap_or(0) >= BATCH;
     for one in seen {
@@ -219,7 +240,7 @@ fn look_again(tx: &mut Tx<'_>, options: &Options, now_ms: UnixMs) -> Result<bool
             args![&subject.npub(), one.task.as_str(), &one.reviewer.npub(), found.name(), now_ms],
         )?;
         if found != one.grade {
-            refresh(tx, options, &subject, &one.task, now_ms)?;
+            refresh(tx, options, (&subject, &one.task), shown, now_ms)?;
         }
     }
     Ok(many)

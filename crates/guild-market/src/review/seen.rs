@@ -7,9 +7,9 @@ use guild_protocol::nostr::{Event, EventId, tag, unix_s};
 use guild_store::{Columns, Decode, Rx, Tx, args};
 
 use super::{Grade, Options, grade, record_of, refresh};
-use crate::Result;
 use crate::routing::TaskType;
 use crate::row::{Cells, page, unreadable};
+use crate::{Result, operator};
 
 /// How far a clock may go ahead of ours. What is said later than that would stand for ever.
 const FUTURE_S: u64 = 15 * 60;
@@ -150,7 +150,8 @@ pub fn take(tx: &mut Tx<'_>, options: &Options, event: &Event, now_ms: UnixMs) -
         return Ok(Taken::Full);
     }
     write(tx, event, &review, grade, now_ms)?;
-    refresh(tx, options, &review.subject, &task, now_ms)?;
+    let shown = &mut operator::Seen::default();
+    refresh(tx, options, (&review.subject, &task), shown, now_ms)?;
     Ok(Taken::New)
 }
 
@@ -234,7 +235,7 @@ pub fn withdraw(
     now_ms: UnixMs,
 ) -> Result<usize> {
     const MOST: usize = 32;
-    let mut count = 0_usize;
+    let (mut count, mut shown) = (0_usize, operator::Seen::default());
     let ids = tag::values(&deletion.tags, "e").filter_map(|id| id.parse::<EventId>().ok());
     for id in ids.take(MOST) {
         let found: Option<Seen> = tx.first(
@@ -246,7 +247,7 @@ pub fn withdraw(
             "DELETE FROM market_review_seen WHERE event_id = $1 AND reviewer = $2",
             args![&id.hex(), &deletion.pubkey.npub()],
         )?;
-        refresh(tx, options, &found.review.subject, &found.task, now_ms)?;
+        refresh(tx, options, (&found.review.subject, &found.task), &mut shown, now_ms)?;
         count = count.saturating_add(1);
     }
     Ok(count)

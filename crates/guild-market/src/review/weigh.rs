@@ -9,6 +9,7 @@
 //! The product is in outcomes: a review weighs at most one. Reviewers of one operator weigh as much as the heaviest of
 //! them, all who are new weigh at most one outcome together, and all there are at most five.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use guild_protocol::env::UnixMs;
@@ -180,17 +181,31 @@ fn part(of: u64, parts: u64, whole: u64) -> u64 {
     u64::try_from(part).unwrap_or(u64::MAX)
 }
 
-/// All of one operator count as much as the heaviest of them.
+/// All of one operator count as much as the heaviest of them: that one counts, and the others do not. So nobody dilutes
+/// what somebody says who is believed by copying its signs.
 fn once_each(lines: &mut [Line], operator: Operator<'_>) {
     let mut operators: BTreeMap<PublicKey, (u64, u64)> = BTreeMap::new();
     for line in lines.iter() {
-        let (most, sum) = operators.entry(operator(&line.reviewer)).or_default();
-        *most = (*most).max(line.weight_milli);
-        *sum = sum.saturating_add(line.weight_milli);
+        let (most, ties) = operators.entry(operator(&line.reviewer)).or_default();
+        match line.weight_milli.cmp(most) {
+            Ordering::Greater => (*most, *ties) = (line.weight_milli, 1),
+            Ordering::Equal => *ties = ties.saturating_add(1),
+            Ordering::Less => {}
+        }
     }
+    let mut given: BTreeMap<PublicKey, u64> = BTreeMap::new();
     for line in lines.iter_mut() {
-        let (most, sum) = operators.get(&operator(&line.reviewer)).copied().unwrap_or_default();
-        line.counted_milli = part(line.counted_milli, most, sum);
+        let operator = operator(&line.reviewer);
+        let (most, ties) = operators.get(&operator).copied().unwrap_or_default();
+        if line.weight_milli < most {
+            line.counted_milli = 0;
+            continue;
+        }
+        // Who are equal share it; what cannot be shared goes to the first of them.
+        let before = given.entry(operator).or_default();
+        let rest = most.checked_rem(ties).unwrap_or(0);
+        line.counted_milli = part(most, 1, ties).saturating_add(u64::from(*before < rest));
+        *before = before.saturating_add(1);
     }
 }
 

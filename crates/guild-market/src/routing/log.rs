@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{Asked, Change, Effect, Entry, Logged, Matrix, Options, TaskType, next};
 use crate::error::code;
 use crate::health::Stage;
+use crate::operator;
 use crate::row::page;
 use crate::{Error, Result};
 
@@ -181,6 +182,9 @@ fn write(
         ],
     )?;
     *head = (seq, hash);
+    if entry.is_shut_out() && !before.as_ref().is_some_and(Entry::is_shut_out) {
+        operator::remember(tx, &change.provider, now_ms)?;
+    }
     let effect = Effect {
         seq,
         at_ms: now_ms,

@@ -71,15 +71,8 @@ impl Content {
 
     /// Lets go of a root, for this owner; whether it had pinned it.
     pub async fn unpin(&self, root: &Cid, owner: &str) -> Result<bool> {
-        let (digest, is_node) = key(root)?;
-        let owner = owner.to_owned();
-        let gone = self.store.write(move |tx| {
-            tx.exec(
-                "DELETE FROM content_pin WHERE digest = $1 AND is_node = $2 AND owner = $3",
-                args![&digest, is_node, &owner],
-            )
-        });
-        Ok(gone.await? > 0)
+        let (root, owner) = (*root, owner.to_owned());
+        self.store.write(move |tx| let_go(tx, &root, &owner)).await
     }
 
     /// Who has pinned this root.
@@ -99,6 +92,17 @@ impl Content {
         };
         self.store.read(move |rx| page(rx, &after)).await
     }
+}
+
+/// Lets go of a root, for this owner, in the transaction of whoever knows that nobody needs it; whether it had pinned
+/// it.
+pub fn let_go(tx: &mut Tx<'_>, root: &Cid, owner: &str) -> Result<bool> {
+    let (digest, is_node) = key(root)?;
+    let gone = tx.exec(
+        "DELETE FROM content_pin WHERE digest = $1 AND is_node = $2 AND owner = $3",
+        args![&digest, is_node, owner],
+    )?;
+    Ok(gone > 0)
 }
 
 fn key(root: &Cid) -> Result<(String, i64)> {

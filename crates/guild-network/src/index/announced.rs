@@ -142,6 +142,15 @@ pub fn announced_of(rx: &mut Rx<'_>, keys: &[PublicKey], per_key: i64) -> Result
     Ok(readable(rows))
 }
 
+/// When a key announced itself first, of all that it announces now; nothing if it announces nothing.
+pub fn first_heard_ms(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Option<UnixMs>> {
+    let row: Option<(Option<i64>,)> = rx.first(
+        "SELECT min(first_ms) FROM index_provider WHERE pubkey = $1",
+        args![&pubkey.hex()],
+    )?;
+    Ok(row.and_then(|(first_ms,)| first_ms))
+}
+
 /// When something came from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Came {

@@ -142,7 +142,8 @@ impl Shared {
         self.node.store.read(move |rx| Ok::<_, Error>(order::quoted(rx, &order_id)?)).await
     }
 
-    /// Those who are alive and announce this kind of work; not we, and nobody who was shut out, under whatever key.
+    /// Those who are alive and announce this kind of work; not we, nobody who was shut out, and no newcomer
+    /// that looks like one of those before it was evaluated.
     ///
     /// Whom the routing matrix knows for it is looked up by key, so no number of strangers hides anybody. Strangers
     /// have a bounded number of offers each, and in all; whoever the registry says is gone or flaps is not among them.
@@ -155,15 +156,10 @@ impl Shared {
         let strangers = strangers.filter(|(_, footing)| *footing != Footing::Unfit);
         let strangers = strangers.map(|(one, footing)| Candidate::of(one, job, footing));
         let mut candidates: Vec<Candidate> = known.chain(strangers).collect();
-        let shut_out = matrix.shut_out();
-        if !shut_out.is_empty() {
-            let mut asked = shut_out.clone();
-            asked.extend(candidates.iter().map(|one| one.provider));
-            let read = self.node.store.read(move |rx| operator::signs(rx, None, &asked));
-            let signs = read.await?;
-            let tainted = operator::tainted(&matrix, &operator::clusters(&signs), &shut_out);
-            candidates.retain(|one| !tainted.contains(&one.provider));
-        }
+        let asked: BTreeSet<PublicKey> = candidates.iter().map(|one| one.provider).collect();
+        let read = self.node.store.read(move |rx| operator::refused(rx, &matrix, &asked));
+        let refused = read.await?;
+        candidates.retain(|one| !refused.contains(&one.provider));
         Ok(candidates)
     }
 

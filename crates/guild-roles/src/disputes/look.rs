@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use guild_market::dispute::{self, Dispute, DisputeId, Outcome, Side};
+use guild_market::dispute::{self, Dispute, DisputeId, Outcome, Side, Wait};
 use guild_market::order::{self, Order};
 use guild_market::verify::{Subject, verify_rerun};
 use guild_market::{job, sandbox_run};
@@ -35,7 +35,7 @@ impl Shared {
                 Err(error) => {
                     self.counts.add("dispute_not_decided");
                     tracing::debug!(%error, code = error.code().name, %dispute_id, "it is not decided now");
-                    self.put_off(dispute_id, side).await?;
+                    self.failed(dispute_id, side).await?;
                 }
             }
         }
@@ -47,6 +47,26 @@ impl Shared {
         let put =
             self.node.store.write(move |tx| dispute::put_off(tx, (&dispute_id, side), until_ms));
         Ok(put.await?)
+    }
+
+    async fn failed(&self, dispute_id: DisputeId, side: Side) -> Result<()> {
+        let (id, now_ms) = (dispute_id.clone(), self.now_ms());
+        let failed =
+            alone::write(&self.node.store, move |tx| Ok(dispute::failed(tx, (&id, side), now_ms)?));
+        match failed.await? {
+            Ok(dispute) => self.warn_if_given_up(&dispute),
+            // What cannot even be read holds up no other.
+            Err(_) => self.put_off(dispute_id, side).await?,
+        }
+        Ok(())
+    }
+
+    fn warn_if_given_up(&self, dispute: &Dispute) {
+        if dispute.given_up {
+            self.counts.add("dispute_given_up");
+            let why = dispute.waits_for.map_or("", Wait::words);
+            tracing::warn!(dispute_id = %dispute.dispute_id, why, "the money of a dispute is not waited for any more");
+        }
     }
 
     async fn look_at(self: &Arc<Shared>, dispute_id: &DisputeId, side: Side) -> Result<()> {
@@ -140,9 +160,11 @@ impl Shared {
         let called = alone::write(&self.node.store, move |tx| {
             let now_ms = this.now_ms();
             let done = dispute::retry(tx, (&id, side), this.desk(side), now_ms)?;
-            this.publish(tx, &done, now_ms)
+            this.publish(tx, &done, now_ms)?;
+            Ok(done.dispute)
         });
-        called.await?
+        self.warn_if_given_up(&called.await??);
+        Ok(())
     }
 
     async fn notices_of(&self, dispute: &Dispute) -> Result<Vec<Event>> {

@@ -1,6 +1,6 @@
 //! Disputes for readers: who says what about which result, and what became of the money.
 
-use guild_market::dispute::{self, By, Dispute, DisputeId, Outcome, Statement};
+use guild_market::dispute::{self, By, Dispute, DisputeId, Outcome, Statement, Wait};
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
 use guild_store::Rx;
@@ -54,6 +54,13 @@ pub struct DisputeView {
     pub held_msat: i64,
     /// Whether the money has not followed yet.
     pub pending: bool,
+    /// What it waits for then: wallet, envelope, receipt or repair.
+    pub waits_for: Option<&'static str>,
+    /// The same in words.
+    #[serde(skip)]
+    pub waits_words: Option<&'static str>,
+    /// Whether it is not tried any more, until somebody says the decision again.
+    pub given_up: bool,
     /// How much moved because of it.
     pub moved_msat: i64,
     /// The receipt of that.
@@ -107,6 +114,9 @@ fn view(dispute: &Dispute, people: &People, reader: Reader) -> DisputeView {
         outcome: dispute.outcome.map(Outcome::as_str),
         held_msat: dispute.held.0,
         pending: dispute.pending,
+        waits_for: dispute.waits_for.map(Wait::as_str),
+        waits_words: dispute.waits_for.map(Wait::words),
+        given_up: dispute.given_up,
         moved_msat: dispute.moved.0,
         receipt_id: dispute.receipt_id.as_ref().map(ToString::to_string),
     }

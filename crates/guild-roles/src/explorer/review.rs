@@ -1,6 +1,6 @@
 //! Reviews for readers: what this node says of providers, what others say, and what that weighs here.
 
-use guild_market::review::{self, Line, ReviewId, Row, Seen, alone};
+use guild_market::review::{self, Line, ReviewId, Row, Seen};
 use guild_market::routing::TaskType;
 use guild_protocol::identity::PublicKey;
 use guild_protocol::nostr::EventId;
@@ -263,7 +263,7 @@ pub(super) fn weighings(
     };
     let mut weighings = Vec::new();
     for task in tasks {
-        let weighed = review::weighed(rx, options, (key, &task), &alone, (anew, now_ms))?;
+        let weighed = review::weighed(rx, options, (key, &task), (anew, now_ms))?;
         let entry = guild_market::routing::log::latest(rx, &task, key)?;
         let keys = weighed.seen.iter().map(|seen| seen.reviewer).chain([*key]);
         let people = People::of(rx, keys)?;

@@ -281,12 +281,10 @@ impl Shared {
         let provider = &meeting.terms.provider;
         let mut changes = meeting::changes(&meeting, &self.options.market.evaluation, &matrix);
         if meeting.outcome == Some(Outcome::Forbidden) {
-            // Whoever stands behind this key has others.
-            let asked = [*provider].into();
-            let read = self.node.store.read(move |rx| operator::signs(rx, None, &asked));
-            let signs = read.await?;
-            let (clusters, reason) = (operator::clusters(&signs), meeting.meeting_id.as_str());
-            changes.extend(operator::implicated(&matrix, &clusters, provider, reason));
+            // Whoever stands behind this key may have others; what anybody can copy is no proof of it.
+            let key = *provider;
+            let others = self.node.store.read(move |rx| operator::of_own_node(rx, &key)).await?;
+            changes.extend(operator::implicated(&matrix, &others, meeting.meeting_id.as_str()));
         }
         let is_admitted = meeting.outcome.is_some_and(Outcome::is_admitted);
         let told = match (changes.is_empty(), is_admitted && matrix.is_blacklisted(provider)) {

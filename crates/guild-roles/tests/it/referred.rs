@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use guild_ledger::policy::Bundle;
 use guild_market::dossier::{self, About, Folder, Options, gather};
 use guild_market::order::State;
-use guild_protocol::env::Signer;
+use guild_market::reference;
+use guild_protocol::env::{Clock, Signer};
 use guild_protocol::nostr::Filter;
 use guild_protocol::nostr::job::{InputType, Request};
 use guild_protocol::schema::Registry;
 use guild_roles::buyer::{self, Choice};
+use guild_roles::reference::refer_to;
 
 use crate::town::{PRICE, Town, key, until_known, wish};
 
@@ -54,6 +56,52 @@ fn an_input_that_is_referred_to_is_read_by_its_hash_done_and_proven() {
         let text = String::from_utf8(forged[input].clone()).unwrap().replace("hello", "jello");
         forged.insert(input.clone(), text.into_bytes());
         assert_eq!(problems(&forged), ["dossier.changed", "dossier.input"]);
+    });
+}
+
+#[test]
+fn an_input_is_kept_until_nobody_looks_at_its_request_any_more() {
+    let (town, buyer, provider) = town();
+    let (store, clock) = (town.store(0).clone(), town.clock.clone());
+    let content = town.content.clone().unwrap();
+    town.tell(async move {
+        let them = provider.public_key();
+        until_known(&clock, &store, them).await;
+        let pins = async || content.pins(None).await.unwrap();
+        let let_go = async |at_ms| store.write(move |tx| reference::let_go(tx, at_ms)).await;
+        let posted = buyer.hire(wish("hello", Choice::Chosen(them))).await.unwrap();
+        assert_eq!(pins().await.len(), 1);
+        let done = buyer.wait(&posted.order_id).await.unwrap();
+        assert_eq!(done.state, State::Released);
+        let over_ms = done.changed_ms + reference::KEPT_MS;
+        let two_days_ms = 2 * 24 * 3_600_000;
+        assert_eq!(let_go(posted.posted_ms + two_days_ms).await.unwrap(), (0, false));
+        assert_eq!(let_go(over_ms - 1).await.unwrap(), (0, false));
+        assert_eq!(pins().await.len(), 1, "whoever looks at the evidence finds it");
+        assert_eq!(let_go(over_ms).await.unwrap(), (1, false));
+        assert_eq!(pins().await, []);
+        assert_eq!(let_go(over_ms + two_days_ms).await.unwrap(), (0, false));
+    });
+}
+
+#[test]
+fn what_no_request_came_to_name_is_let_go_and_what_is_referred_to_again_is_kept() {
+    let (town, ..) = town();
+    let (store, clock) = (town.store(0).clone(), town.clock.clone());
+    let content = town.content.clone().unwrap();
+    let refer = refer_to(content.clone(), store.clone(), clock.clone(), "http://x");
+    town.tell(async move {
+        let day_ms = 24 * 3_600_000;
+        let now_ms = clock.now_ms();
+        let let_go = async |at_ms| store.write(move |tx| reference::let_go(tx, at_ms)).await;
+        refer(b"never asked for".to_vec()).await.unwrap();
+        assert_eq!(let_go(now_ms + day_ms / 2).await.unwrap(), (0, false));
+        assert_eq!(let_go(now_ms + 3 * day_ms).await.unwrap(), (1, false));
+        assert_eq!(content.pins(None).await.unwrap(), []);
+        let address = refer(b"never asked for".to_vec()).await.unwrap();
+        assert!(address.starts_with("http://x/ipfs/"));
+        assert_eq!(content.pins(None).await.unwrap().len(), 1);
+        assert_eq!(let_go(clock.now_ms() + day_ms / 2).await.unwrap(), (0, false));
     });
 }
 

@@ -24,7 +24,7 @@ use guild_roles::disputes::{self, Disputes};
 use guild_roles::lifecycle::Lifecycle;
 use guild_roles::meeting::{self, Meetings};
 use guild_roles::provider::{self, Embedder, Provider, Worker};
-use guild_roles::reference::{fetch_from, refer_to};
+use guild_roles::reference::{Refer, fetch_from, refer_to};
 use guild_roles::reviews::{self, Reviews};
 use guild_roles::router::{Copies, Options as RouterOptions, Router};
 use guild_roles::workshop::Workshop;
@@ -230,6 +230,13 @@ impl Town {
         self.content = Some(Content::new(Default::default(), store, clock, self.random.clone()));
     }
 
+    /// Keeps what is too large for a request of this node, where content is shared.
+    fn refer(&self, node: usize) -> Option<Refer> {
+        let (store, clock) = (self.nodes[node].store.clone(), self.clock.clone());
+        let content = self.content.clone()?;
+        Some(refer_to(content, store, clock, "http://town.example"))
+    }
+
     /// One more node, on a file; its number.
     pub(crate) fn node(&mut self) -> usize {
         let dir = tempfile::tempdir().unwrap();
@@ -370,7 +377,7 @@ impl Town {
             clock: self.clock.clone(),
             random: self.random.clone(),
             router,
-            refer: self.content.clone().map(|content| refer_to(content, "http://town.example")),
+            refer: self.refer(node),
             examine: Some(examine),
             resend,
             query,
@@ -490,7 +497,7 @@ impl Town {
             policy: Arc::new(policy),
             workshop,
             judge,
-            refer: self.content.clone().map(|content| refer_to(content, "http://town.example")),
+            refer: self.refer(node),
             discovery: None,
         };
         let funded = self.nodes[node].store.write(fund);

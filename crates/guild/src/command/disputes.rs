@@ -177,7 +177,13 @@ fn print(detail: &DisputeDetail, cx: &mut Context<'_>) -> Result<()> {
         _ => "not yet".to_owned(),
     };
     let moved = match dispute.pending {
-        true => "has not followed yet".to_owned(),
+        true => {
+            let why = dispute.waits_words.map(|why| format!(": {why}")).unwrap_or_default();
+            match dispute.given_up {
+                true => format!("given up{why}; say the outcome again to have it tried"),
+                false => format!("has not followed yet{why}"),
+            }
+        }
         false => format!("{} msat", dispute.moved_msat),
     };
     cx.out.fields(&[

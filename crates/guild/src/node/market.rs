@@ -19,7 +19,7 @@ use guild_roles::discovery::{self, Discovery};
 use guild_roles::provider::{
     self, Broadcast, CommandRunner, Embedder, Provider, Solver, Together, Worker,
 };
-use guild_roles::reference::{fetch_from, refer_to};
+use guild_roles::reference::{self, Refer, fetch_from, refer_to};
 use guild_roles::treasury::{Account, Limit, Treasury};
 use guild_roles::workshop::Workshop;
 use guild_roles::{judge_model, tools};
@@ -176,6 +176,12 @@ fn bid_options(loaded: &Loaded) -> bid::Options {
     }
 }
 
+/// How what is too large for a request is kept.
+pub(super) fn refer(means: &Means<'_>, parts: &Parts) -> Refer {
+    let (store, clock) = (parts.store.clone(), parts.clock.clone());
+    refer_to(means.content.clone(), store, clock, &means.url)
+}
+
 /// Starts the role that hires.
 pub(super) fn start_buyer(
     means: &Means<'_>,
@@ -205,9 +211,15 @@ pub(super) fn start_buyer(
         policy: Arc::new(policy),
         workshop: means.workshops.buyer.clone(),
         judge: means.judge.clone(),
-        refer: Some(refer_to(means.content.clone(), &means.url)),
+        refer: Some(refer(means, parts)),
         discovery: Some(means.discovery.clone()),
     };
+    let (content, store, clock) = (means.content.clone(), parts.store.clone(), parts.clock.clone());
+    let stop = shutdown.clone();
+    supervisor.start("references", async move {
+        reference::look_after(content, store, clock, stop).await;
+        Ok(())
+    });
     let (buyer, service) = Buyer::new(options, key, node);
     let stop = shutdown.clone();
     supervisor.start("buyer", async move {

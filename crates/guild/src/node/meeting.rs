@@ -9,10 +9,9 @@ use guild_protocol::env::{BoxFuture, Clock, Shutdown};
 use guild_protocol::identity::SecretKey;
 use guild_protocol::nostr::{Event, Filter};
 use guild_roles::meeting::{self, Meetings, Query, Resend};
-use guild_roles::reference::refer_to;
 use guild_roles::router::Router;
 
-use super::market::Means;
+use super::market::{Means, refer};
 use super::{Parts, Supervisor, reviews};
 use crate::real::SystemStopwatch;
 
@@ -66,7 +65,7 @@ pub(super) fn start(
         clock: parts.clock.clone(),
         random: parts.random.clone(),
         router,
-        refer: Some(refer_to(means.content.clone(), &means.url)),
+        refer: Some(refer(means, parts)),
         examine,
         resend: resend(means.pool.clone()),
         query: query(means.pool.clone(), parts.clock.clone()),

@@ -1,7 +1,7 @@
 //! What a dispute pays is charged to the envelope of its work, as what an order pays is.
 
 use guild_market::budget::{self, Asked};
-use guild_market::dispute::{self, Done, Heard, Outcome, Reason, Side, State};
+use guild_market::dispute::{self, Done, Heard, Outcome, Reason, Side, State, Wait};
 use guild_market::order::{self, OrderId};
 use guild_market::{Error, Result};
 use guild_protocol::amount::Msat;
@@ -102,6 +102,72 @@ fn a_full_envelope_makes_what_was_won_wait() {
         retry(node, &deal, SAID + 60).unwrap();
         assert_eq!(used(node), [(0, 50), (0, 50)], "once");
         assert_eq!(problems(node), Vec::<String>::new());
+    });
+}
+
+/// Tries when it is due, until nothing is; how often that was, and when it ended.
+fn tried_out(node: &Node, deal: &Deal, from_ms: i64) -> (i64, i64) {
+    let (mut now_ms, mut tries) = (from_ms, 0);
+    loop {
+        let of_it = of(node, Side::Buyer, deal);
+        let due = node.read(move |rx| dispute::due(rx, i64::MAX, 10));
+        if !due.contains(&(deal.id(), Side::Buyer)) {
+            return (tries, now_ms);
+        }
+        now_ms = of_it.due_ms.max(now_ms);
+        retry(node, deal, now_ms).unwrap();
+        tries += 1;
+        assert!(tries < 1_000, "it is tried for ever: {of_it:?}");
+    }
+}
+
+#[test]
+fn what_nobody_can_pay_is_given_up_with_a_reason_until_somebody_says_it_again() {
+    both(|node| {
+        node.fund(100);
+        let deal = settled(node, "a", (true, false));
+        node.post(&new_order("b", 100)).unwrap();
+        let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
+        hear(node, Side::Buyer, &filed.events[0]).unwrap();
+        advance(node, Side::Buyer, &deal, Some(Outcome::Release), SAID + 20);
+        assert_eq!(of(node, Side::Buyer, &deal).waits_for, Some(Wait::Wallet));
+        let (tries, ended_ms) = tried_out(node, &deal, SAID + 20);
+        assert_eq!(tries, dispute::TRIES_MAX);
+        let month_ms = 30 * 24 * 3_600_000;
+        assert!((month_ms / 2..month_ms).contains(&(ended_ms - SAID)), "{ended_ms}");
+        let over = of(node, Side::Buyer, &deal);
+        assert!(over.pending && over.given_up, "it is still owed: {over:?}");
+        assert_eq!((over.waits_for, over.tries), (Some(Wait::Wallet), tries));
+        assert_eq!(retry(node, &deal, ended_ms + 5).unwrap().dispute, over, "nothing is tried");
+        // Somebody has money again, and says so.
+        node.write(|tx| order::cancel(tx, &OrderId::of_key("b"), SAID + 40)).unwrap();
+        let id = deal.id();
+        let again = with(node, Side::Buyer, &options(), move |tx, desk| {
+            let said = (desk, ended_ms + 10);
+            dispute::resolve(tx, (&id, Side::Buyer), Outcome::Release, None, said)
+        });
+        assert!(!again.unwrap().dispute.given_up);
+        let paid = retry(node, &deal, ended_ms + 10).unwrap().dispute;
+        assert_eq!((paid.pending, paid.moved, paid.waits_for), (false, Msat(50), None));
+        assert_eq!(problems(node), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn what_fails_again_and_again_is_given_up_as_well() {
+    both(|node| {
+        node.fund(100);
+        let deal = settled(node, "a", (true, false));
+        node.post(&new_order("b", 100)).unwrap();
+        let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
+        hear(node, Side::Buyer, &filed.events[0]).unwrap();
+        advance(node, Side::Buyer, &deal, Some(Outcome::Release), SAID + 20);
+        for _ in 0..dispute::TRIES_MAX {
+            let id = deal.id();
+            node.write(move |tx| dispute::failed(tx, (&id, Side::Buyer), SAID + 30)).unwrap();
+        }
+        let over = of(node, Side::Buyer, &deal);
+        assert_eq!((over.given_up, over.waits_for), (true, Some(Wait::Repair)));
     });
 }
 

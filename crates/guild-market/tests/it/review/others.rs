@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use guild_market::judge::Class;
 use guild_market::review::{
-    Grade, Record, Seen, Taken, Weighed, alone, grade, hearsay, record_of, score, seen_of, take,
-    upkeep, weighed, withdraw,
+    Grade, Record, Seen, Taken, Weighed, grade, hearsay, record_of, score, seen_of, take, upkeep,
+    weighed, withdraw,
 };
 use guild_market::routing::{
     Change, Hearsay, Hearsays, Matrix, Mutation, Policy, Wanted, choose, choose_with,
@@ -13,6 +13,7 @@ use guild_market::routing::{
 use guild_protocol::env::Random;
 use guild_protocol::hash::Hash;
 use guild_protocol::id::ReceiptId;
+use guild_protocol::nostr::announcement::Announcement;
 use guild_protocol::nostr::review::Payment;
 use guild_protocol::nostr::{Draft, kind, tag};
 
@@ -39,7 +40,7 @@ fn all(node: &Node, of: &SecretKey) -> Vec<Seen> {
 
 fn weighed_by(node: &Node, options: &Options, of: &SecretKey, now_ms: i64) -> Weighed {
     let (of, options) = (of.public_key(), options.clone());
-    node.read(move |rx| weighed(rx, &options, (&of, &task()), &alone, (true, now_ms)))
+    node.read(move |rx| weighed(rx, &options, (&of, &task()), (true, now_ms)))
 }
 
 fn said_of(node: &Node, of: &SecretKey) -> Hearsay {
@@ -226,11 +227,75 @@ fn all_who_are_new_are_one_and_operators_count_once() {
         Hearsay { good_milli: 0, bad_milli: 990 },
         "30 times a tenth"
     );
-    let (of, one) = (them.public_key(), somebody(0).public_key());
-    let together = node.read(move |rx| {
-        weighed(rx, &Options::default(), (&of, &task()), &move |_| one, (true, T0))
-    });
-    assert!(together.prior.bad_milli <= 100, "{:?}", together.prior);
+    let found = weighed_by(&node, &Options::default(), &them, T0);
+    assert_eq!(found.prior.bad_milli, 990, "{:?}", found.prior);
+}
+
+/// Somebody announces itself, as this operator does everywhere.
+fn announced(node: &Node, by: &SecretKey, words: &str) {
+    offered(node, by, "box", words);
+}
+
+fn offered(node: &Node, by: &SecretKey, d: &str, words: &str) {
+    let mut card = Announcement::new(d);
+    card.content.description = Some(words.to_owned());
+    card.relays = vec!["wss://one.example".to_owned()];
+    keep(node, &[card.draft(unix_s(T0)).unwrap().sign(by).unwrap()]);
+}
+
+const FARM: &str = "A thousand boxes of one owner, who says of all of them the same thing.";
+
+#[test]
+fn a_thousand_reviewers_of_one_operator_are_one() {
+    let node = Node::sqlite(Default::default());
+    let them = subject();
+    for n in 0..1_000 {
+        announced(&node, &somebody(n), FARM);
+    }
+    for n in 0..400 {
+        taken(&node, &proven(&node, &somebody(n), &them, 0, T0));
+    }
+    assert_eq!(said_of(&node, &them), Hearsay { good_milli: 0, bad_milli: 100 });
+    let found = weighed_by(&node, &Options::default(), &them, T0);
+    assert!(found.prior.bad_milli <= 100, "{:?}", found.prior);
+    // What is due for being computed again comes to the same.
+    node.write(|tx| upkeep(tx, &Options::default(), T0 + 2 * HOUR_MS)).unwrap();
+    assert_eq!(said_of(&node, &them).bad_milli, 99);
+}
+
+#[test]
+fn who_is_believed_is_not_drowned_by_copies_of_its_announcement() {
+    let node = Node::sqlite(Default::default());
+    let (honest, good, unknown) = (somebody(1), key(20), key(21));
+    taken(&node, &proven(&node, &honest, &good, 9_000, T0));
+    for _ in 0..20 {
+        outcome(&node, &good, Class::Success);
+    }
+    announced(&node, &honest, FARM);
+    taken(&node, &proven(&node, &honest, &unknown, 9_000, T0));
+    let before = said_of(&node, &unknown);
+    for n in 2..200 {
+        announced(&node, &somebody(n), FARM);
+        taken(&node, &proven(&node, &somebody(n), &unknown, 0, T0));
+    }
+    assert_eq!(said_of(&node, &unknown), before, "they are counted with it, and weigh less");
+}
+
+#[test]
+fn nobody_makes_strangers_one_by_copying_all_of_them() {
+    let node = Node::sqlite(Default::default());
+    let them = subject();
+    for n in 1..=5 {
+        announced(&node, &somebody(n), &format!("{FARM} But this one is number {n}."));
+        taken(&node, &proven(&node, &somebody(n), &them, 0, T0));
+    }
+    assert_eq!(said_of(&node, &them).bad_milli, 500);
+    for n in 1..=5 {
+        let words = format!("{FARM} But this one is number {n}.");
+        offered(&node, &somebody(99), &format!("copy {n}"), &words);
+    }
+    taken(&node, &proven(&node, &somebody(99), &them, 0, T0));
+    assert_eq!(said_of(&node, &them).bad_milli, 500, "it is one with one of them");
 }
 
 #[test]

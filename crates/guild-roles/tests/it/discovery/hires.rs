@@ -1,7 +1,7 @@
 //! Work goes to the honest provider while others attack what it is found by.
 
 use guild_protocol::nostr::Event;
-use guild_protocol::nostr::announcement::{Capabilities, KindNames};
+use guild_protocol::nostr::announcement::{Announcement, Capabilities, KindNames};
 use guild_roles::discovery::{Footing, Options, Standing};
 
 use super::flood::pour;
@@ -48,24 +48,32 @@ fn one_key_with_very_many_offers_hides_nobody() {
     });
 }
 
+/// An announcement with all that it is known by.
+fn signed_by_words(d: &str, price: i64, words: &str) -> Announcement {
+    let mut card = priced(d, price);
+    card.content.name = Some("Quick box".to_owned());
+    card.content.description = Some(words.to_owned());
+    card.relays = vec!["wss://quick.example".to_owned()];
+    card
+}
+
+const WORDS: &str = "Embeddings, done with care, by day and by night, for everybody.";
+
+async fn shut_out(hall: &Hall, n: u64) {
+    let matrix = hall.router.current().await.unwrap();
+    hall.router.record(matrix.blacklisting(&[who(n)], "a test")).await.unwrap();
+}
+
 #[test]
 fn another_key_of_whoever_is_shut_out_is_seen_behind_a_flood() {
     both(&Options::default(), async |hall| {
-        // One operator by all signs, with two keys; the other one is cheap.
-        let own = |d: &str, price| {
-            let mut card = priced(d, price);
-            card.content.name = Some("Quick box".to_owned());
-            let words = "Embeddings, done with care, by day and by night, for everybody.";
-            card.content.description = Some(words.to_owned());
-            card.relays = vec!["wss://quick.example".to_owned()];
-            card
-        };
-        hall.announce(2, &own("a", 500), "ws://honest").await;
-        hall.announce(3, &own("b", 1), "ws://honest").await;
+        // One operator by all signs; its second key is cheap, and comes when the first one is shut out.
+        hall.announce(2, &signed_by_words("a", 500, WORDS), "ws://honest").await;
         hall.announce(1, &priced("c", 500), "ws://honest").await;
         hall.admit(2, "a").await;
-        let matrix = hall.router.current().await.unwrap();
-        hall.router.record(matrix.blacklisting(&[who(2)], "a test")).await.unwrap();
+        shut_out(&hall, 2).await;
+        hall.pass(60_000).await;
+        hall.announce(3, &signed_by_words("b", 1, WORDS), "ws://honest").await;
         assert_eq!(hall.hired("before").await, who(1));
         hall.pass(1_000).await;
         // More than are compared, heard later.
@@ -74,6 +82,34 @@ fn another_key_of_whoever_is_shut_out_is_seen_behind_a_flood() {
         };
         pour(&hall, (0..2 * MANY).map(dear).collect()).await;
         assert_eq!(hall.hired("after").await, who(1));
+        // Whatever the first key shows by now: what counts is what it showed.
+        hall.announce(2, &priced("a", 500), "ws://honest").await;
+        assert_eq!(hall.hired("changed").await, who(1));
+        // An evaluation is the way in, as for every newcomer.
+        hall.admit(3, "b").await;
+        assert_eq!(hall.hired("evaluated").await, who(3));
+    });
+}
+
+#[test]
+fn nobody_is_shut_out_by_a_copy_of_its_signs() {
+    both(&Options::default(), async |hall| {
+        hall.announce(1, &signed_by_words("a", 5, WORDS), "ws://honest").await;
+        hall.announce(4, &priced("c", 500), "ws://honest").await;
+        // A copy of all that can be copied, by a key that is then shut out on purpose.
+        hall.announce(2, &signed_by_words("a", 500, WORDS), "ws://evil").await;
+        hall.admit(2, "a").await;
+        shut_out(&hall, 2).await;
+        assert_eq!(hall.hired("copied before").await, who(1), "it was there before");
+        // Somebody comes whom nobody could copy before; it is copied afterwards.
+        let other = "Another box, with other words: embeddings for a very small price, always.";
+        hall.pass(60_000).await;
+        hall.announce(3, &signed_by_words("b", 1, other), "ws://honest").await;
+        hall.pass(60_000).await;
+        hall.announce(2, &signed_by_words("a", 500, other), "ws://evil").await;
+        hall.beat(2).await;
+        hall.beat(3).await;
+        assert_eq!(hall.hired("copied after").await, who(3));
     });
 }
 
