@@ -41,5 +41,6 @@ pub fn migrations() -> Vec<guild_store::Migration> {
         content::migration(),
         roster::migration(),
         index::said_migration(),
+        index::offers_migration(),
     ]
 }
