@@ -26,7 +26,7 @@ pub use query::{Budget, Stored, count, ids_within, query, query_within};
 pub use sweep::{Bounds, Swept, sweep};
 pub use verified::Verified;
 
-pub(crate) use key::{answer_terms, id_key};
+pub(crate) use key::{answer_terms, id_key, offer_key, pubkey_key};
 pub(crate) use put::{Done, put_from};
 
 /// The bell that rings after a commit that stored events: new after a number.

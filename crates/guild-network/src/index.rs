@@ -46,6 +46,15 @@ pub(crate) fn said_migration() -> Migration {
     Migration { area: "network", number: 6, name: "said", sql }
 }
 
+/// Offers by numbers instead of texts.
+pub(crate) fn offers_migration() -> Migration {
+    let sql = Sql {
+        lite: include_str!("../migrations/sqlite/0007_offers.sql"),
+        pg: include_str!("../migrations/postgres/0007_offers.sql"),
+    };
+    Migration { area: "network", number: 7, name: "offers", sql }
+}
+
 /// The tables of this module.
 pub(crate) fn migration() -> Migration {
     let sql = Sql {

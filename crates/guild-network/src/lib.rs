@@ -41,6 +41,7 @@ pub fn migrations() -> Vec<guild_store::Migration> {
         content::migration(),
         roster::migration(),
         index::said_migration(),
+        index::offers_migration(),
         archive::kept_migration(),
     ]
 }

@@ -150,8 +150,12 @@ pub fn ways(rx: &mut Rx<'_>, provider: &PublicKey, now_ms: UnixMs) -> Result<Vec
     facts.listed = relay_list(rx, provider, now_ms)?.unwrap_or_default().read;
     let seen: Vec<(String,)> = rx.all(
         "SELECT e.origin FROM index_provider p JOIN nostr_event e ON e.seq = p.seq
-         WHERE p.pubkey = $1 ORDER BY p.seq DESC LIMIT $2",
-        args![&provider.hex(), i64::try_from(NAMED_MAX).unwrap_or(8)],
+         WHERE p.pubkey_key = $1 AND p.pubkey = $2 ORDER BY p.seq DESC LIMIT $3",
+        args![
+            archive::pubkey_key(provider),
+            &provider.hex(),
+            i64::try_from(NAMED_MAX).unwrap_or(8)
+        ],
     )?;
     facts.seen = seen.into_iter().filter_map(|(origin,)| relay_url(&origin).ok()).collect();
     facts.qualities = delivery::of_provider(rx, provider, now_ms)?.into_iter().collect();

@@ -12,6 +12,7 @@ use crate::db::{Access, Column, Columns, Db, Sql, Val, row_count};
 use crate::{Error, Result};
 
 mod client;
+mod copy;
 mod failure;
 mod server;
 mod value;
@@ -265,6 +266,11 @@ impl Link {
         self.client.run(&statement, arguments, |_| ())
     }
 
+    fn copy(&mut self, sql: &str, columns: &[Column<'_>], rows: usize) -> Result<u64> {
+        let statement = self.prepared(sql)?;
+        self.client.copy(&statement, copy::pieces(columns, rows))
+    }
+
     fn query<P, I>(
         &mut self,
         sql: &str,
@@ -392,10 +398,15 @@ impl Db for Postgres {
     }
 
     fn exec_set(&mut self, sql: &str, columns: &[Column<'_>]) -> Result<u64> {
-        if row_count(columns)? == 0 {
+        let rows = row_count(columns)?;
+        if rows == 0 {
             return Ok(0);
         }
-        self.on_link(|link| link.exec(sql, columns))
+        let copy = (rows >= copy::ROWS_MIN).then(|| copy::copy_of(sql, columns)).flatten();
+        self.on_link(|link| match &copy {
+            Some(copy) => link.copy(copy, columns, rows),
+            None => link.exec(sql, columns),
+        })
     }
 
     fn query_set(

@@ -1,5 +1,6 @@
 //! SQLite.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::config::DbConfig;
@@ -27,6 +28,12 @@ const EVERYWHERE: &str = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;
 const BUSY_TIMEOUT_MS: u64 = 5_000;
 const STATEMENT_CACHE: usize = 256;
 const JOURNAL_TRIES: u32 = 100;
+/// So many values one statement has for many rows, about.
+const VALUES_AT_ONCE: usize = 480;
+/// Fewer rows than this are not worth a statement of their own.
+const ROWS_AT_ONCE_MIN: usize = 8;
+/// So many bytes are looked at together.
+const NUL_PIECE: usize = 128;
 const CONFLICT_TRIES: u32 = 20;
 
 impl Sqlite {
@@ -95,6 +102,36 @@ impl Sqlite {
     }
 }
 
+/// The text that inserts one row of these columns with `INSERT OR FAIL`, as one that inserts so many; nothing if it
+/// does anything else. Both end where they fail and keep what they did before.
+fn of_rows(sql: &str, columns: &[Column<'_>], rows: usize) -> Option<String> {
+    let (table, items) = sql.strip_prefix("INSERT OR FAIL INTO ")?.split_once("VALUES (")?;
+    let items: Vec<&str> = items.strip_suffix(')')?.split(',').map(str::trim).collect();
+    let is_plain = |item: &&str| item.bytes().all(|byte| byte == b'$' || byte.is_ascii_digit());
+    if table.contains(['$', '\'']) || !items.iter().all(is_plain) {
+        return None;
+    }
+    let mut many = format!("INSERT OR FAIL INTO {table}VALUES ");
+    for row in 0..rows {
+        for (i, item) in items.iter().enumerate() {
+            many.push_str(match (row, i) {
+                (0, 0) => "(",
+                (_, 0) => "), (",
+                _ => ", ",
+            });
+            match item.strip_prefix('$') {
+                Some(number) => {
+                    let number = number.parse::<usize>().ok()? + row * columns.len();
+                    many.push_str(&format!("${number}"));
+                }
+                None => many.push_str(item),
+            }
+        }
+    }
+    many.push(')');
+    Some(many)
+}
+
 /// SQLite gives a new file the mode that the process happens to have, and the files beside it the mode of the first.
 fn create_private(path: &Path) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
@@ -103,6 +140,32 @@ fn create_private(path: &Path) -> Result<()> {
             Err(Error::Database(format!("{}: {error}", path.display())))
         }
         _ => Ok(()),
+    }
+}
+
+impl Sqlite {
+    /// Runs a statement that takes so many rows at a time for these rows, which are a multiple of as many.
+    fn exec_rows(
+        &mut self,
+        sql: &str,
+        columns: &[Column<'_>],
+        rows: Range<usize>,
+        at_once: usize,
+    ) -> Result<u64> {
+        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
+        let width = columns.len().max(1);
+        let places = places(&statement, columns.len() * at_once)?;
+        let places: Vec<_> =
+            places.into_iter().map(|place| (place / width, place % width)).collect();
+        let mut changed = 0;
+        for first in rows.step_by(at_once) {
+            let value = |(row, i): (usize, usize)| {
+                columns.get(i).map_or(Val::Null, |column| column.val(first + row))
+            };
+            bind(&mut statement, &places, value)?;
+            changed += statement.raw_execute().map_err(refused)? as u64;
+        }
+        Ok(changed)
     }
 }
 
@@ -126,15 +189,17 @@ fn places(statement: &Statement<'_>, arguments: usize) -> Result<Vec<usize>> {
         .collect()
 }
 
-/// Looks at every byte, whatever it finds: without a way out the processor looks at many of them at once.
+/// Looks at all bytes of a piece, whatever it finds: without a way out the processor looks at many of them at once.
 fn has_nul(text: &str) -> bool {
-    text.bytes().fold(false, |found, byte| found | (byte == 0))
+    let found =
+        |piece: &[u8]| piece.iter().fold(0, |found, byte| found | u8::from(*byte == 0)) != 0;
+    text.as_bytes().chunks(NUL_PIECE).any(found)
 }
 
-fn bind<'a>(
+fn bind<'a, P: Copy>(
     statement: &mut Statement<'_>,
-    places: &[usize],
-    arg: impl Fn(usize) -> Val<'a>,
+    places: &[P],
+    arg: impl Fn(P) -> Val<'a>,
 ) -> Result<()> {
     for (i, place) in places.iter().enumerate() {
         let value = match arg(*place) {
@@ -250,14 +315,16 @@ impl Db for Sqlite {
     }
 
     fn exec_set(&mut self, sql: &str, columns: &[Column<'_>]) -> Result<u64> {
-        let mut statement = self.connection.prepare_cached(sql).map_err(refused)?;
-        let places = places(&statement, columns.len())?;
-        let mut changed = 0;
-        for row in 0..row_count(columns)? {
-            bind(&mut statement, &places, |i| columns.get(i).map_or(Val::Null, |c| c.val(row)))?;
-            changed += statement.raw_execute().map_err(refused)? as u64;
-        }
-        Ok(changed)
+        let count = row_count(columns)?;
+        let at_once = VALUES_AT_ONCE.checked_div(columns.len()).unwrap_or(0);
+        let whole = count.checked_div(at_once).unwrap_or(0).saturating_mul(at_once);
+        let many =
+            (at_once >= ROWS_AT_ONCE_MIN && whole > 0).then(|| of_rows(sql, columns, at_once));
+        let Some(many) = many.flatten() else {
+            return self.exec_rows(sql, columns, 0..count, 1);
+        };
+        let changed = self.exec_rows(&many, columns, 0..whole, at_once)?;
+        Ok(changed + self.exec_rows(sql, columns, whole..count, 1)?)
     }
 
     fn query_set(
@@ -277,5 +344,47 @@ impl Db for Sqlite {
 
     fn batch(&mut self, sql: &str) -> Result<()> {
         self.connection.execute_batch(sql).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_inserts_plain_values_is_done_many_at_a_time() {
+        let two = [Column::Ints(&[1]), Column::Texts(&["x"])];
+        assert_eq!(
+            of_rows("INSERT OR FAIL INTO t (a, b, c)\n VALUES ($2, 0, $1)", &two, 3).as_deref(),
+            Some("INSERT OR FAIL INTO t (a, b, c)\n VALUES ($2, 0, $1), ($4, 0, $3), ($6, 0, $5)")
+        );
+        for other in [
+            "INSERT OR FAIL INTO t (a, b) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+            "INSERT OR FAIL INTO t (a, b) VALUES ($1, $2) RETURNING a",
+            "INSERT OR FAIL INTO t (a, b) VALUES ($1, lower($2))",
+            "INSERT OR FAIL INTO t (a, b) VALUES ($1, '$2')",
+            "INSERT OR FAIL INTO t (a, b) VALUES ($1, $2), ($1, $2)",
+            "INSERT OR FAIL INTO t (a, b) SELECT $1, $2",
+            "INSERT INTO t (a, b) VALUES ($1, $2)",
+            "INSERT OR IGNORE INTO t (a, b) VALUES ($1, $2)",
+            "WITH x AS (SELECT $1) INSERT OR FAIL INTO t (a, b) VALUES ($1, $2)",
+            "UPDATE t SET a = $1 WHERE b = $2",
+        ] {
+            assert_eq!(of_rows(other, &two, 3), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_text_with_nul_is_seen_wherever_it_stands() {
+        for bytes in [1, NUL_PIECE - 1, NUL_PIECE, NUL_PIECE + 1, 3 * NUL_PIECE] {
+            let text = "x".repeat(bytes);
+            assert!(!has_nul(&text));
+            for at in 0..bytes {
+                let mut text = text.clone();
+                text.replace_range(at..=at, "\0");
+                assert!(has_nul(&text), "{at} of {bytes}");
+            }
+        }
+        assert!(!has_nul(""));
     }
 }

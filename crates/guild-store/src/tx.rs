@@ -117,6 +117,9 @@ impl<'a> Tx<'a> {
     /// Runs a statement for a whole set at once, as [`Rx::all_set`] does; the number of rows it changed. SQLite's text
     /// is about one row, PostgreSQL's about all: `INSERT INTO t (a, b) VALUES ($1, $2)`, and
     /// `INSERT INTO t (a, b) SELECT * FROM unnest($1::bigint[], $2::text[])`.
+    ///
+    /// If SQLite's text begins with `INSERT OR FAIL`, many rows go into one statement. That is quicker for a table
+    /// without an `INTEGER PRIMARY KEY`; for others SQLite keeps a copy of every page that such a statement changes.
     pub fn exec_set(&mut self, sql: impl Into<Sql>, columns: &[Column<'_>]) -> Result<u64> {
         let sql = sql.into();
         self.rx.statement(|db| {

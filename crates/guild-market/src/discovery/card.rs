@@ -1,5 +1,7 @@
 //! What the registry keeps of an announcement.
 
+use std::sync::Arc;
+
 use guild_network::index::Announced;
 use guild_protocol::env::UnixMs;
 use guild_protocol::identity::PublicKey;
@@ -38,7 +40,7 @@ pub struct Card {
     /// When this version came.
     pub came_ms: UnixMs,
     /// Who brought it.
-    pub origin: Box<str>,
+    pub origin: Arc<str>,
     /// What it calls itself.
     pub name: Option<Box<str>>,
     /// How it describes itself, as it looks: words with dashes in between.
@@ -68,12 +70,9 @@ impl Card {
             created_at: announced.created_at,
             first_ms: announced.first_ms,
             came_ms: announced.received_ms,
-            origin: (&*announced.origin).into(),
+            origin: announced.origin.clone(),
             name: name.filter(|name| !name.trim().is_empty()).map(Into::into),
-            about: about
-                .map(|about| canonical(&about))
-                .filter(|about| !about.is_empty())
-                .map(Into::into),
+            about: about.map(canonical).filter(|about| !about.is_empty()).map(Into::into),
             claims: Claims::of(card),
             has_performance: content.performance.is_some() || content.stability.is_some(),
             relays: relays.map(|url| url.as_str().into()).collect(),
@@ -87,8 +86,8 @@ impl Card {
     }
 
     pub(super) fn heap_bytes(&self) -> usize {
-        let texts = [&self.d, &self.canonical_d, &self.origin];
-        let texts: usize = texts.into_iter().map(|text| text.len()).sum();
+        let texts = self.d.len().saturating_add(self.canonical_d.len());
+        // Where it came from is shared by all that came from there together.
         let some = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         let relays: usize =
             self.relays.iter().map(|url| url.len().saturating_add(size_of::<Box<str>>())).sum();
@@ -100,6 +99,7 @@ impl Card {
     }
 }
 
-fn cut(text: &str, most: usize) -> String {
-    text.chars().take(most).collect()
+fn cut(text: &str, most_chars: usize) -> &str {
+    let end = text.char_indices().nth(most_chars).map_or(text.len(), |(end, _)| end);
+    text.get(..end).unwrap_or_default()
 }

@@ -155,10 +155,10 @@ impl Discrepancy {
     }
 }
 
-/// Words of one place.
+/// Words of one place, each once, in order. They are few: a list is searched faster than a tree is made.
 #[derive(Default)]
 struct Place {
-    claims: BTreeSet<Claim>,
+    claims: Vec<Claim>,
 }
 
 impl Place {
@@ -171,7 +171,9 @@ impl Place {
                     break;
                 }
                 Ok(Some(claim)) => {
-                    place.claims.insert(claim);
+                    if let Err(at) = place.claims.binary_search(&claim) {
+                        place.claims.insert(at, claim);
+                    }
                 }
                 Ok(None) => {}
                 Err(what) if wrong.len() < DISCREPANCIES_MAX => {
@@ -183,9 +185,13 @@ impl Place {
         place
     }
 
+    fn has(&self, claim: &Claim) -> bool {
+        self.claims.binary_search(claim).is_ok()
+    }
+
     /// Whether it says this, in so many words or by a pattern; or the pattern fits something that it says.
     fn says(&self, claim: &Claim) -> bool {
-        self.claims.contains(claim)
+        self.has(claim)
             || self.claims.iter().any(|own| match (own, claim) {
                 (Claim::Pattern(_), Claim::Name(name)) => own.covers(name),
                 (Claim::Name(name), Claim::Pattern(_)) => claim.covers(name),
@@ -226,15 +232,15 @@ impl Claims {
         let names = content.capabilities.as_ref().and_then(|all| all.names.as_deref());
         let jobs = words(content.supported_jobs()).chain(words(names.unwrap_or_default()));
         let jobs = Place::read(jobs, &mut ignored);
-        let all: BTreeSet<&Claim> = [&kinds, &supported, &topics, &jobs]
-            .into_iter()
-            .flat_map(|place| &place.claims)
-            .collect();
-        let mut list = Vec::new();
+        let places = [&kinds, &supported, &topics, &jobs];
+        let mut all: Vec<&Claim> = places.iter().flat_map(|place| &place.claims).collect();
+        all.sort_unstable();
+        all.dedup();
+        let mut list = Vec::with_capacity(all.len());
         for claim in all {
             let in_tags = kinds.says(claim) || topics.says(claim);
             let in_content = supported.says(claim) || jobs.says(claim);
-            let disputed = match (kinds.claims.contains(claim), supported.claims.contains(claim)) {
+            let disputed = match (kinds.has(claim), supported.has(claim)) {
                 _ if in_tags && in_content => None,
                 (true, _) if !supported.claims.is_empty() => Some(What::OnlyTag),
                 (_, true) if !kinds.claims.is_empty() => Some(What::OnlyContent),

@@ -223,8 +223,8 @@ impl Follower {
 
     fn take(&mut self, page: &AnnouncedPage, is_again: bool, now_ms: UnixMs) {
         for announced in &page.announced {
-            let card = match &announced.card {
-                Ok(card) => Card::of(announced, card),
+            let said = match &announced.card {
+                Ok(said) => said,
                 Err(code) => {
                     // What is looked at again was counted when it came.
                     if !is_again {
@@ -233,16 +233,18 @@ impl Follower {
                     continue;
                 }
             };
-            let name: Name = (card.provider, card.d.clone());
+            let name = || -> Name { (announced.pubkey, said.d.as_str().into()) };
+            let card = Card::of(announced, said);
             let is_wrong = !card.claims.discrepancies().is_empty();
-            let mark = self.marks.remove(&name);
+            let has_marks = !self.marks.is_empty();
+            let mark = has_marks.then(|| self.marks.remove(&name())).flatten();
             match self.registry.take(card, mark.as_ref(), is_again, now_ms) {
                 Taken::New if is_wrong => {
-                    self.renewed.insert(name);
+                    self.renewed.insert(name());
                 }
                 // What was wrong before may be right now.
                 Taken::Newer => {
-                    self.renewed.insert(name);
+                    self.renewed.insert(name());
                 }
                 Taken::Refused(why) if !is_again => self.count(why.name()),
                 Taken::Refused(Why::NoWork) | Taken::New | Taken::Known | Taken::Refused(_) => {}

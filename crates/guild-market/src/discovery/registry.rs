@@ -25,6 +25,10 @@ const LOUD_MAX: usize = 1_000;
 /// Names an offer: its author, and its `d` byte for byte.
 pub(super) type Name = (PublicKey, Box<str>);
 
+/// The offers of one key, by their names. Each stands apart: it is large, and would be moved whenever another comes
+/// beside it.
+type Offers = BTreeMap<Box<str>, Box<Entry>>;
+
 /// What became of an announcement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
@@ -90,9 +94,10 @@ pub struct Summary {
 #[derive(Debug, Clone)]
 pub struct Registry {
     options: Options,
-    entries: BTreeMap<Name, Entry>,
-    /// How many offers each key has.
-    offers: BTreeMap<PublicKey, usize>,
+    /// By key: nobody is here without an offer.
+    offers: BTreeMap<PublicKey, Offers>,
+    /// How many offers there are.
+    count: usize,
     /// Whose offers have a name that looks like this.
     names: BTreeMap<Box<str>, BTreeMap<PublicKey, u32>>,
     /// New offers by hour and by who brought them.
@@ -114,8 +119,8 @@ impl Registry {
     pub fn new(options: Options) -> Registry {
         Registry {
             options,
-            entries: BTreeMap::new(),
             offers: BTreeMap::new(),
+            count: 0,
             names: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             recommended: BTreeMap::new(),
@@ -133,33 +138,32 @@ impl Registry {
 
     /// Everybody who is kept, by key and name.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.entries.values()
+        self.offers.values().flat_map(BTreeMap::values).map(|entry| &**entry)
     }
 
     /// How many offers are kept.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.count
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.count == 0
     }
 
     /// One offer, by its author and its `d`.
     pub fn get(&self, provider: &PublicKey, d: &str) -> Option<&Entry> {
-        self.of(provider).find(|entry| *entry.card.d == *d)
+        self.offers.get(provider)?.get(d).map(|entry| &**entry)
+    }
+
+    fn get_mut(&mut self, provider: &PublicKey, d: &str) -> Option<&mut Entry> {
+        self.offers.get_mut(provider)?.get_mut(d).map(|entry| &mut **entry)
     }
 
     /// All offers of one key.
     pub fn of(&self, provider: &PublicKey) -> impl Iterator<Item = &Entry> {
-        self.names_of(provider).map(|(_, entry)| entry)
-    }
-
-    fn names_of(&self, provider: &PublicKey) -> impl Iterator<Item = (&Name, &Entry)> {
-        let first: Name = (*provider, "".into());
-        let own = *provider;
-        self.entries.range(first..).take_while(move |((key, _), _)| *key == own)
+        let offers = self.offers.get(provider).into_iter();
+        offers.flat_map(BTreeMap::values).map(|entry| &**entry)
     }
 
     /// How many trusted keys recommend somebody.
@@ -211,10 +215,9 @@ impl Registry {
         is_again: bool,
         now_ms: UnixMs,
     ) -> Taken {
-        let name: Name = (card.provider, card.d.clone());
-        match self.entries.get(&name).map(|entry| card.supersedes(&entry.card)) {
+        match self.get(&card.provider, &card.d).map(|entry| card.supersedes(&entry.card)) {
             Some(false) => return Taken::Known,
-            Some(true) => return self.renew(name, card, now_ms),
+            Some(true) => return self.renew(card, now_ms),
             None => {}
         }
         if let Err(why) = self.admit(&card, mark.is_some(), is_again, now_ms) {
@@ -223,25 +226,26 @@ impl Registry {
             }
             return Taken::Refused(why);
         }
-        let mut entry = Entry::new(card, mark);
+        let mut entry = Box::new(Entry::new(card, mark));
         if is_again {
             entry.is_late = true;
-            self.dirty.insert(name.clone());
+            self.dirty.insert((entry.card.provider, entry.card.d.clone()));
         }
         self.named(&entry.card);
-        let offers = self.offers.entry(name.0).or_default();
-        *offers = offers.saturating_add(1);
-        self.entries.insert(name, entry);
+        self.count = self.count.saturating_add(1);
+        let offers = self.offers.entry(entry.card.provider).or_default();
+        offers.insert(entry.card.d.clone(), entry);
         Taken::New
     }
 
-    fn renew(&mut self, name: Name, card: Card, now_ms: UnixMs) -> Taken {
+    fn renew(&mut self, card: Card, now_ms: UnixMs) -> Taken {
+        let name: Name = (card.provider, card.d.clone());
         if !card.claims.is_work() {
             // It offers nothing any more.
             self.remove(&name);
             return Taken::Refused(Why::NoWork);
         }
-        let Some(entry) = self.entries.get_mut(&name) else { return Taken::Known };
+        let Some(entry) = self.get_mut(&name.0, &name.1) else { return Taken::Known };
         let within_hour = entry.renew(card, now_ms);
         if within_hour > self.options.versions_per_hour {
             self.count_loud(name.0);
@@ -261,7 +265,7 @@ impl Registry {
         if !card.claims.is_work() {
             return Err(Why::NoWork);
         }
-        let offers = self.offers.get(&card.provider).copied().unwrap_or(0);
+        let offers = self.offers.get(&card.provider).map_or(0, BTreeMap::len);
         if offers >= self.options.offers_per_key {
             return Err(Why::PerKey);
         }
@@ -269,28 +273,34 @@ impl Registry {
         if !is_known {
             // Before there is room or not: looking for room costs more than counting.
             let at_ms = if is_again { now_ms } else { card.first_ms };
-            let budget = self.options.new_per_hour;
-            let came = self.arrived(at_ms.div_euclid(HOUR_MS), &card.origin);
-            if *came >= budget {
+            if !self.arrives(at_ms.div_euclid(HOUR_MS), &card.origin) {
                 return Err(Why::Budget);
             }
-            *came = came.saturating_add(1);
         }
-        if self.entries.len() >= self.options.entries_max && !self.make_room(is_known) {
+        if self.count >= self.options.entries_max && !self.make_room(is_known) {
             return Err(Why::Full);
         }
         Ok(())
     }
 
-    /// How many came in this hour from there.
-    fn arrived(&mut self, hour: i64, origin: &str) -> &mut u32 {
+    /// Counts one more that came in this hour from there, if the budget has a place for it; whether it has.
+    fn arrives(&mut self, hour: i64, origin: &str) -> bool {
         while self.arrivals.len() > HOURS_MAX {
             self.arrivals.pop_first();
         }
+        let budget = self.options.new_per_hour;
         let hour = self.arrivals.entry(hour).or_default();
         let origin =
             if hour.len() < ORIGINS_MAX || hour.contains_key(origin) { origin } else { "" };
-        hour.entry(origin.into()).or_default()
+        match hour.get_mut(origin) {
+            Some(came) if *came >= budget => return false,
+            Some(came) => *came = came.saturating_add(1),
+            None if budget == 0 => return false,
+            None => {
+                hour.insert(origin.into(), 1);
+            }
+        }
+        true
     }
 
     /// Makes room for somebody, if one who is there is worth less: archived, quarantined, or, for somebody who is known
@@ -303,13 +313,11 @@ impl Registry {
             State::Listed => 3,
         };
         let limit = if is_known { 2 } else { 1 };
-        let least = self
-            .entries
-            .iter()
-            .filter(|(name, entry)| worth(entry) <= limit && !self.is_vouched(&name.0));
-        let least = least.min_by_key(|(_, entry)| (worth(entry), entry.seen_ms));
-        let Some((name, _)) = least else { return false };
-        let name = name.clone();
+        let is_less =
+            |entry: &&Entry| worth(entry) <= limit && !self.is_vouched(&entry.card.provider);
+        let least = self.iter().filter(is_less).min_by_key(|entry| (worth(entry), entry.seen_ms));
+        let Some(Entry { card, .. }) = least else { return false };
+        let name = (card.provider, card.d.clone());
         self.remove(&name);
         true
     }
@@ -318,20 +326,24 @@ impl Registry {
         if card.canonical_d.is_empty() {
             return;
         }
-        let keys = self.names.entry(card.canonical_d.clone()).or_default();
-        let count = keys.entry(card.provider).or_default();
-        *count = count.saturating_add(1);
+        let add = |keys: &mut BTreeMap<PublicKey, u32>| {
+            let count = keys.entry(card.provider).or_default();
+            *count = count.saturating_add(1);
+        };
+        match self.names.get_mut(&card.canonical_d) {
+            Some(keys) => add(keys),
+            None => add(self.names.entry(card.canonical_d.clone()).or_default()),
+        }
     }
 
     fn remove(&mut self, name: &Name) -> Option<Entry> {
-        let entry = self.entries.remove(name)?;
-        self.dirty.remove(name);
-        if let Some(offers) = self.offers.get_mut(&name.0) {
-            *offers = offers.saturating_sub(1);
-            if *offers == 0 {
-                self.offers.remove(&name.0);
-            }
+        let offers = self.offers.get_mut(&name.0)?;
+        let entry = offers.remove(&name.1)?;
+        if offers.is_empty() {
+            self.offers.remove(&name.0);
         }
+        self.count = self.count.saturating_sub(1);
+        self.dirty.remove(name);
         if let Some(keys) = self.names.get_mut(&entry.card.canonical_d) {
             if let Some(count) = keys.get_mut(&name.0) {
                 *count = count.saturating_sub(1);
@@ -341,7 +353,7 @@ impl Registry {
                 self.names.remove(&entry.card.canonical_d);
             }
         }
-        Some(entry)
+        Some(*entry)
     }
 
     fn count_loud(&mut self, key: PublicKey) {
@@ -354,16 +366,16 @@ impl Registry {
     /// An offer gave a sign of life; all of its key if it names none.
     pub fn hear(&mut self, provider: &PublicKey, d: &str, at_ms: UnixMs, now_ms: UnixMs) {
         let silent_ms = self.options.silent_ms;
-        let all: Vec<Name> = match d {
-            "" => self.names_of(provider).map(|(name, _)| name.clone()).collect(),
-            d => vec![(*provider, d.into())],
+        let all: Vec<Box<str>> = match d {
+            "" => self.of(provider).map(|entry| entry.card.d.clone()).collect(),
+            d => vec![d.into()],
         };
-        for name in all {
-            let Some(entry) = self.entries.get_mut(&name) else { continue };
+        for d in all {
+            let Some(entry) = self.get_mut(provider, &d) else { continue };
             entry.seen_ms = entry.seen_ms.max(at_ms);
             // Whoever is live for the first time is found again by its heartbeat alone.
             if entry.life.hear(at_ms, silent_ms, now_ms) && entry.life.flips(now_ms) > 0 {
-                self.dirty.insert(name);
+                self.dirty.insert((*provider, d));
             }
         }
     }
@@ -377,18 +389,19 @@ impl Registry {
     /// has gone: it is we who are away.
     pub fn tick(&mut self, now_ms: UnixMs) -> usize {
         let vouched =
-            |name: &Name| self.recommended.contains_key(&name.0) || self.members.contains(&name.0);
-        let witnesses = self.entries.iter().filter(|(name, _)| vouched(name));
-        let heard = witnesses.filter(|(_, entry)| entry.life.is_live);
-        let heard = heard.filter_map(|(_, entry)| entry.life.heard_ms);
+            |key: &PublicKey| self.recommended.contains_key(key) || self.members.contains(key);
+        let witnesses = self.offers.iter().filter(|(key, _)| vouched(key));
+        let witnesses = witnesses.flat_map(|(_, offers)| offers.values());
+        let heard = witnesses.filter(|entry| entry.life.is_live);
+        let heard = heard.filter_map(|entry| entry.life.heard_ms);
         self.ear.listen(self.options.silent_ms, heard, now_ms);
         let is_deaf = self.ear.is_deaf(now_ms);
         let mut changed = 0_usize;
-        for (name, entry) in &mut self.entries {
+        for entry in self.offers.values_mut().flat_map(BTreeMap::values_mut) {
             let gone = !is_deaf && entry.life.tick(self.options.silent_ms, now_ms);
             if entry.move_on(&self.options, is_deaf, now_ms) || gone {
                 changed = changed.saturating_add(1);
-                self.dirty.insert(name.clone());
+                self.dirty.insert((entry.card.provider, entry.card.d.clone()));
             }
         }
         changed
@@ -397,13 +410,16 @@ impl Registry {
     /// Every offer, and when it was heard last.
     pub(super) fn heard(&self) -> Vec<(Name, UnixMs)> {
         let heard = |entry: &Entry| entry.life.heard_ms.unwrap_or(i64::MIN);
-        self.entries.iter().map(|(name, entry)| (name.clone(), heard(entry))).collect()
+        let name = |entry: &Entry| (entry.card.provider, entry.card.d.clone());
+        self.iter().map(|entry| (name(entry), heard(entry))).collect()
     }
 
     /// Up to `limit` offers after one, to see whether they are still announced.
     pub(super) fn names_after(&self, after: Option<&Name>, limit: usize) -> Vec<Name> {
-        let rest = self.entries.keys().filter(|name| after.is_none_or(|after| *name > after));
-        rest.take(limit).cloned().collect()
+        let is_rest =
+            |card: &&Card| after.is_none_or(|(key, d)| (&card.provider, &card.d) > (key, d));
+        let rest = self.iter().map(|entry| &entry.card).filter(is_rest);
+        rest.take(limit).map(|card| (card.provider, card.d.clone())).collect()
     }
 
     /// An offer is not announced any more; whether it was known.
@@ -415,7 +431,7 @@ impl Registry {
     pub(super) fn take_dirty(&mut self) -> Vec<(Name, Mark)> {
         let dirty = std::mem::take(&mut self.dirty);
         let mark = |name: Name| {
-            let mark = self.entries.get(&name)?.mark();
+            let mark = self.get(&name.0, &name.1)?.mark();
             Some((name, mark))
         };
         dirty.into_iter().filter_map(mark).collect()
@@ -462,8 +478,8 @@ impl Registry {
 
     /// How many there are of what.
     pub fn summary(&self, now_ms: UnixMs) -> Summary {
-        let mut sum = Summary { entries: self.entries.len(), ..Summary::default() };
-        for entry in self.entries.values() {
+        let mut sum = Summary { entries: self.count, ..Summary::default() };
+        for entry in self.iter() {
             let state = match entry.state {
                 State::Listed => &mut sum.listed,
                 State::Quarantined => &mut sum.quarantined,
@@ -483,28 +499,36 @@ impl Registry {
 
     /// About how much memory the offers take.
     pub fn bytes(&self) -> usize {
-        let fixed = size_of::<Name>().saturating_add(size_of::<Entry>());
+        let fixed = size_of::<(Box<str>, Box<Entry>)>().saturating_add(size_of::<Entry>());
         let entry = |entry: &Entry| {
             // Its name stands in both maps.
             let names = entry.card.d.len().saturating_add(entry.card.canonical_d.len());
             fixed.saturating_add(entry.card.heap_bytes()).saturating_add(names)
         };
-        let entries: usize = self.entries.values().map(entry).sum();
+        let entries: usize = self.iter().map(entry).sum();
+        let keys = self.offers.len().saturating_mul(size_of::<(PublicKey, Offers)>());
         let key = size_of::<PublicKey>().saturating_add(size_of::<u32>());
         let names: usize =
             self.names.values().map(|keys| keys.len().saturating_mul(key).saturating_add(48)).sum();
-        entries.saturating_add(names)
+        entries.saturating_add(keys).saturating_add(names)
     }
 
     /// What must always hold; each sentence is a fault of this program.
     pub fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        if self.entries.len() > self.options.entries_max {
-            problems.push(format!("{} offers are kept", self.entries.len()));
+        if self.count > self.options.entries_max {
+            problems.push(format!("{} offers are kept", self.count));
+        }
+        if self.count != self.iter().count() || self.offers.values().any(BTreeMap::is_empty) {
+            problems.push(format!("{} offers were counted", self.count));
         }
         let mut keys: BTreeMap<PublicKey, usize> = BTreeMap::new();
         let mut names: BTreeMap<&str, BTreeMap<PublicKey, u32>> = BTreeMap::new();
-        for ((key, d), entry) in &self.entries {
+        let all = self
+            .offers
+            .iter()
+            .flat_map(|(key, offers)| offers.iter().map(move |(d, entry)| (key, d, entry)));
+        for (key, d, entry) in all {
             if (*key, &**d) != (entry.card.provider, &*entry.card.d) {
                 problems.push(format!("an offer of {key} is kept under another name"));
             }

@@ -18,6 +18,17 @@ fn first_eight(bytes: &[u8; 32]) -> i64 {
     (u64::from_be_bytes([a, b, c, d, e, f, g, h]) ^ (1 << 63)).cast_signed()
 }
 
+/// The first sixty bits of a key: so many digits of it SQL can make a number of.
+pub(crate) fn pubkey_key(key: &PublicKey) -> i64 {
+    let [a, b, c, d, e, f, g, h, ..] = *key.as_bytes();
+    (u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 4).cast_signed()
+}
+
+/// Where the announcement of an offer stands among the addresses.
+pub(crate) fn offer_key(author: &PublicKey, d: &str) -> i64 {
+    Address::of(kind::ANNOUNCEMENT, author, d).map_or(0, |address| address.key)
+}
+
 fn hashed(parts: &[&[u8]]) -> i64 {
     let mut hasher = guild_protocol::hash::Hasher::new();
     parts.iter().for_each(|part| hasher.update(part));

@@ -1,5 +1,7 @@
 //! Puts events into the archive: what is known, who decides, then one set of statements whatever the number of events.
 
+use std::sync::Arc;
+
 use guild_protocol::env::UnixMs;
 use guild_protocol::nostr::{EventId, unix_s};
 use guild_store::Tx;
@@ -147,8 +149,18 @@ pub(crate) fn put_from(
     if !decided.new.is_empty() {
         tx.ring(TOPIC, before.last_seq);
     }
-    let announced = decided.new.iter().filter_map(|(New { seq, event, first_ms }, origin)| {
-        Announced::of_stored(event, *seq, origin, *first_ms, now_ms)
-    });
-    Ok(Done { puts, after_seq, last_seq, announced: announced.collect() })
+    let announced = announced(&decided.new, now_ms);
+    Ok(Done { puts, after_seq, last_seq, announced })
+}
+
+/// The announcements among new events. Those that came from one place in a row share its name.
+fn announced(new: &[(New<'_>, &str)], now_ms: UnixMs) -> Vec<Announced> {
+    let mut shared: Arc<str> = "".into();
+    let announced = |(New { seq, event, first_ms }, origin): &(New<'_>, &str)| {
+        if *shared != **origin {
+            shared = (*origin).into();
+        }
+        Announced::of_stored(event, *seq, shared.clone(), *first_ms, now_ms)
+    };
+    new.iter().filter_map(announced).collect()
 }

@@ -11,6 +11,7 @@ use guild_store::{Column, Rx, Sql, args};
 
 use super::recommendation::recommended;
 use super::said::{BAD_NAME, Said};
+use super::write::pubkey_keys;
 use crate::Result;
 use crate::archive::{self, Verified, unreadable};
 
@@ -53,7 +54,7 @@ impl Announced {
     pub(crate) fn of_stored(
         event: &Verified,
         seq: i64,
-        origin: &str,
+        origin: Arc<str>,
         first_ms: UnixMs,
         received_ms: UnixMs,
     ) -> Option<Announced> {
@@ -64,8 +65,16 @@ impl Announced {
             Err(code) => Err(*code),
         };
         let Event { id, pubkey, created_at, .. } = *event.event();
-        let (event_id, origin) = (id, origin.into());
-        Some(Announced { seq, event_id, pubkey, created_at, origin, first_ms, received_ms, card })
+        Some(Announced {
+            seq,
+            event_id: id,
+            pubkey,
+            created_at,
+            origin,
+            first_ms,
+            received_ms,
+            card,
+        })
     }
 }
 
@@ -110,9 +119,11 @@ pub(super) const INDEXED: &str = select!(
 );
 
 macro_rules! newest_of {
-    ($pubkey:literal, $most:literal) => {
+    ($pubkey:literal, $key:literal, $most:literal) => {
         concat!(
-            "(SELECT o.seq FROM index_provider o WHERE o.pubkey = ",
+            "(SELECT o.seq FROM index_provider o WHERE o.pubkey_key = ",
+            $key,
+            " AND o.pubkey = ",
             $pubkey,
             " ORDER BY o.seq DESC LIMIT ",
             $most,
@@ -123,11 +134,11 @@ macro_rules! newest_of {
 
 /// Those of some keys that can be read, a few of each.
 const OF_KEYS: Sql = Sql {
-    lite: select!(newest_of!("$1", "$2"), ""),
+    lite: select!(newest_of!("$1", "$3", "$2"), ""),
     pg: select!(
         concat!(
-            "unnest($1::text[], $2::bigint[]) AS ask (pubkey, most), LATERAL ",
-            newest_of!("ask.pubkey", "ask.most")
+            "unnest($1::text[], $2::bigint[], $3::bigint[]) AS ask (pubkey, most, pubkey_key), LATERAL ",
+            newest_of!("ask.pubkey", "ask.pubkey_key", "ask.most")
         ),
         ""
     ),
@@ -137,9 +148,9 @@ const OF_KEYS: Sql = Sql {
 pub fn announced_of(rx: &mut Rx<'_>, keys: &[PublicKey], per_key: i64) -> Result<Vec<Announced>> {
     let pubkeys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
     let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
-    let most = vec![per_key; keys.len()];
-    let rows: Vec<Row> = rx.all_set(OF_KEYS, &[Column::Texts(&pubkeys), Column::Ints(&most)])?;
-    Ok(readable(rows))
+    let (most, keys) = (vec![per_key; keys.len()], pubkey_keys(keys));
+    let columns = [Column::Texts(&pubkeys), Column::Ints(&most), Column::Ints(&keys)];
+    Ok(readable(rx.all_set(OF_KEYS, &columns)?))
 }
 
 /// When a key announced itself first, of all that it announces now; nothing if it announces nothing.
@@ -264,9 +275,11 @@ fn tags_of(rest: &str) -> Option<&str> {
 }
 
 const ANNOUNCED: Sql = Sql {
-    lite: "SELECT pubkey, d FROM index_provider WHERE pubkey = $1 AND d = $2",
-    pg: "SELECT p.pubkey, p.d FROM unnest($1::text[], $2::text[]) AS ask (pubkey, d)
-         JOIN index_provider p ON p.pubkey = ask.pubkey AND p.d = ask.d",
+    lite: "SELECT p.pubkey, p.d FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+           WHERE e.address_key = $1 AND p.pubkey = $2 AND p.d = $3",
+    pg: "SELECT p.pubkey, p.d FROM unnest($1::bigint[], $2::text[], $3::text[]) AS ask (key, pubkey, d)
+         JOIN nostr_event e ON e.address_key = ask.key
+         JOIN index_provider p ON p.seq = e.seq AND p.pubkey = ask.pubkey AND p.d = ask.d",
 };
 
 /// Those of these offers, by their author and name, that are still announced, in whatever version: they were neither
@@ -278,8 +291,9 @@ pub fn still_announced(
     let pubkeys: Vec<String> = offers.iter().map(|(pubkey, _)| pubkey.hex()).collect();
     let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let names: Vec<&str> = offers.iter().map(|(_, d)| *d).collect();
-    let rows: Vec<(String, String)> =
-        rx.all_set(ANNOUNCED, &[Column::Texts(&pubkeys), Column::Texts(&names)])?;
+    let keys: Vec<i64> = offers.iter().map(|(pubkey, d)| archive::offer_key(pubkey, d)).collect();
+    let columns = [Column::Ints(&keys), Column::Texts(&pubkeys), Column::Texts(&names)];
+    let rows: Vec<(String, String)> = rx.all_set(ANNOUNCED, &columns)?;
     rows.into_iter().map(|(pubkey, d)| Ok((pubkey.parse()?, d))).collect()
 }
 
@@ -289,14 +303,17 @@ pub type Heard = (PublicKey, String, UnixMs);
 const HEARD: Sql = Sql {
     lite: "SELECT pubkey, d, last_ms FROM index_heartbeat
            WHERE pubkey = $1 AND d IN ($2, '') AND last_ms > $3
-           UNION ALL SELECT pubkey, d, said_ms FROM index_provider
-           WHERE pubkey = $1 AND d = $2 AND said_ms > $3",
+           UNION ALL SELECT p.pubkey, p.d, p.said_ms
+           FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+           WHERE e.address_key = $4 AND p.pubkey = $1 AND p.d = $2 AND p.said_ms > $3",
     pg: "WITH ask AS (
-           SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS ask (pubkey, d, since_ms))
+           SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+             AS ask (pubkey, d, since_ms, key))
          SELECT h.pubkey, h.d, h.last_ms FROM ask
          JOIN index_heartbeat h ON h.pubkey = ask.pubkey AND h.d IN (ask.d, '') AND h.last_ms > ask.since_ms
          UNION ALL SELECT p.pubkey, p.d, p.said_ms FROM ask
-         JOIN index_provider p ON p.pubkey = ask.pubkey AND p.d = ask.d AND p.said_ms > ask.since_ms",
+         JOIN nostr_event e ON e.address_key = ask.key JOIN index_provider p
+           ON p.seq = e.seq AND p.pubkey = ask.pubkey AND p.d = ask.d AND p.said_ms > ask.since_ms",
 };
 
 /// Which of these offers, each by its author and name, gave a sign of life after a moment of its own. Others may have
@@ -306,7 +323,9 @@ pub fn heard_after(rx: &mut Rx<'_>, offers: &[(PublicKey, &str, UnixMs)]) -> Res
     let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let names: Vec<&str> = offers.iter().map(|(_, d, _)| *d).collect();
     let since: Vec<i64> = offers.iter().map(|(.., since_ms)| *since_ms).collect();
-    let columns = [Column::Texts(&pubkeys), Column::Texts(&names), Column::Ints(&since)];
+    let keys: Vec<i64> = offers.iter().map(|(key, d, _)| archive::offer_key(key, d)).collect();
+    let columns =
+        [Column::Texts(&pubkeys), Column::Texts(&names), Column::Ints(&since), Column::Ints(&keys)];
     let rows: Vec<(String, String, i64)> = rx.all_set(HEARD, &columns)?;
     rows.into_iter().map(|(pubkey, d, last_ms)| Ok((pubkey.parse()?, d, last_ms))).collect()
 }
@@ -337,4 +356,4 @@ pub fn recommended_by(
 
 /// What is asked of large tables by sets, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(Sql, usize); 1] = [(OF_KEYS, 2)];
+pub(crate) const STATEMENTS: [(Sql, usize); 3] = [(OF_KEYS, 3), (ANNOUNCED, 3), (HEARD, 4)];

@@ -9,9 +9,9 @@ use guild_store::{Column, Rx, Sql, args};
 
 use super::read::{Answer, AnswerRow, OFFERS_MAX, Request, answer_of, of_answers};
 use super::said::list_of;
-use super::write::canonical_name;
+use super::write::{canonical_name, pubkey_keys};
 use crate::Result;
-use crate::archive::answer_terms;
+use crate::archive::{answer_terms, pubkey_key};
 
 /// Nothing is counted further than this: whoever asks must not make the node read whole tables.
 pub const COUNT_MAX: i64 = 20_000;
@@ -47,37 +47,40 @@ fn counts_up_to(rx: &mut Rx<'_>, live_since_ms: UnixMs, most: i64) -> Result<Cou
 }
 
 const NAMES: Sql = Sql {
-    lite: "SELECT pubkey, name FROM (SELECT pubkey, name, seq FROM index_provider WHERE pubkey = $1
+    lite: "SELECT pubkey, name FROM (SELECT pubkey, name, seq FROM index_provider
+             WHERE pubkey_key = $3 AND pubkey = $1
              ORDER BY seq DESC LIMIT $2) AS found WHERE name IS NOT NULL ORDER BY seq",
     pg: "SELECT found.pubkey, found.name
-         FROM unnest($1::text[], $2::bigint[]) AS ask (pubkey, most),
+         FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS ask (pubkey, most, pubkey_key),
            LATERAL (SELECT p.pubkey, p.name, p.seq FROM index_provider p
-             WHERE p.pubkey = ask.pubkey ORDER BY p.seq DESC LIMIT ask.most) AS found
+             WHERE p.pubkey_key = ask.pubkey_key AND p.pubkey = ask.pubkey
+             ORDER BY p.seq DESC LIMIT ask.most) AS found
          WHERE found.name IS NOT NULL ORDER BY found.seq",
 };
 
 /// What these keys call themselves, by their newest announcements. Two may have the same name.
 pub fn names(rx: &mut Rx<'_>, keys: &[PublicKey]) -> Result<BTreeMap<PublicKey, String>> {
-    let keys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
-    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let most = vec![OFFERS_MAX; keys.len()];
-    let rows: Vec<(String, String)> =
-        rx.all_set(NAMES, &[Column::Texts(&keys), Column::Ints(&most)])?;
+    let pubkeys: Vec<String> = keys.iter().map(PublicKey::hex).collect();
+    let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
+    let (most, keys) = (vec![OFFERS_MAX; keys.len()], pubkey_keys(keys));
+    let columns = [Column::Texts(&pubkeys), Column::Ints(&most), Column::Ints(&keys)];
+    let rows: Vec<(String, String)> = rx.all_set(NAMES, &columns)?;
     // The newest comes last and stays.
     rows.into_iter().map(|(key, name)| Ok((key.parse()?, name))).collect()
 }
 
-/// The first and the last key with a name: both are found at once, however many announcements have it.
+/// The first and the last key with a name: both are found at once, however many announcements have it. Nobody makes a
+/// key that begins with the sixty bits of another.
 pub(super) const NAME_KEYS: &str =
-    "SELECT (SELECT min(pubkey) FROM index_provider WHERE canonical_name = $1),
-       (SELECT max(pubkey) FROM index_provider WHERE canonical_name = $1)";
+    "SELECT (SELECT min(pubkey_key) FROM index_provider WHERE canonical_name = $1),
+       (SELECT max(pubkey_key) FROM index_provider WHERE canonical_name = $1)";
 
 /// Whether another key announces a name that looks the same. A text that is too long to be a name is nobody's.
 pub fn is_name_shared(rx: &mut Rx<'_>, key: &PublicKey, name: &str) -> Result<bool> {
     let Some(name) = canonical_name(name) else { return Ok(false) };
-    let row: Option<(Option<String>, Option<String>)> = rx.first(NAME_KEYS, args![&name])?;
+    let row: Option<(Option<i64>, Option<i64>)> = rx.first(NAME_KEYS, args![&name])?;
     let (first, last) = row.unwrap_or_default();
-    let key = key.hex();
+    let key = pubkey_key(key);
     Ok([first, last].into_iter().flatten().any(|other| other != key))
 }
 
@@ -147,8 +150,8 @@ pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventI
 pub fn announces(rx: &mut Rx<'_>, key: &PublicKey, schema_id: &str) -> Result<bool> {
     let row: Option<(i64,)> = rx.first(
         "SELECT p.seq FROM index_provider p JOIN index_schema s ON s.seq = p.seq
-         WHERE p.pubkey = $1 AND s.schema_id = $2 LIMIT 1",
-        args![&key.hex(), schema_id],
+         WHERE p.pubkey_key = $1 AND p.pubkey = $2 AND s.schema_id = $3 LIMIT 1",
+        args![pubkey_key(key), &key.hex(), schema_id],
     )?;
     Ok(row.is_some())
 }
@@ -213,5 +216,5 @@ mod tests;
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(Sql, usize); 3] =
-    [(PROGRESS, 4), (RESULTS_BY, 5), (ANSWERS_WITHIN, 5)];
+pub(crate) const STATEMENTS: [(Sql, usize); 4] =
+    [(NAMES, 3), (PROGRESS, 4), (RESULTS_BY, 5), (ANSWERS_WITHIN, 5)];

@@ -5,6 +5,7 @@ use guild_protocol::identity::PublicKey;
 use guild_store::{Column, Rx, Sql, args};
 
 use super::read::{Provider, ProviderRow, provider_of};
+use super::write::pubkey_keys;
 use crate::Result;
 use crate::archive::json;
 
@@ -55,14 +56,16 @@ const ALL: &str = found!(
 );
 
 macro_rules! of_key {
-    ($pubkey:literal, $schema_id:literal, $most:literal) => {
+    ($pubkey:literal, $key:literal, $schema_id:literal, $most:literal) => {
         concat!(
             "(SELECT p.seq, p.canonical_d, p.first_ms, p.last_ms, ",
             heard!(),
             " FROM (SELECT o.* FROM index_provider o JOIN index_schema s ON s.seq = o.seq
                  AND s.schema_id = ",
             $schema_id,
-            " WHERE o.pubkey = ",
+            " WHERE o.pubkey_key = ",
+            $key,
+            " AND o.pubkey = ",
             $pubkey,
             " ORDER BY o.seq DESC LIMIT ",
             $most,
@@ -72,12 +75,12 @@ macro_rules! of_key {
 }
 
 const OF_KEYS: Sql = Sql {
-    lite: found!(of_key!("$1", "$2", "$4"), "WHERE found.heard_ms >= $3 ORDER BY found.seq"),
+    lite: found!(of_key!("$1", "$5", "$2", "$4"), "WHERE found.heard_ms >= $3 ORDER BY found.seq"),
     pg: found!(
         concat!(
-            "unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
-               AS ask (pubkey, schema_id, since_ms, most), LATERAL ",
-            of_key!("ask.pubkey", "ask.schema_id", "ask.most")
+            "unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[])
+               AS ask (pubkey, schema_id, since_ms, most, pubkey_key), LATERAL ",
+            of_key!("ask.pubkey", "ask.pubkey_key", "ask.schema_id", "ask.most")
         ),
         "WHERE found.heard_ms >= ask.since_ms ORDER BY found.seq"
     ),
@@ -108,6 +111,7 @@ pub fn offers_of(
         Column::Texts(&schemas),
         Column::Ints(&since),
         Column::Ints(&most),
+        Column::Ints(&pubkey_keys(keys)),
     ];
     let rows: Vec<ProviderRow> = rx.all_set(OF_KEYS, &columns)?;
     rows.into_iter().map(provider_of).collect()
@@ -115,4 +119,4 @@ pub fn offers_of(
 
 /// What is asked of large tables, and how many values are bound.
 #[cfg(test)]
-pub(crate) const STATEMENTS: [(Sql, usize); 2] = [(Sql { lite: ALL, pg: ALL }, 4), (OF_KEYS, 4)];
+pub(crate) const STATEMENTS: [(Sql, usize); 2] = [(Sql { lite: ALL, pg: ALL }, 4), (OF_KEYS, 5)];

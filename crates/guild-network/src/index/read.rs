@@ -8,7 +8,7 @@ use guild_protocol::nostr::announcement::Announcement;
 use guild_store::{Rx, args};
 
 use crate::Result;
-use crate::archive::{id_key, json, parse, unreadable};
+use crate::archive::{id_key, json, parse, pubkey_key, unreadable};
 
 /// A provider, as it announces itself and as it was seen.
 #[derive(Debug, Clone, PartialEq)]
@@ -142,8 +142,10 @@ macro_rules! providers {
 
 const PROVIDERS_BY_SCHEMA: &str =
     providers!("index_schema s JOIN index_provider p ON p.seq = s.seq WHERE s.schema_id = $1");
-const PROVIDERS_BY_KEY: &str =
-    providers!("(SELECT * FROM index_provider WHERE pubkey = $1 ORDER BY seq DESC LIMIT $5) AS p");
+const PROVIDERS_BY_KEY: &str = providers!(
+    "(SELECT * FROM index_provider WHERE pubkey_key = $6 AND pubkey = $1
+      ORDER BY seq DESC LIMIT $5) AS p"
+);
 
 /// Who announces itself, those heard last first.
 pub fn providers(rx: &mut Rx<'_>, wanted: &Wanted) -> Result<Vec<Provider>> {
@@ -167,8 +169,9 @@ pub(crate) const OFFERS_MAX: i64 = 64;
 
 /// What one key announces, the 64 announcements that came last, those heard last first.
 pub fn provider(rx: &mut Rx<'_>, pubkey: &PublicKey) -> Result<Vec<Provider>> {
+    let (hex, key) = (pubkey.hex(), pubkey_key(pubkey));
     let rows: Vec<ProviderRow> =
-        rx.all(PROVIDERS_BY_KEY, args![&pubkey.hex(), i64::MIN, i64::MAX, 0, OFFERS_MAX])?;
+        rx.all(PROVIDERS_BY_KEY, args![&hex, i64::MIN, i64::MAX, 0, OFFERS_MAX, key])?;
     rows.into_iter().map(provider_of).collect()
 }
 
@@ -267,7 +270,7 @@ pub(crate) const STATEMENTS: [(&str, usize); 9] = [
     (REQUEST, 2),
     (REQUESTS, 2),
     (PROVIDERS_BY_SCHEMA, 5),
-    (PROVIDERS_BY_KEY, 5),
+    (PROVIDERS_BY_KEY, 6),
     (super::recommendation::OF_PROVIDER, 2),
     (super::glance::NAME_KEYS, 1),
     (super::announced::BETWEEN, 3),

@@ -102,10 +102,15 @@ fn seconds(seconds: u64) -> i64 {
     i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
+/// The numbers by which the offers of keys are found.
+pub(super) fn pubkey_keys<'a>(keys: impl IntoIterator<Item = &'a PublicKey>) -> Vec<i64> {
+    keys.into_iter().map(archive::pubkey_key).collect()
+}
+
 /// An offer as it stands in a row.
 struct ProviderRow<'a> {
     seq: i64,
-    pubkey: String,
+    pubkey: &'a PublicKey,
     said: &'a OfferSaid,
     first_ms: UnixMs,
     last_ms: UnixMs,
@@ -116,7 +121,7 @@ fn provider_row<'a>(seen: &Seen<'a>) -> Option<ProviderRow<'a>> {
     let Said::Offer(Ok(said)) = seen.said else { return None };
     Some(ProviderRow {
         seq: seen.seq,
-        pubkey: seen.event.pubkey.hex(),
+        pubkey: &seen.event.pubkey,
         said,
         first_ms: seen.first_ms,
         last_ms: seen.received_ms,
@@ -127,23 +132,19 @@ fn provider_row<'a>(seen: &Seen<'a>) -> Option<ProviderRow<'a>> {
 macro_rules! insert_providers {
     ($rows:literal) => {
         concat!(
-            "INSERT INTO index_provider
-               (seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms, said_ms) ",
-            $rows,
-            " ON CONFLICT (pubkey, d) DO UPDATE SET seq = excluded.seq,
-               canonical_d = excluded.canonical_d, name = excluded.name,
-               canonical_name = excluded.canonical_name, first_ms = excluded.first_ms,
-               last_ms = excluded.last_ms, said_ms = excluded.said_ms"
+            "INSERT INTO index_provider (seq, pubkey, d, canonical_d, name, canonical_name, first_ms,
+               last_ms, said_ms, pubkey_key) ",
+            $rows
         )
     };
 }
 
-/// A new version takes the row of the old one.
+/// The row of an older version goes with its event.
 const INSERT_PROVIDERS: Sql = Sql {
-    lite: insert_providers!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"),
+    lite: insert_providers!("VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"),
     pg: insert_providers!(
         "SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[],
-           $6::text[], $7::bigint[], $8::bigint[], $9::bigint[])"
+           $6::text[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[])"
     ),
 };
 const INSERT_SCHEMAS: Sql = Sql {
@@ -158,7 +159,8 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
         return Ok(());
     }
     let ints = |of: fn(&ProviderRow<'_>) -> i64| rows.iter().map(of).collect::<Vec<_>>();
-    let pubkeys: Vec<&str> = rows.iter().map(|row| row.pubkey.as_str()).collect();
+    let pubkeys: Vec<String> = rows.iter().map(|row| row.pubkey.hex()).collect();
+    let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let texts = |of: fn(&OfferSaid) -> &str| rows.iter().map(|row| of(row.said)).collect();
     let (ds, canonical_ds): (Vec<&str>, Vec<&str>) =
         (texts(|said| &said.card.d), texts(|said| &said.canonical_d));
@@ -177,6 +179,7 @@ fn insert_providers(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
             Column::Ints(&ints(|row| row.first_ms)),
             Column::Ints(&ints(|row| row.last_ms)),
             Column::Ints(&ints(|row| row.said_ms)),
+            Column::Ints(&ints(|row| archive::pubkey_key(row.pubkey))),
         ],
     )?;
     let schemas =
@@ -251,22 +254,27 @@ fn insert_answers<'a>(tx: &mut Tx<'_>, seen: &[Seen<'a>]) -> Result<()> {
 
 const HEARD: Sql = Sql {
     lite: "INSERT INTO index_heartbeat (pubkey, d, last_ms) SELECT $1, $2, $3
-           WHERE EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1 AND d = $2)
+           WHERE EXISTS (SELECT 1 FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+             WHERE e.address_key = $4 AND p.pubkey = $1 AND p.d = $2)
            ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = max(last_ms, excluded.last_ms)",
     pg: "INSERT INTO index_heartbeat AS old (pubkey, d, last_ms)
          SELECT pubkey, d, last_ms
-         FROM unnest($1::text[], $2::text[], $3::bigint[]) AS heard (pubkey, d, last_ms)
-         WHERE EXISTS (SELECT 1 FROM index_provider p
-           WHERE p.pubkey = heard.pubkey AND p.d = heard.d)
+         FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+           AS heard (pubkey, d, last_ms, key)
+         WHERE EXISTS (SELECT 1 FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+           WHERE e.address_key = heard.key AND p.pubkey = heard.pubkey AND p.d = heard.d)
          ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = greatest(old.last_ms, excluded.last_ms)",
 };
 const HEARD_AT_ALL: Sql = Sql {
     lite: "INSERT INTO index_heartbeat (pubkey, d, last_ms)
-           SELECT $1, '', $2 WHERE EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1)
+           SELECT $1, '', $2
+           WHERE EXISTS (SELECT 1 FROM index_provider WHERE pubkey_key = $3 AND pubkey = $1)
            ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = max(last_ms, excluded.last_ms)",
     pg: "INSERT INTO index_heartbeat AS old (pubkey, d, last_ms)
-         SELECT pubkey, '', last_ms FROM unnest($1::text[], $2::bigint[]) AS heard (pubkey, last_ms)
-         WHERE EXISTS (SELECT 1 FROM index_provider p WHERE p.pubkey = heard.pubkey)
+         SELECT pubkey, '', last_ms
+         FROM unnest($1::text[], $2::bigint[], $3::bigint[]) AS heard (pubkey, last_ms, key)
+         WHERE EXISTS (SELECT 1 FROM index_provider p
+           WHERE p.pubkey_key = heard.key AND p.pubkey = heard.pubkey)
          ON CONFLICT (pubkey, d) DO UPDATE SET last_ms = greatest(old.last_ms, excluded.last_ms)",
 };
 
@@ -291,11 +299,17 @@ fn observe(tx: &mut Tx<'_>, seen: &[Seen<'_>]) -> Result<()> {
     let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let ds: Vec<&str> = offers.keys().map(|(_, d)| *d).collect();
     let lasts: Vec<i64> = offers.values().copied().collect();
-    tx.exec_set(HEARD, &[Column::Texts(&pubkeys), Column::Texts(&ds), Column::Ints(&lasts)])?;
+    let places: Vec<i64> = offers.keys().map(|(key, d)| archive::offer_key(key, d)).collect();
+    tx.exec_set(
+        HEARD,
+        &[Column::Texts(&pubkeys), Column::Texts(&ds), Column::Ints(&lasts), Column::Ints(&places)],
+    )?;
     let pubkeys: Vec<String> = keys.keys().map(PublicKey::hex).collect();
     let pubkeys: Vec<&str> = pubkeys.iter().map(String::as_str).collect();
     let lasts: Vec<i64> = keys.values().copied().collect();
-    tx.exec_set(HEARD_AT_ALL, &[Column::Texts(&pubkeys), Column::Ints(&lasts)])?;
+    let keys = pubkey_keys(keys.keys());
+    let columns = [Column::Texts(&pubkeys), Column::Ints(&lasts), Column::Ints(&keys)];
+    tx.exec_set(HEARD_AT_ALL, &columns)?;
     Ok(())
 }
 
@@ -304,15 +318,21 @@ const OFFERS: Sql = Sql {
     pg: "SELECT pubkey, d FROM index_provider WHERE seq = ANY ($1::bigint[])",
 };
 const UNHEARD: Sql = Sql {
-    lite: "DELETE FROM index_heartbeat WHERE pubkey = $1 AND d = $2 AND d <> ''",
-    pg: "DELETE FROM index_heartbeat h USING unnest($1::text[], $2::text[]) AS gone (pubkey, d)
-         WHERE h.pubkey = gone.pubkey AND h.d = gone.d AND h.d <> ''",
+    lite: "DELETE FROM index_heartbeat WHERE pubkey = $1 AND d = $2 AND d <> ''
+           AND NOT EXISTS (SELECT 1 FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+             WHERE e.address_key = $3 AND p.pubkey = $1 AND p.d = $2)",
+    pg: "DELETE FROM index_heartbeat h
+         USING unnest($1::text[], $2::text[], $3::bigint[]) AS gone (pubkey, d, key)
+         WHERE h.pubkey = gone.pubkey AND h.d = gone.d AND h.d <> ''
+         AND NOT EXISTS (SELECT 1 FROM nostr_event e JOIN index_provider p ON p.seq = e.seq
+           WHERE e.address_key = gone.key AND p.pubkey = gone.pubkey AND p.d = gone.d)",
 };
 const UNHEARD_AT_ALL: Sql = Sql {
     lite: "DELETE FROM index_heartbeat WHERE pubkey = $1 AND d = ''
-           AND NOT EXISTS (SELECT 1 FROM index_provider WHERE pubkey = $1)",
-    pg: "DELETE FROM index_heartbeat h WHERE h.pubkey = ANY ($1::text[]) AND h.d = ''
-         AND NOT EXISTS (SELECT 1 FROM index_provider p WHERE p.pubkey = h.pubkey)",
+           AND NOT EXISTS (SELECT 1 FROM index_provider WHERE pubkey_key = $2 AND pubkey = $1)",
+    pg: "DELETE FROM index_heartbeat h USING unnest($1::text[], $2::bigint[]) AS gone (pubkey, key)
+         WHERE h.pubkey = gone.pubkey AND h.d = '' AND NOT EXISTS (SELECT 1 FROM index_provider p
+           WHERE p.pubkey_key = gone.key AND p.pubkey = gone.pubkey)",
 };
 
 macro_rules! delete {
@@ -343,10 +363,15 @@ pub(crate) fn hide(tx: &mut Tx<'_>, seqs: &[i64]) -> Result<()> {
     ] {
         tx.exec_set(sql, &[Column::Ints(seqs)])?;
     }
+    let keys = offers.iter().map(|(pubkey, _)| pubkey.parse()).collect::<Result<Vec<_>, _>>()?;
+    let places: Vec<i64> =
+        keys.iter().zip(&offers).map(|(key, (_, d))| archive::offer_key(key, d)).collect();
     let pubkeys: Vec<&str> = offers.iter().map(|(pubkey, _)| pubkey.as_str()).collect();
     let ds: Vec<&str> = offers.iter().map(|(_, d)| d.as_str()).collect();
-    tx.exec_set(UNHEARD, &[Column::Texts(&pubkeys), Column::Texts(&ds)])?;
-    tx.exec_set(UNHEARD_AT_ALL, &[Column::Texts(&pubkeys)])?;
+    let columns = [Column::Texts(&pubkeys), Column::Texts(&ds), Column::Ints(&places)];
+    tx.exec_set(UNHEARD, &columns)?;
+    let columns = [Column::Texts(&pubkeys), Column::Ints(&pubkey_keys(&keys))];
+    tx.exec_set(UNHEARD_AT_ALL, &columns)?;
     Ok(())
 }
 

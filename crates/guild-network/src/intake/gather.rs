@@ -143,7 +143,7 @@ mod tests {
         let mut gathered = Gathered::default();
         let mut gather = |events: usize, ahead: Ahead| {
             send.send((0..events).map(|_| ready()).collect()).unwrap();
-            let group = gathered.gather(&mut waiting, 10 * TAKE, || ahead).now_or_never();
+            let group = gathered.gather(&mut waiting, 160, || ahead).now_or_never();
             group.map(|()| std::mem::take(&mut gathered).into_events().len())
         };
         // Somebody may be about to bring more, and does.

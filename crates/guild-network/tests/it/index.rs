@@ -11,6 +11,7 @@ use guild_protocol::nostr::{Event, EventId, kind};
 
 use crate::support::{NOW_S, Scratch, block_on, both, event, key};
 
+mod older;
 mod rebuild;
 
 const NOW_MS: i64 = NOW_S as i64 * 1000;

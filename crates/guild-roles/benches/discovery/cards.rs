@@ -9,6 +9,8 @@ use crate::said;
 pub(crate) const NOW_S: u64 = 1_800_000_000;
 /// So many providers, each with many offers.
 const PEOPLE: u64 = 1_000;
+/// So far apart they were made, the newest first: a relay that is asked for what it has answers in this order.
+const APART_S: u64 = 8;
 
 /// So many announcements, signed on all cores.
 pub(crate) fn events(count: u64) -> Result<Vec<Event>, String> {
@@ -36,7 +38,7 @@ fn card(n: u64) -> Result<Event, String> {
     content.supports_encryption = Some(true);
     let picture = format!("https://provider.example/{}.png", n % PEOPLE);
     content.other.insert("picture".to_owned(), picture.into());
-    card.draft(NOW_S - 1_000).and_then(|draft| draft.sign(&key)).map_err(said)
+    card.draft(NOW_S - 1_000 - n * APART_S).and_then(|draft| draft.sign(&key)).map_err(said)
 }
 
 /// As a relay sends it.

@@ -6,10 +6,12 @@
 //! that answers all others: the server calls it active, as it calls one that computes.
 
 use std::future::poll_fn;
+use std::io::Cursor;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use futures_util::SinkExt;
 use tokio::runtime::Runtime;
 use tokio::time::Sleep;
 use tokio_postgres::config::TargetSessionAttrs;
@@ -110,6 +112,21 @@ impl Client {
             each(&row);
         }
         Ok(rows.rows_affected().unwrap_or(0))
+    }
+
+    /// Runs a COPY of these pieces; how many rows it wrote.
+    pub(super) fn copy(
+        &mut self,
+        statement: &Statement,
+        pieces: impl Iterator<Item = Vec<u8>>,
+    ) -> Result<u64> {
+        let sink = self.line.wait(self.inner.copy_in(statement), refused)?;
+        let mut sink = pin!(sink);
+        for piece in pieces {
+            self.line.wait(sink.send(Cursor::new(piece)), refused)?;
+        }
+        // What the server said to an earlier piece it says here.
+        self.line.wait(sink.finish(), refused)
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -5,6 +5,8 @@ use crate::{Engine, Place, Scratch, block_on};
 on_both! {
     a_set_is_written_and_read_in_its_order,
     an_empty_set_is_no_statement,
+    a_large_set_is_written_whole_or_not_at_all,
+    many_rows_go_into_one_statement,
     columns_of_different_lengths_are_refused,
     a_row_that_breaks_a_rule_takes_its_whole_set_with_it,
     a_text_with_nul_is_refused,
@@ -75,6 +77,83 @@ fn an_empty_set_is_no_statement(engine: Engine) {
     let service = open(&place);
     assert_eq!(put(&service, &[], &[]), Ok(0));
     assert_eq!(find(&service, &[]), []);
+    service.close();
+}
+
+fn a_large_set_is_written_whole_or_not_at_all(engine: Engine) {
+    let place = Place::on(engine);
+    let service = open(&place);
+    for count in [63, 64, 371] {
+        let numbers: Vec<i64> = (1..=count).collect();
+        let weights: Vec<Option<i64>> =
+            numbers.iter().map(|n| (n % 3 > 0).then_some(n * 10)).collect();
+        for bad in [1, count / 2, count] {
+            let mut broken = weights.clone();
+            broken[usize::try_from(bad - 1).unwrap()] = Some(-1);
+            assert!(put(&service, &numbers, &broken).is_err(), "{bad} of {count}");
+            assert_eq!(find(&service, &numbers), []);
+        }
+        assert_eq!(put(&service, &numbers, &weights), Ok(u64::try_from(count).unwrap()));
+        let found = find(&service, &numbers);
+        let wanted: Vec<Parcel> = numbers
+            .iter()
+            .zip(&weights)
+            .map(|(n, weight)| {
+                let note = (n % 2 == 0).then(|| "even".to_owned());
+                (*n, *weight, format!("shelf {n}"), note)
+            })
+            .collect();
+        assert_eq!(found, wanted);
+        assert!(put(&service, &numbers[..1], &[None]).is_err(), "it is there");
+        let clear = service.handle().write(|tx| tx.exec("DELETE FROM parcel", &[]));
+        assert_eq!(block_on(clear), Ok(u64::try_from(count).unwrap()));
+    }
+    service.close();
+}
+
+const INSERT_PLAIN: Sql = Sql {
+    lite: "INSERT OR FAIL INTO plain (number, note) VALUES ($1, $2)",
+    pg: "INSERT INTO plain (number, note) SELECT * FROM unnest($1::bigint[], $2::text[])",
+};
+
+fn many_rows_go_into_one_statement(engine: Engine) {
+    let place = Place::on(engine);
+    let table = "CREATE TABLE plain (number BIGINT PRIMARY KEY, note TEXT)";
+    let plain = Migration { area: "test", number: 1, name: "plain", sql: table.into() };
+    let service =
+        Service::open(&place.options(), &Migrations::store().and([plain]), Hooks::default(), 0)
+            .unwrap();
+    // On SQLite one statement has 240 of these rows.
+    for count in [1, 239, 240, 241, 480, 731] {
+        let put = |numbers: Vec<i64>| {
+            let write = service.handle().write(move |tx| {
+                let notes: Vec<String> = numbers.iter().map(|n| format!("note {n}")).collect();
+                let notes: Vec<Option<&str>> = numbers
+                    .iter()
+                    .zip(&notes)
+                    .map(|(n, note)| (n % 2 > 0).then_some(&**note))
+                    .collect();
+                tx.exec_set(INSERT_PLAIN, &[Column::Ints(&numbers), Column::OptTexts(&notes)])
+            });
+            block_on::<Result<_, Error>>(write)
+        };
+        let all = || {
+            let sql = "SELECT number, note FROM plain ORDER BY number";
+            let read = service.handle().read(move |rx| rx.all::<(i64, Option<String>)>(sql, &[]));
+            block_on::<Result<_, Error>>(read).unwrap()
+        };
+        for twice in [1, count / 2, count] {
+            let mut numbers: Vec<i64> = (1..=count).collect();
+            numbers.push(twice.max(1));
+            assert!(put(numbers).is_err(), "{twice} of {count}");
+            assert_eq!(all(), []);
+        }
+        assert_eq!(put((1..=count).rev().collect()), Ok(u64::try_from(count).unwrap()));
+        let note = |n: i64| (n % 2 > 0).then(|| format!("note {n}"));
+        assert_eq!(all(), (1..=count).map(|n| (n, note(n))).collect::<Vec<_>>());
+        let clear = service.handle().write(|tx| tx.exec("DELETE FROM plain", &[]));
+        assert_eq!(block_on::<Result<_, Error>>(clear), Ok(u64::try_from(count).unwrap()));
+    }
     service.close();
 }
 

@@ -70,8 +70,10 @@ pub(super) struct Plan<'a> {
     now_ms: UnixMs,
     /// By number, from `first_seq` on; none if a later event of the group removed it again.
     new: Vec<Option<(New<'a>, &'a str)>>,
-    /// Those that are there, by their ids.
+    /// Those that are there, by their ids,
     new_ids: BTreeMap<EventId, usize>,
+    /// and by their addresses. What was there before them is known there no more.
+    new_addresses: BTreeMap<&'a Address, usize>,
     forget: Vec<i64>,
     hide: Vec<i64>,
     deletions: Vec<Deletion>,
@@ -87,6 +89,7 @@ impl<'a> Plan<'a> {
             now_ms,
             new: Vec::new(),
             new_ids: BTreeMap::new(),
+            new_addresses: BTreeMap::new(),
             forget: Vec::new(),
             hide: Vec::new(),
             deletions: Vec::new(),
@@ -95,10 +98,10 @@ impl<'a> Plan<'a> {
 
     pub(super) fn decided(self) -> Decided<'a> {
         let new: Vec<_> = self.new.into_iter().flatten().collect();
-        let kept: BTreeSet<i64> = new.iter().map(|(new, _)| new.seq).collect();
         let mut deletions = self.deletions;
         // A deletion that went with its event is none.
-        deletions.retain(|deletion| kept.contains(&deletion.seq));
+        let is_kept = |seq: i64| new.binary_search_by_key(&seq, |(new, _)| new.seq).is_ok();
+        deletions.retain(|deletion| is_kept(deletion.seq));
         Decided { last_seq: self.last_seq, new, forget: self.forget, hide: self.hide, deletions }
     }
 
@@ -118,12 +121,11 @@ impl<'a> Plan<'a> {
         }
         let mut first_ms = self.now_ms;
         if let Some(address) = event.address()
-            && let Some(there) = self.known.by_address.get(&address.hex)
+            && let Some(there) = self.there_at(address)
         {
             if (-event.created_at(), id) > (-there.created_at, there.event_id) {
                 return Put::Older;
             }
-            let there = there.clone();
             first_ms = there.first_ms;
             self.remove(&there);
         }
@@ -137,10 +139,11 @@ impl<'a> Plan<'a> {
     fn store(&mut self, event: &'a Verified, origin: &'a str, first_ms: UnixMs) -> i64 {
         self.last_seq = self.last_seq.saturating_add(1);
         let seq = self.last_seq;
-        self.new_ids.insert(event.event().id, self.new.len());
+        let place = self.new.len();
+        self.new_ids.insert(event.event().id, place);
         self.new.push(Some((New { seq, event, first_ms }, origin)));
         if let Some(address) = event.address() {
-            self.known.by_address.insert(address.hex.clone(), kept(seq, event, first_ms));
+            self.new_addresses.insert(address, place);
         }
         seq
     }
@@ -170,7 +173,7 @@ impl<'a> Plan<'a> {
             self.remember(id_key(id), id.hex(), &author, i64::MAX, seq);
         }
         for address in &targets.addresses {
-            if let Some(there) = self.known.by_address.get(&address.hex).cloned()
+            if let Some(there) = self.there_at(address)
                 && there.created_at <= event.created_at()
             {
                 self.remove(&there);
@@ -181,9 +184,19 @@ impl<'a> Plan<'a> {
 
     /// The event with this id, stored before or by this group.
     fn there(&self, id: &EventId) -> Option<Kept> {
-        let new = self.new_ids.get(id).and_then(|place| self.new.get(*place)?.as_ref());
-        let new = new.map(|(new, _)| kept(new.seq, new.event, new.first_ms));
+        let new = self.new_ids.get(id).and_then(|place| self.new_at(*place));
         new.or_else(|| self.known.by_id.get(id).cloned())
+    }
+
+    /// The event that stands at this address, stored before or by this group.
+    fn there_at(&self, address: &Address) -> Option<Kept> {
+        let new = self.new_addresses.get(address).and_then(|place| self.new_at(*place));
+        new.or_else(|| self.known.by_address.get(&address.hex).cloned())
+    }
+
+    fn new_at(&self, place: usize) -> Option<Kept> {
+        let (new, _) = self.new.get(place)?.as_ref()?;
+        Some(kept(new.seq, new.event, new.first_ms))
     }
 
     fn remember(&mut self, target_key: i64, target: String, author: &str, until_s: i64, seq: i64) {
@@ -208,7 +221,10 @@ impl<'a> Plan<'a> {
         self.new_ids.remove(&there.event_id);
         let place = there.seq.checked_sub(self.first_seq).and_then(|i| usize::try_from(i).ok());
         match place.and_then(|i| self.new.get_mut(i)) {
-            Some(new) => *new = None,
+            Some(new) => {
+                let address = new.take().and_then(|(new, _)| new.event.address());
+                address.map(|address| self.new_addresses.remove(address));
+            }
             None => self.forget.push(there.seq),
         }
     }

@@ -12,20 +12,16 @@ use crate::{Result, index};
 const INSERT: Sql = Sql {
     lite: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
              address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, content, rest)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0, $10, $11, $12, $13, $14, $15)",
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
     pg: "INSERT INTO nostr_event (seq, id_key, event_id, pubkey, kind, created_at, address_key,
            address, expires_at, pinned, hidden, origin, first_ms, received_ms, bytes, content, rest)
-         SELECT seq, id_key, event_id, pubkey, kind, created_at, address_key,
-           address, expires_at, 0, 0, origin, first_ms, received_ms, bytes, content, rest
-         FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
-           $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::text[], $11::bigint[],
-           $12::bigint[], $13::bigint[], $14::text[], $15::text[])
-         AS new (seq, id_key, event_id, pubkey, kind, created_at, address_key, address,
-           expires_at, origin, first_ms, received_ms, bytes, content, rest)",
+         SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::bigint[],
+           $6::bigint[], $7::bigint[], $8::text[], $9::bigint[], $10::bigint[], $11::bigint[],
+           $12::text[], $13::bigint[], $14::bigint[], $15::bigint[], $16::text[], $17::text[])",
 };
 
 const INSERT_TERMS: Sql = Sql {
-    lite: "INSERT INTO nostr_term (term, place, seq) VALUES ($1, $2, $3)",
+    lite: "INSERT OR FAIL INTO nostr_term (term, place, seq) VALUES ($1, $2, $3)",
     pg: "INSERT INTO nostr_term (term, place, seq)
          SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])",
 };
@@ -66,6 +62,8 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
         new.iter().map(|(n, _)| n.event.address().map(|address| address.hex.as_str())).collect();
     let origin: Vec<&str> = new.iter().map(|(_, origin)| *origin).collect();
     let bytes = ints(&|n| length(n.event.json()));
+    // Nothing is pinned or hidden when it comes.
+    let no = vec![0; new.len()];
     tx.exec_set(
         INSERT,
         &[
@@ -78,6 +76,8 @@ pub(super) fn insert(tx: &mut Tx<'_>, new: &[(New<'_>, &str)], now_ms: UnixMs) -
             Column::OptInts(&opt_ints(&|n| n.event.address().map(|address| address.key))),
             Column::OptTexts(&address),
             Column::OptInts(&opt_ints(&|n| n.event.expires_at())),
+            Column::Ints(&no),
+            Column::Ints(&no),
             Column::Texts(&origin),
             Column::Ints(&ints(&|n| n.first_ms)),
             Column::Ints(&ints(&|_| now_ms)),

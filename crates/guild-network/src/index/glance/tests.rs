@@ -9,8 +9,9 @@ fn check(options: &Options) {
         for n in 1..=5_i64 {
             let key = format!("key{n}");
             tx.exec(
-                "INSERT INTO index_provider (seq, pubkey, d, canonical_d, first_ms, last_ms)
-                 VALUES ($1, $2, 'd', 'd', 0, 0)",
+                "INSERT INTO index_provider
+                   (seq, pubkey_key, pubkey, d, canonical_d, first_ms, last_ms, said_ms)
+                 VALUES ($1, $1, $2, 'd', 'd', 0, 0, 0)",
                 args![n, &key],
             )?;
             tx.exec(

@@ -3,6 +3,7 @@
 //! Every field is optional. One that has another type than expected is not understood and stays, with all unknown
 //! ones, in `other`: nothing is lost, and one odd field does not hide a provider.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
@@ -16,6 +17,10 @@ use crate::{Error, Result};
 trait Claim: Sized {
     fn read(value: &Value) -> Option<Self>;
     fn write(&self) -> Value;
+    /// As `read`, of a value that nobody else needs; it comes back if it is not understood.
+    fn take(value: Value) -> Result<Self, Value> {
+        Self::read(&value).ok_or(value)
+    }
 }
 
 /// Declares an object of optional claims.
@@ -52,6 +57,12 @@ macro_rules! plain_objects {
             fn read(value: &Value) -> Option<$name> {
                 value.as_object().map(|object| $name::of_object(object.clone()))
             }
+            fn take(value: Value) -> Result<$name, Value> {
+                match value {
+                    Value::Object(object) => Ok($name::of_object(object)),
+                    other => Err(other),
+                }
+            }
             fn write(&self) -> Value {
                 Value::Object(self.to_object())
             }
@@ -60,9 +71,13 @@ macro_rules! plain_objects {
 }
 
 fn take<T: Claim>(object: &mut Map<String, Value>, key: &str) -> Option<T> {
-    let claim = T::read(object.get(key)?)?;
-    object.remove(key);
-    Some(claim)
+    match T::take(object.remove(key)?) {
+        Ok(claim) => Some(claim),
+        Err(value) => {
+            object.insert(key.to_owned(), value);
+            None
+        }
+    }
 }
 
 claims! {
@@ -165,10 +180,12 @@ impl Content {
             let refused = Error::new(&code::BAD_CONTENT, e.message());
             e.place().map_or(refused.clone(), |place| refused.at(place))
         };
-        // The strict reader first: limits, and no key that two readers could understand differently.
-        Doc::parse_within(text.as_bytes(), CONTENT_LIMITS).map_err(refuse)?;
-        Content::read_again(text)
-            .ok_or_else(|| Error::new(&code::BAD_CONTENT, "the content is not an object"))
+        // The strict reader: limits, and no key that two readers could understand differently.
+        let doc = Doc::parse_within(text.as_bytes(), CONTENT_LIMITS).map_err(refuse)?;
+        match value_of(doc) {
+            Some(Value::Object(object)) => Ok(Content::of_names(object)),
+            _ => Err(Error::new(&code::BAD_CONTENT, "the content is not an object")),
+        }
     }
 
     /// Reads a content that the strict reader has taken before.
@@ -176,10 +193,14 @@ impl Content {
         if text.trim().is_empty() {
             return Some(Content::default());
         }
-        let mut object = serde_json::from_str::<Map<String, Value>>(text).ok()?;
+        serde_json::from_str(text).ok().map(Content::of_names)
+    }
+
+    /// Some fields have two names.
+    fn of_names(mut object: Map<String, Value>) -> Content {
         rename(&mut object, "about", "description");
         rename(&mut object, "encryptionSupported", "supportsEncryption");
-        Some(Content::of_object(object))
+        Content::of_object(object)
     }
 
     /// The canonical JSON of the content: empty if it says nothing.
@@ -207,14 +228,25 @@ impl Content {
 
 /// Moves a field to its other name, unless that is taken by something else.
 fn rename(object: &mut Map<String, Value>, from: &str, to: &str) {
-    let Some(value) = object.get(from).cloned() else { return };
-    match object.get(to) {
-        Some(taken) if *taken != value => {}
-        _ => {
-            object.remove(from);
-            object.insert(to.to_owned(), value);
+    let Some(value) = object.remove(from) else { return };
+    let is_taken = object.get(to).is_some_and(|taken| *taken != value);
+    let name = if is_taken { from } else { to };
+    object.insert(name.to_owned(), value);
+}
+
+/// What was read strictly, as values; nothing if a number is too large for any.
+fn value_of(doc: Doc<'_>) -> Option<Value> {
+    Some(match doc {
+        Doc::Null => Value::Null,
+        Doc::Bool(yes) => Value::Bool(yes),
+        Doc::Number(written) => Value::Number(serde_json::from_str(&written).ok()?),
+        Doc::Text(text) => Value::String(text.into_owned()),
+        Doc::Array(items) => Value::Array(items.into_iter().map(value_of).collect::<Option<_>>()?),
+        Doc::Object(members) => {
+            let member = |(key, doc): (Cow<'_, str>, _)| Some((key.into_owned(), value_of(doc)?));
+            Value::Object(members.into_iter().map(member).collect::<Option<_>>()?)
         }
-    }
+    })
 }
 
 /// What stands behind a provider.
@@ -359,6 +391,12 @@ impl Claim for Vec<String> {
 impl Claim for String {
     fn read(value: &Value) -> Option<String> {
         value.as_str().map(str::to_owned)
+    }
+    fn take(value: Value) -> Result<String, Value> {
+        match value {
+            Value::String(text) => Ok(text),
+            other => Err(other),
+        }
     }
     fn write(&self) -> Value {
         Value::from(self.as_str())

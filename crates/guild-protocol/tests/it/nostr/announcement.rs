@@ -127,6 +127,22 @@ fn a_number_that_is_no_kind_stays_a_number() {
 }
 
 #[test]
+fn what_is_read_again_is_what_was_read() {
+    for content in [
+        "",
+        "{}",
+        r#"{"name":"a\u00e9\ud83e\udd80\n","about":"b","encryptionSupported":true}"#,
+        r#"{"x":[1,-1,-0,0.1,1e300,5e-324,1E2,9007199254740991,true,null,{"y":{}}],"name":[]}"#,
+        r#"{"about":"a","description":"a","capabilities":["x"],"pricing":"free","capacity":{"z":1}}"#,
+    ] {
+        let draft = Draft { kind: 31990, created_at: 1, tags: vec![], content: content.to_owned() };
+        let event = draft.sign(&secret("buyer")).unwrap();
+        let read = Announcement::parse(&event).unwrap();
+        assert_eq!(Announcement::read_again(&event.tags, content), Some(read), "{content}");
+    }
+}
+
+#[test]
 fn supply_classes_have_several_spellings() {
     for class in SupplyClass::ALL {
         assert_eq!(SupplyClass::of(class.as_str()), Some(class));
@@ -202,6 +218,7 @@ proptest! {
             content.other.insert("further".into(), json!({"x": [msat]}));
         }
         let event = card.draft(1).unwrap().sign(&secret("provider")).unwrap();
+        prop_assert_eq!(Announcement::read_again(&event.tags, &event.content).as_ref(), Some(&card));
         prop_assert_eq!(Announcement::parse(&event).unwrap(), card);
     }
 }
