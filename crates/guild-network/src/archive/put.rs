@@ -124,8 +124,7 @@ pub(crate) fn put_from(
     hide(tx, &decided.hide)?;
     let added = i64::try_from(decided.new.len()).unwrap_or(i64::MAX);
     let (announced_events, announced_bytes) = save::announced(&decided.new);
-    let announced =
-        |before: i64, new: i64, gone: i64| before.saturating_add(new).saturating_sub(gone);
+    let now = |before: i64, new: i64, gone: i64| before.saturating_add(new).saturating_sub(gone);
     set_head(
         tx,
         &Head {
@@ -133,16 +132,8 @@ pub(crate) fn put_from(
             events: before.events.saturating_add(added).saturating_sub(gone.events),
             bytes: before.bytes.saturating_add(added_bytes).saturating_sub(gone.bytes),
             deletions: before.deletions.saturating_add(deletions).saturating_sub(gone.deletions),
-            announced_events: announced(
-                before.announced_events,
-                announced_events,
-                gone.announced_events,
-            ),
-            announced_bytes: announced(
-                before.announced_bytes,
-                announced_bytes,
-                gone.announced_bytes,
-            ),
+            announced_events: now(before.announced_events, announced_events, gone.announced_events),
+            announced_bytes: now(before.announced_bytes, announced_bytes, gone.announced_bytes),
             ..before
         },
     )?;

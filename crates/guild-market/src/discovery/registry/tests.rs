@@ -369,7 +369,8 @@ fn a_registry_that_is_wrong_is_seen_to_be() {
     assert!(registry.problems().is_empty());
     // A bug that lets a second offer of a key in, and forgets its name.
     let planted = Entry::new(card(1, "b", 2, &["5000"]), None);
-    registry.entries.insert((who(1), "b".into()), planted);
+    registry.offers.entry(who(1)).or_default().insert("b".into(), Box::new(planted));
+    registry.count += 1;
     assert_eq!(registry.problems().len(), 2, "{:?}", registry.problems());
 }
 
