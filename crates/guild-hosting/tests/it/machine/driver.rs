@@ -247,7 +247,7 @@ impl Machine for Odd {
     }
     fn destroy(&self, id: &SandboxId) -> BoxFuture<Result<()>> {
         if self.stuck.as_ref() == Some(id) {
-            let error = Error::refused(&code::MACHINE_CANNOT, "it is stuck");
+            let error = Error::refused(&code::CANNOT, "it is stuck");
             return Box::pin(ready(Err(error)));
         }
         self.machine.destroy(id)
