@@ -99,6 +99,13 @@ fn end_of(what: &str, duration_ms: i64, now_ms: UnixMs) -> Result<UnixMs> {
     Err(Error::refused(&code::MALFORMED, message))
 }
 
+/// Until when a lease lasts that is renewed. A clock that went back a little takes nothing away; what would last twice as
+/// long as is asked for now, a wrong clock has given, and whoever takes over from a dead worker would wait for it.
+fn renewed(held_ms: UnixMs, asked_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
+    let longest_ms = asked_ms.saturating_add(asked_ms.saturating_sub(now_ms));
+    if held_ms <= longest_ms { held_ms.max(asked_ms) } else { asked_ms }
+}
+
 /// How long a run is given where turns are given for so long: somebody waits for it, and whoever takes it over needs
 /// time too.
 pub fn run_ttl_ms(ttl_ms: i64) -> i64 {

@@ -9,7 +9,7 @@ use guild_store::{Tx, Val};
 use super::head::{self, Active, Head, Readable, State};
 use super::plan::Plan;
 use super::step::{Step, StepEnd};
-use super::{Fence, check_count, end_of, fenced, mark};
+use super::{Fence, check_count, end_of, fenced, mark, renewed};
 use crate::row::check_text;
 use crate::{BoxId, ChannelId, Error, LeaseToken, Result, StepId, ToolCallId, code};
 
@@ -179,11 +179,7 @@ pub fn heartbeat_all(
         if let Some(State::Running { until_ms, .. }) =
             head.active.as_mut().map(|active| &mut active.state)
         {
-            // A clock that went back a little takes nothing away. What lasts twice as long as it was given, a wrong
-            // clock has given: whoever took over from a dead worker would wait for that moment.
-            if *until_ms < renewed_ms || *until_ms > renewed_ms.saturating_add(ttl_ms) {
-                *until_ms = renewed_ms;
-            }
+            *until_ms = renewed(*until_ms, renewed_ms, now_ms);
             answers.push(Ok(*until_ms));
         }
     }

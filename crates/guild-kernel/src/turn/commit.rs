@@ -13,7 +13,9 @@ use super::head::{Active, State};
 use super::plan::{Command, Plan};
 use super::step::{Step, StepEnd, StepStatus, Usage};
 use super::wait::{Run, Wait, WaitStatus};
-use super::{CALLS_MAX, CARDS_MAX, COMMAND_SINK, Fence, check_count, end_of, fenced, run_ttl_ms};
+use super::{
+    CALLS_MAX, CARDS_MAX, COMMAND_SINK, Fence, check_count, end_of, fenced, renewed, run_ttl_ms,
+};
 use crate::card::{CARD_MAX_BYTES, Card, CardType, Role};
 use crate::edge::{Edge, End, Phase, Primitive};
 use crate::event::About;
@@ -350,12 +352,13 @@ impl Plan {
         let step = Step::begun(key, agent_turn_id, *turn_epoch, number, self.now_ms);
         let next = Fence { step_id: step.step_id.clone(), ..fence.clone() };
         self.changes.new_steps.push(step);
+        let now_ms = self.now_ms;
         let mut until = renewed_ms;
         if let Some(active) = &mut self.head_mut(key)?.active
             && let State::Running { step_id, until_ms, .. } = &mut active.state
         {
             *step_id = next.step_id.clone();
-            *until_ms = renewed_ms.max(*until_ms);
+            *until_ms = renewed(*until_ms, renewed_ms, now_ms);
             until = *until_ms;
         }
         if let Some(active) = self.active(key) {
