@@ -148,9 +148,10 @@ pub fn progress(rx: &mut Rx<'_>, requests: &[Request]) -> Result<BTreeMap<EventI
 
 /// Whether a key announces this kind of work.
 pub fn announces(rx: &mut Rx<'_>, key: &PublicKey, schema_id: &str) -> Result<bool> {
+    // In this order, which SQLite keeps: of a schema there may be any number of offers.
     let row: Option<(i64,)> = rx.first(
-        "SELECT p.seq FROM index_provider p JOIN index_schema s ON s.seq = p.seq
-         WHERE p.pubkey_key = $1 AND p.pubkey = $2 AND s.schema_id = $3 LIMIT 1",
+        "SELECT p.seq FROM index_provider p CROSS JOIN index_schema s
+         WHERE p.pubkey_key = $1 AND p.pubkey = $2 AND s.seq = p.seq AND s.schema_id = $3 LIMIT 1",
         args![pubkey_key(key), &key.hex(), schema_id],
     )?;
     Ok(row.is_some())

@@ -21,7 +21,7 @@ fn offers_are_found(options: &Options) {
                 "INSERT INTO index_provider
                    (seq, pubkey, d, canonical_d, name, canonical_name, first_ms, last_ms, said_ms)
                  VALUES ($1, $2, 'x', 'x', $3, $3, 1, 2, 3)",
-                args![seq, &key.hex(), if seq > 2 { "of many" } else { "alone" }],
+                args![seq, &key.hex(), if seq > 2 { "ofmany" } else { "alone" }],
             )?;
         }
         tx.exec("UPDATE index_provider SET name = NULL WHERE seq = 2", &[])?;
@@ -33,7 +33,7 @@ fn offers_are_found(options: &Options) {
     let read = new.handle().read(move |rx| {
         let names = index::names(rx, &keys)?;
         let shared = |rx: &mut _, n: usize, name| index::is_name_shared(rx, &keys[n], name);
-        let shared = [shared(rx, 0, "alone")?, shared(rx, 2, "of many")?, shared(rx, 1, "alone")?];
+        let shared = [shared(rx, 0, "alone")?, shared(rx, 2, "ofmany")?, shared(rx, 1, "alone")?];
         let times: Option<(i64, i64, i64)> = rx.first(
             "SELECT CAST(sum(first_ms) AS BIGINT), CAST(sum(last_ms) AS BIGINT),
                CAST(sum(said_ms) AS BIGINT) FROM index_provider WHERE d = 'x'",
