@@ -99,8 +99,8 @@ fn end_of(what: &str, duration_ms: i64, now_ms: UnixMs) -> Result<UnixMs> {
     Err(Error::refused(&code::MALFORMED, message))
 }
 
-/// Until when a lease lasts that is renewed. A clock that went back a little takes nothing away; what would last twice as
-/// long as is asked for now, a wrong clock has given, and whoever takes over from a dead worker would wait for it.
+/// Until when a lease lasts that is renewed. A clock that went back a little takes nothing away. What would last twice
+/// as long as is asked for now, a wrong clock has given: whoever takes over from a dead worker would wait for it.
 fn renewed(held_ms: UnixMs, asked_ms: UnixMs, now_ms: UnixMs) -> UnixMs {
     let longest_ms = asked_ms.saturating_add(asked_ms.saturating_sub(now_ms));
     if held_ms <= longest_ms { held_ms.max(asked_ms) } else { asked_ms }

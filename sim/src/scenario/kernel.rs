@@ -15,8 +15,8 @@
 //! 9. a target for one is served by whoever has its lease;
 //! 10. the audit of the kernel finds nothing, at any moment.
 //!
-//! Clocks are set to other times, seconds to days off, as long as there are faults. Once they are right again everything
-//! comes to its end there too, as if they never had been wrong.
+//! Clocks are set to other times, seconds to days off, as long as there are faults. Once they are right again,
+//! everything comes to its end there too, as if they never had been wrong.
 
 mod bug;
 mod check;

@@ -51,8 +51,8 @@ pub fn is_ahead(
     Ok(stops.or(leases).is_some())
 }
 
-/// The same of calls that are awaited and of turns that are suspended, among all of them: at the start, and when the own
-/// clock went back.
+/// The same of calls that are awaited and of turns that are suspended, among all of them: for the start, and for when
+/// the own clock went back.
 pub fn is_awaited_too_long(rx: &mut Rx<'_>, now_ms: UnixMs) -> Result<bool> {
     let ahead_ms = now_ms.saturating_add(AHEAD_MS);
     let call: Option<(i64,)> = rx.first(CALLS, args![ahead_ms])?;
