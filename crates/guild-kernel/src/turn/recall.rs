@@ -2,7 +2,7 @@
 //!
 //! A process whose clock is a day ahead writes turns that are due in a day, leases that last a day longer, and calls
 //! that are given up a day late. Once clocks agree again, [`recall`] brings all of these back to now: whoever looks
-//! after turns does so when it begins, when its own clock went back, and when it [`is_ahead`].
+//! after turns does so when it begins, when its own clock went back, when it [`is_ahead`], and now and then.
 //!
 //! The clocks of all processes of a store are meant to agree within [`AHEAD_MS`]; leases are only taken away if their
 //! clock was ahead by more than a lease.
@@ -51,8 +51,8 @@ pub fn is_ahead(
     Ok(stops.or(leases).is_some())
 }
 
-/// The same of calls that are awaited and of turns that are suspended, among all of them: for the start, and for when
-/// the own clock went back.
+/// The same of calls that are awaited and of turns that are suspended, among all of them: for the start, for when the
+/// own clock went back, and for now and then.
 pub fn is_awaited_too_long(rx: &mut Rx<'_>, now_ms: UnixMs) -> Result<bool> {
     let ahead_ms = now_ms.saturating_add(AHEAD_MS);
     let call: Option<(i64,)> = rx.first(CALLS, args![ahead_ms])?;

@@ -20,14 +20,31 @@ const TRIES_MAX: u32 = 3;
 /// So often before it is put aside without what comes next for its agent.
 const ALONE_AFTER: u32 = 6;
 
+/// So often everything is looked at that a wrong clock may have put off.
+const ALL_MS: i64 = 60_000;
+
+/// What the clock showed at the last look, and when everything was looked at.
+struct Seen {
+    now_ms: UnixMs,
+    all_ms: UnixMs,
+}
+
+impl Seen {
+    /// Whether everything is to be looked at: when the clock was set back, and now and then. Another process may have
+    /// written what lies ahead and be gone, or our own clock may have been set forth and back while we slept.
+    fn wants_all(&self, now_ms: UnixMs) -> bool {
+        now_ms < self.now_ms || now_ms >= self.all_ms.saturating_add(ALL_MS)
+    }
+}
+
 impl Worker {
     /// Looks for what is due, now and then and whenever the bell rings.
     pub(super) async fn sweeper(&self) {
         let mut bell = self.parts.bus.listen(sweep::TOPIC);
         let (mut place, mut failing) = (Place::default(), BTreeMap::new());
-        let mut seen_ms = None;
+        let mut seen = None;
         loop {
-            let swept = match self.sweep(&mut place, &mut failing, &mut seen_ms).await {
+            let swept = match self.sweep(&mut place, &mut failing, &mut seen).await {
                 Ok(true) => continue,
                 Ok(false) => self.pick_up().await,
                 Err(error) => Err(error),
@@ -46,13 +63,11 @@ impl Worker {
         &self,
         place: &mut Place,
         failing: &mut BTreeMap<Due, u32>,
-        seen_ms: &mut Option<UnixMs>,
+        seen: &mut Option<Seen>,
     ) -> Result<bool> {
         let (now_ms, from) = (self.parts.clock.now_ms(), place.clone());
         let (targets, lease_ms) = (self.options.targets.clone(), self.options.lease_ms);
-        // At the start, and when the clock was set back, everything is looked at. Otherwise another process may have
-        // written what lies ahead, whose clock was set back instead.
-        let all = seen_ms.is_none_or(|seen_ms| now_ms < seen_ms);
+        let all = seen.as_ref().is_none_or(|seen| seen.wants_all(now_ms));
         let looked = self.parts.store.read(move |rx| -> Result<_> {
             let is_ahead = recall::is_ahead(rx, &targets, now_ms, lease_ms)?
                 || (all && recall::is_awaited_too_long(rx, now_ms)?);
@@ -63,7 +78,8 @@ impl Worker {
             self.bring_back().await?;
         }
         // Not before it is done: whoever could not do it tries again.
-        *seen_ms = Some(now_ms);
+        let all_ms = seen.as_ref().filter(|_| !all).map_or(now_ms, |seen| seen.all_ms);
+        *seen = Some(Seen { now_ms, all_ms });
         *place = next;
         // A queue that has failed is tried again at every look, though it is not looked for at every one.
         failing.retain(|known, _| due.contains(known) || matches!(known, Due::Queue(_)));

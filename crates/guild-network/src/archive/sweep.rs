@@ -57,7 +57,8 @@ const OLDEST: &str = "SELECT seq, bytes,
 /// ones, or it is of a stranger who has long left.
 const LOOKED_AT: &str = "SELECT e.seq, e.bytes, e.first_ms,
        CAST(CASE WHEN NOT EXISTS (SELECT 1 FROM index_provider p WHERE p.seq = e.seq)
-         OR e.seq <= (SELECT o.seq FROM index_provider o WHERE o.pubkey = e.pubkey
+         OR e.seq <= (SELECT o.seq FROM index_provider p CROSS JOIN index_provider o
+                      WHERE p.seq = e.seq AND o.pubkey_key = p.pubkey_key AND o.pubkey = e.pubkey
                       ORDER BY o.seq DESC LIMIT 1 OFFSET 16)
          OR (e.created_at < $3
              AND NOT EXISTS (SELECT 1 FROM index_heartbeat h
