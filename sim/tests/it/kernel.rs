@@ -134,6 +134,11 @@ fn a_second_worker_where_one_may_serve_is_found() {
     found(run, Bug::SecondWorker, "[second worker]");
 }
 
+#[test]
+fn a_turn_that_waits_for_the_time_of_a_wrong_clock_is_found() {
+    found(run, Bug::AheadForEver, "[end]");
+}
+
 /// What fails without any fault is told without any.
 #[test]
 fn a_failing_turn_is_told_with_the_faults_that_it_needs() {

@@ -36,6 +36,8 @@ pub enum Bug {
     AnsweredAfterStop,
     /// A second worker is let in to a target that one may serve.
     SecondWorker,
+    /// Turns that were written while a clock was ahead wait for the time that it had shown.
+    AheadForEver,
 }
 
 impl Bug {
@@ -67,6 +69,10 @@ impl Bug {
                     "name = $1 AND $2 <> '' AND $3 > 0 AND $4 > 0",
                 ),
             ],
+            Bug::AheadForEver => &[(
+                "SET due_ms = $1 WHERE status = 'dispatched' AND due_ms > $2",
+                "SET due_ms = $1 WHERE status = 'dispatched' AND due_ms > $2 + 1000000000000",
+            )],
             Bug::OutOfOrder => &[("ORDER BY t.seq LIMIT 4", "ORDER BY t.seq DESC LIMIT 1")],
             _ => &[],
         };
