@@ -8,7 +8,7 @@ use guild_kernel::turn::recall;
 use serde_json::json;
 
 use crate::rig::{Rig, answer_all, calls, good, row, say, steps};
-use crate::world::{T0, TARGET, TIMEOUT_MS, TTL_MS, both, report, success};
+use crate::world::{T0, TARGET, TIMEOUT_MS, TTL_MS, block_on, both, report, success};
 
 const DAY_MS: i64 = 24 * 3_600_000;
 
@@ -114,6 +114,26 @@ fn only_what_was_never_meant_is_brought_back() {
         assert_eq!(node.sweep(T0 + TIMEOUT_MS - 1), 0);
         assert!(node.sweep(T0 + TIMEOUT_MS) > 0);
         node.assert_well();
+    });
+}
+
+/// No row can stop the look at all calls, with a number that cannot be added to a time.
+#[test]
+fn a_wait_without_an_end_is_refused_by_the_table() {
+    both(|node| {
+        node.ask(1, 1, T0);
+        let fence = node.take(1, T0);
+        node.suspend(&fence, &[0], T0);
+        for timeout_ms in ["-1", "604800001", "9223372036854775807"] {
+            let lie = format!("UPDATE turn_waiting_tools SET timeout_ms = {timeout_ms}");
+            let lie: &'static str = lie.leak();
+            let told = block_on(node.store.write(move |tx| tx.exec(lie, &[])));
+            assert_eq!(told.unwrap_err().code().name, "store.database", "{timeout_ms}");
+        }
+        node.plant("UPDATE turn_waiting_tools SET timeout_ms = 604800000, deadline_ms = 9223372036854775807");
+        assert!(node.read(|rx| recall::is_awaited_too_long(rx, T0)));
+        assert!(node.write(|tx| recall::recall(tx, T0, TTL_MS)).unwrap() > 0);
+        assert!(!node.read(|rx| recall::is_awaited_too_long(rx, T0)));
     });
 }
 
