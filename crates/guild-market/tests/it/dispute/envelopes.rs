@@ -121,15 +121,21 @@ fn tried_out(node: &Node, deal: &Deal, from_ms: i64) -> (i64, i64) {
     }
 }
 
+/// A dispute that the buyer has lost, while all its money is held for another order.
+fn lost_without_money(node: &Node) -> Deal {
+    node.fund(100);
+    let deal = settled(node, "a", (true, false));
+    node.post(&new_order("b", 100)).unwrap();
+    let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
+    hear(node, Side::Buyer, &filed.events[0]).unwrap();
+    advance(node, Side::Buyer, &deal, Some(Outcome::Release), SAID + 20);
+    deal
+}
+
 #[test]
 fn what_nobody_can_pay_is_given_up_with_a_reason_until_somebody_says_it_again() {
     both(|node| {
-        node.fund(100);
-        let deal = settled(node, "a", (true, false));
-        node.post(&new_order("b", 100)).unwrap();
-        let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
-        hear(node, Side::Buyer, &filed.events[0]).unwrap();
-        advance(node, Side::Buyer, &deal, Some(Outcome::Release), SAID + 20);
+        let deal = lost_without_money(node);
         assert_eq!(of(node, Side::Buyer, &deal).waits_for, Some(Wait::Wallet));
         let (tries, ended_ms) = tried_out(node, &deal, SAID + 20);
         assert_eq!(tries, dispute::TRIES_MAX);
@@ -156,12 +162,7 @@ fn what_nobody_can_pay_is_given_up_with_a_reason_until_somebody_says_it_again() 
 #[test]
 fn what_fails_again_and_again_is_given_up_as_well() {
     both(|node| {
-        node.fund(100);
-        let deal = settled(node, "a", (true, false));
-        node.post(&new_order("b", 100)).unwrap();
-        let filed = file(node, Side::Provider, &deal, Reason::VerdictWrong);
-        hear(node, Side::Buyer, &filed.events[0]).unwrap();
-        advance(node, Side::Buyer, &deal, Some(Outcome::Release), SAID + 20);
+        let deal = lost_without_money(node);
         for _ in 0..dispute::TRIES_MAX {
             let id = deal.id();
             node.write(move |tx| dispute::failed(tx, (&id, Side::Buyer), SAID + 30)).unwrap();
